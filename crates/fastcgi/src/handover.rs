@@ -1,0 +1,206 @@
+//! The handover records and guard messages of `docs/handover.md`.
+
+use crate::Error;
+use crate::record::{HEADER_LEN, Header, Kind};
+
+/// The request parameter in which the front says what it accepts.
+pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
+
+/// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
+pub const ACCEPT_FILE: &[u8] = b"file";
+
+/// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
+pub const MAX_FDS_PER_MESSAGE: usize = 64;
+
+/// Names an open file on the links of one worker; never used twice in a worker's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// A handover record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// A file is now known by this id; its descriptor rides along.
+    Open(FileId),
+    /// `length` bytes of the body are in that file from `offset` on.
+    Segment {
+        /// An id opened on this link.
+        file: FileId,
+        /// First byte, from the start of the file.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The whole body will have this many bytes.
+    Length(u64),
+    /// The worker goes on working after `END_REQUEST`.
+    Detach,
+    /// A detached worker takes requests again.
+    Ready,
+    /// The file is about to change: copy what is not sent, answer when the rest cannot change.
+    Recall(FileId),
+    /// The worker has no more use for the file: answer when the last segment has left.
+    Release(FileId),
+    /// The request body is the first so many bytes of the file whose descriptor rides along.
+    Body(u64),
+}
+
+/// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
+pub const MAX_RECORD_LEN: usize = HEADER_LEN + 24;
+
+impl Record {
+    /// Appends the whole record.
+    pub fn encode(self, request_id: u16, out: &mut Vec<u8>) {
+        let mut start = |kind, id, len| out.extend_from_slice(&Header::new(kind, id, len).encode());
+        match self {
+            Self::Open(file) => {
+                start(Kind::OPEN, request_id, 4);
+                out.extend_from_slice(&file.0.to_be_bytes());
+            }
+            Self::Segment { file, offset, length } => {
+                start(Kind::SEGMENT, request_id, 24);
+                out.extend_from_slice(&file.0.to_be_bytes());
+                out.extend_from_slice(&[0; 4]);
+                out.extend_from_slice(&offset.to_be_bytes());
+                out.extend_from_slice(&length.to_be_bytes());
+            }
+            Self::Length(length) => {
+                start(Kind::LENGTH, request_id, 8);
+                out.extend_from_slice(&length.to_be_bytes());
+            }
+            Self::Detach => start(Kind::DETACH, request_id, 0),
+            Self::Ready => start(Kind::READY, request_id, 0),
+            Self::Recall(file) => {
+                start(Kind::RECALL, 0, 4);
+                out.extend_from_slice(&file.0.to_be_bytes());
+            }
+            Self::Release(file) => {
+                start(Kind::RELEASE, 0, 4);
+                out.extend_from_slice(&file.0.to_be_bytes());
+            }
+            Self::Body(length) => {
+                start(Kind::BODY, request_id, 8);
+                out.extend_from_slice(&length.to_be_bytes());
+            }
+        }
+    }
+
+    /// Reads a record's content; `None` if the kind is not a handover record.
+    ///
+    /// # Errors
+    /// The content has not the length its kind demands.
+    pub fn decode(kind: Kind, content: &[u8]) -> Result<Option<Self>, Error> {
+        let wrong = || Error::ContentLength { kind: kind.0, len: content.len() };
+        let id =
+            || content.try_into().map(|raw| FileId(u32::from_be_bytes(raw))).map_err(|_| wrong());
+        let length = || content.try_into().map(u64::from_be_bytes).map_err(|_| wrong());
+        let empty = |record| if content.is_empty() { Ok(record) } else { Err(wrong()) };
+        Ok(Some(match kind {
+            Kind::OPEN => Self::Open(id()?),
+            Kind::SEGMENT => {
+                let raw: &[u8; 24] = content.try_into().map_err(|_| wrong())?;
+                let (file, rest) = raw.split_first_chunk::<4>().ok_or_else(wrong)?;
+                let (offset, length) = rest[4..].split_first_chunk::<8>().ok_or_else(wrong)?;
+                Self::Segment {
+                    file: FileId(u32::from_be_bytes(*file)),
+                    offset: u64::from_be_bytes(*offset),
+                    length: length.try_into().map(u64::from_be_bytes).map_err(|_| wrong())?,
+                }
+            }
+            Kind::LENGTH => Self::Length(length()?),
+            Kind::DETACH => empty(Self::Detach)?,
+            Kind::READY => empty(Self::Ready)?,
+            Kind::RECALL => Self::Recall(id()?),
+            Kind::RELEASE => Self::Release(id()?),
+            Kind::BODY => Self::Body(length()?),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// What the front answers on the guard socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardMessage {
+    /// To which record.
+    pub answer: GuardAnswer,
+    /// The worker's number for the link.
+    pub link: u8,
+    /// The file.
+    pub file: FileId,
+}
+
+/// The two answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardAnswer {
+    /// To `RECALL`: the front has no more need of the file's contents.
+    Recalled,
+    /// To `RELEASE`: likewise.
+    Released,
+}
+
+/// Bytes in a guard message.
+pub const GUARD_MESSAGE_LEN: usize = 8;
+
+impl GuardMessage {
+    /// The message as it goes over the wire.
+    #[must_use]
+    pub fn encode(self) -> [u8; GUARD_MESSAGE_LEN] {
+        let id = self.file.0.to_be_bytes();
+        let kind = match self.answer {
+            GuardAnswer::Recalled => 1,
+            GuardAnswer::Released => 2,
+        };
+        [kind, self.link, 0, 0, id[0], id[1], id[2], id[3]]
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is not 8 bytes long or of an unknown kind.
+    pub fn decode(raw: &[u8]) -> Result<Self, Error> {
+        let raw: [u8; GUARD_MESSAGE_LEN] = raw.try_into().map_err(|_| Error::GuardMessage)?;
+        let answer = match raw[0] {
+            1 => GuardAnswer::Recalled,
+            2 => GuardAnswer::Released,
+            _ => return Err(Error::GuardMessage),
+        };
+        let file = FileId(u32::from_be_bytes([raw[4], raw[5], raw[6], raw[7]]));
+        Ok(Self { answer, link: raw[1], file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_round_trip_and_other_lengths_are_refused() {
+        let file = FileId(0x0102_0304);
+        for record in [
+            Record::Open(file),
+            Record::Segment { file, offset: 1 << 40, length: 77 },
+            Record::Length(u64::MAX),
+            Record::Detach,
+            Record::Ready,
+            Record::Recall(file),
+            Record::Release(file),
+            Record::Body(5),
+        ] {
+            let mut wire = Vec::new();
+            record.encode(3, &mut wire);
+            let header = Header::decode(wire[..8].try_into().unwrap()).unwrap();
+            assert_eq!(usize::from(header.content_len), wire.len() - 8);
+            assert_eq!(Record::decode(header.kind, &wire[8..]), Ok(Some(record)));
+            wire.push(0);
+            assert!(Record::decode(header.kind, &wire[8..]).is_err(), "{record:?}");
+        }
+        assert_eq!(Record::decode(Kind::STDOUT, b"x"), Ok(None));
+    }
+
+    #[test]
+    fn guard_messages_survive_the_round_trip() {
+        let message = GuardMessage { answer: GuardAnswer::Released, link: 3, file: FileId(9) };
+        assert_eq!(GuardMessage::decode(&message.encode()), Ok(message));
+        assert!(GuardMessage::decode(&[9; 8]).is_err());
+        assert!(GuardMessage::decode(&[1; 7]).is_err());
+    }
+}

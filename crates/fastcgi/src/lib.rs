@@ -1,0 +1,13 @@
+//! FastCGI 1.0 records and the handover records of `docs/handover.md`, for both roles. No I/O.
+//!
+//! Numbers on the wire are big-endian. Section numbers refer to the FastCGI specification, version 1.0.
+#![forbid(unsafe_code)]
+
+mod decoder;
+mod error;
+pub mod handover;
+pub mod params;
+pub mod record;
+
+pub use decoder::{Decoder, Part};
+pub use error::Error;

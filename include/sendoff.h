@@ -1,0 +1,131 @@
+/*
+ * The worker's side of Sendoff: take requests from the front, answer with bytes and files.
+ *
+ * Conventions
+ * - A `sendoff_worker` belongs to one process and is used by one thread. (The library runs a helper thread of its own.)
+ * - Memory handed out by a function belongs to the worker and stays valid until the next sendoff_accept() on it.
+ *   Memory handed in is borrowed for the call only, unless the function says otherwise.
+ * - A function that takes ownership of a descriptor owns it even when it fails.
+ * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the function says so.
+ * - No function raises signals, calls back, or jumps. An internal failure is reported as a lost link.
+ */
+#ifndef SENDOFF_H
+#define SENDOFF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sendoff_worker sendoff_worker;
+
+/* One request parameter. Both strings are followed by a NUL byte that their length does not count. */
+typedef struct sendoff_param {
+	const char *name;
+	size_t name_len;
+	const char *value;
+	size_t value_len;
+} sendoff_param;
+
+/*
+ * Makes the worker of this process. Takes ownership of `link_count` connected UNIX stream sockets (at most 255)
+ * and of the guard socket (UNIX, SOCK_SEQPACKET; -1: no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a thread.
+ * NULL if a thread or descriptor could not be had; errno says which.
+ */
+sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guard);
+
+/* Frees the worker and closes its sockets. NULL is allowed. */
+void sendoff_worker_free(sendoff_worker *worker);
+
+/*
+ * Waits for the next request. 1: a request is at hand. 0: the front closed a link or asked us to end, or wrote
+ * something that is no request (logged to stderr); the process should exit.
+ */
+int sendoff_accept(sendoff_worker *worker);
+
+/* The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. */
+const sendoff_param *sendoff_params(const sendoff_worker *worker, size_t *count);
+
+/* The value of one parameter, NUL-terminated, or NULL. `len` may be NULL. */
+const char *sendoff_param_get(const sendoff_worker *worker, const char *name, size_t name_len, size_t *len);
+
+/* Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno). */
+ssize_t sendoff_read(sendoff_worker *worker, void *buf, size_t len);
+
+/*
+ * Response, in order: sendoff_write_head() once, then any mixture of sendoff_write() and sendoff_write_file(),
+ * then sendoff_finish(). All three queue; the queue is sent when it is large, at sendoff_flush() and at the end.
+ * They return 0, or -1 if the client has gone (what follows is discarded; the request must still be finished).
+ */
+
+/* The CGI header block (RFC 3875 section 6), with the empty line that ends it. */
+int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
+
+/* Body bytes. Small ones are copied, large ones are sent before the call returns. */
+int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
+
+/*
+ * Body bytes that are `len` bytes of a held file from `offset` on. Falls back to bytes by itself if the lease has
+ * broken, reading them from the mapping. The range must lie inside the mapping.
+ */
+int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, uint64_t len);
+
+/* Bytes for the server's log, about this request. A newline is added where one lacks. */
+void sendoff_log(sendoff_worker *worker, const char *line, size_t len);
+
+/* Sends what is queued. 0, or -1 if the client has gone. */
+int sendoff_flush(sendoff_worker *worker);
+
+/* Whether the client has gone. Looks at the link without waiting. */
+int sendoff_aborted(sendoff_worker *worker);
+
+/*
+ * Ends the response. With `detach` nonzero the process goes on working on the request (no output is taken any more)
+ * and calls sendoff_ready() when it can take another; sendoff_accept() does so too. A second call is ignored.
+ */
+void sendoff_finish(sendoff_worker *worker, int app_status, int detach);
+void sendoff_ready(sendoff_worker *worker);
+
+/*
+ * Whether the front took file segments in this request (the request announced it).
+ */
+int sendoff_accepts_files(const sendoff_worker *worker);
+
+/*
+ * Holds a file under a read lease and maps it (private, read-only) at `addr`, which must be the page-aligned start of
+ * `size` rounded up to a page of address space that the caller reserved and gives to the worker until sendoff_file_drop().
+ * Takes ownership of `fd`, open for reading on a regular file whose size must be `size` > 0 once the lease is held,
+ * and whose modification and change times must be those given; otherwise somebody changed it and the call is refused.
+ * If somebody opens the file for writing later, the helper thread replaces the mapping by a private copy before the
+ * writer goes on, so what lies at `addr` never changes while the file is in use.
+ * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it changed),
+ * EMFILE (too many held), others from fcntl(2) and mmap(2). The address space is then PROT_NONE again.
+ * A file that is held is in use.
+ */
+int sendoff_file_hold(sendoff_worker *worker, int fd, void *addr, uint64_t size, const struct timespec *mtime,
+	const struct timespec *ctime, uint32_t *file);
+
+/*
+ * Says that the mapping is about to be used. 1: it is whole and the lease stands. 0: the lease has broken; the mapping
+ * must not be used any more and the file should be dropped.
+ */
+int sendoff_file_use(sendoff_worker *worker, uint32_t file);
+
+/* All files in use are no longer: a break may now discard their mappings instead of copying them. */
+void sendoff_files_unuse(sendoff_worker *worker);
+
+/* Whether the lease still stands. Unlike sendoff_file_use() it changes nothing. */
+int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
+
+/* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs it no longer. */
+void sendoff_file_drop(sendoff_worker *worker, uint32_t file);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SENDOFF_H */
