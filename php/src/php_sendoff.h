@@ -43,8 +43,6 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, 
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
-/* Takes no more requests than have arrived already: the front gives new ones to other workers. */
-void sendoff_close_links(void);
 
 /* functions.c */
 extern zend_module_entry sendoff_sapi_entry;

@@ -136,7 +136,7 @@ int sendoff_serve_requests(int busy, uint64_t max_requests)
 				break;
 			}
 			if (++served == max_requests) {
-				sendoff_close_links();
+				sendoff_stop(sendoff_php_worker);
 			}
 		}
 	}

@@ -11,12 +11,8 @@
 
 #include <pwd.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 sendoff_worker *sendoff_php_worker;
-
-static const int *worker_links;
-static size_t worker_link_count;
 
 static size_t read_post(char *buffer, size_t wanted)
 {
@@ -104,21 +100,10 @@ int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t 
 	return 0;
 }
 
-/*
- * A socket that is shut for reading still gives what it had received, and refuses what comes later: the front then
- * asks another worker. Safe in a signal handler.
- */
-void sendoff_close_links(void)
-{
-	for (size_t i = 0; i < worker_link_count; i++) {
-		shutdown(worker_links[i], SHUT_RD);
-	}
-}
-
 static void on_sigterm(int signo)
 {
 	(void)signo;
-	sendoff_close_links();
+	sendoff_stop(sendoff_php_worker);
 }
 
 static void set_signals(void)
@@ -162,8 +147,6 @@ static sendoff_worker *new_worker(const int *links, size_t link_count, int guard
 
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, uint64_t max_requests)
 {
-	worker_links = links;
-	worker_link_count = link_count;
 	set_environment();
 	sendoff_php_worker = new_worker(links, link_count, guard);
 	if (!sendoff_php_worker) {
