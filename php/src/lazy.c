@@ -62,7 +62,11 @@ static bool plain_path(zend_execute_data *execute_data, char resolved[MAXPATHLEN
 	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
 		return false;
 	}
-	/* No REPORT_ERRORS here and no warning below: PHP's own handler speaks for both. */
+	/* A URL, even file://: the look-up below may warn of it, and PHP would warn once more. */
+	if (strstr(ZSTR_VAL(path), "://") || strncasecmp(ZSTR_VAL(path), "data:", 5) == 0) {
+		return false;
+	}
+	/* A script can put a wrapper of its own in the place of plain files. */
 	const char *local;
 	if (php_stream_locate_url_wrapper(ZSTR_VAL(path), &local, 0) != &php_plain_files_wrapper) {
 		return false;
