@@ -53,7 +53,6 @@ pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
 #[derive(Debug)]
 pub struct Link {
     socket: UnixStream,
-    worker: WorkerId,
     pid: i32,
     state: RefCell<State>,
 }
@@ -113,7 +112,7 @@ enum State {
     Idle,
     Answering(Answering),
     Detached { _ticket: Ticket },
-    Lost { unread: bool },
+    Lost,
 }
 
 /// A request the worker is at work on.
@@ -158,7 +157,6 @@ impl Link {
         socket.set_nonblocking(true)?;
         let link = Rc::new(Self {
             socket: UnixStream::from_std(socket)?,
-            worker,
             pid,
             state: RefCell::new(State::Idle),
         });
@@ -248,14 +246,14 @@ impl Link {
                 false
             }
         };
-        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost { unread });
+        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost);
         if let State::Answering(answering) = before
             && !answering.abandoned
         {
             answering.inbox.push(Event::Lost { unread });
         }
         // The worker must notice even if the connection's task keeps the link for a while.
-        drop(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both));
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Stops caring for the response in `inbox`: the worker is told, and what it still sends is dropped.
@@ -308,7 +306,13 @@ impl Reader {
         let received = link.socket.async_io(Interest::READABLE, || {
             sendoff_sys::fdpass::receive(link.socket.as_fd(), &mut self.buffer, &mut self.descriptors)
         });
-        match received.await {
+        let received = received.await;
+        if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
+            // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
+            // instead of asking once more. Bytes that arrive meanwhile are a new event.
+            let _ = link.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        }
+        match received {
             Ok(0) if self.decoder.at_boundary() => Err(Failure::Closed { unread: false }),
             Ok(0) => Err(Failure::Broken("it closed the link inside a record".to_owned())),
             Ok(_) => Ok(()),

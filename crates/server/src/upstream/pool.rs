@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 const MAX_WAITING: usize = 4096;
 
 /// How long a request may wait for a worker.
-pub const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A worker is rather given to a request of the same event loop, unless another loop's has waited this much longer:
 /// waking the other loop costs about 25 µs.
@@ -58,7 +58,7 @@ pub struct Ticket {
 pub enum AcquireError {
     /// Too many requests wait already.
     QueueFull,
-    /// All workers were busy for [`MAX_WAIT`].
+    /// All workers were busy for too long.
     TimedOut,
 }
 

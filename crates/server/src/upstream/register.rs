@@ -39,7 +39,7 @@ pub async fn receive_workers(
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
 ) -> io::Result<()> {
-    let socket = AsyncFd::with_interest(pool_socket, Interest::READABLE)?;
+    let socket = AsyncFd::register(pool_socket)?;
     let mut next = 0;
     loop {
         let mut message = BytesMut::with_capacity(MESSAGE_LEN);
