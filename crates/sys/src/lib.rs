@@ -2,4 +2,5 @@
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
 pub mod fdpass;
+pub mod process;
 pub mod sock_diag;
