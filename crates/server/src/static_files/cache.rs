@@ -149,6 +149,12 @@ impl FileCache {
         Self { root, limits, slots: HashMap::new(), contents: 0, clock: 0 }
     }
 
+    /// How much is kept now: paths, and bytes of contents.
+    #[must_use]
+    pub fn kept(&self) -> (usize, usize) {
+        (self.slots.len(), self.contents)
+    }
+
     /// What is at `path` (relative to the root, decoded) now, opened if it is a file.
     ///
     /// # Errors
