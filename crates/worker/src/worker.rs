@@ -120,25 +120,36 @@ impl Worker {
         }
     }
 
-    /// Receives from the first link that has something; `None`: the front closed it.
+    /// Receives from the first link that has something; `None`: nothing to come, and a link was closed.
     fn wait_for_input(&mut self) -> Result<Option<usize>, Bad> {
-        let mut at = 0;
-        if self.inputs.len() > 1 {
-            let mut polled: Vec<PollFd<'_>> =
-                self.shared.links.iter().map(|link| PollFd::new(link, PollFlags::IN)).collect();
-            while let Err(error) = poll(&mut polled, None) {
-                if error != Errno::INTR {
-                    return Err(io::Error::from(error).into());
-                }
-            }
-            at = polled.iter().position(|link| !link.revents().is_empty()).unwrap_or(0);
+        if self.inputs.len() == 1 {
+            return Ok(self.receive_when_idle(0)?.then_some(0));
         }
+        let mut polled: Vec<PollFd<'_>> =
+            self.shared.links.iter().map(|link| PollFd::new(link, PollFlags::IN)).collect();
+        while let Err(error) = poll(&mut polled, None) {
+            if error != Errno::INTR {
+                return Err(io::Error::from(error).into());
+            }
+        }
+        let is_ready = |link: &PollFd<'_>| !link.revents().is_empty();
+        let ready: Vec<usize> = (0..polled.len()).filter(|at| is_ready(&polled[*at])).collect();
+        for at in ready {
+            if self.receive_when_idle(at)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `false`: the front closed the link, where it may.
+    fn receive_when_idle(&mut self, at: usize) -> Result<bool, Bad> {
         match self.receive(at) {
-            Ok(0) if self.inputs[at].at_boundary() => Ok(None),
+            Ok(0) if self.inputs[at].at_boundary() => Ok(false),
             Ok(0) => Err(Bad::Cut),
+            Ok(_) => Ok(true),
             // The front died with something of ours unread: no more to say than when it closes.
-            Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
-            Ok(_) => Ok(Some(at)),
+            Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(bad) => Err(bad),
         }
     }
@@ -147,13 +158,15 @@ impl Worker {
         Ok(self.inputs[at].receive(self.shared.links[at].as_fd())?)
     }
 
-    /// Works through what has been received, up to the end of a request.
-    fn take_parts(&mut self, at: usize) -> Result<(), Bad> {
+    /// Works through what has been received, up to the end of a request. `false`: there was nothing.
+    fn take_parts(&mut self, at: usize) -> Result<bool, Bad> {
+        let mut took = false;
         while !(self.request.phase == Phase::Ready && self.request.body.is_complete()) {
             let Some(part) = self.inputs[at].next()? else { break };
             self.take_part(at, part)?;
+            took = true;
         }
-        Ok(())
+        Ok(took)
     }
 
     fn take_part(&mut self, at: usize, part: Part) -> Result<(), Bad> {
@@ -342,19 +355,18 @@ impl Worker {
     /// Waits for more of the request at hand.
     fn receive_more(&mut self) -> Result<(), Bad> {
         let at = self.request.link;
-        let lost = match self.inputs[at].has_bytes() {
-            true => None,
-            false => match self.receive(at) {
-                Ok(0) => Some(Bad::Cut),
-                Ok(_) => None,
-                Err(bad) => Some(bad),
+        let more = match self.take_parts(at) {
+            Ok(true) => Ok(()),
+            Ok(false) => match self.receive(at) {
+                Ok(0) => Err(Bad::Cut),
+                other => other.map(drop),
             },
+            Err(bad) => Err(bad),
         };
-        let lost = lost.or_else(|| self.take_parts(at).err());
-        lost.map_or(Ok(()), |bad| {
+        if more.is_err() {
             self.shared.lock().lost = true;
-            Err(bad)
-        })
+        }
+        more
     }
 
     /// Queues the CGI header block, with the empty line that ends it.
