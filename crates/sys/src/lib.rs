@@ -2,4 +2,7 @@
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
 pub mod fdpass;
+pub mod fork;
+pub mod lease;
+pub mod mapping;
 pub mod sock_diag;

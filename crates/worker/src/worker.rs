@@ -8,12 +8,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use sendoff_fastcgi::Part;
-use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER};
 
+use sendoff_sys::mapping::Region;
+
+use crate::files::{Held, Identity};
+use crate::helper::Helper;
 use crate::input::Input;
-use crate::output::Shared;
+use crate::output::{Shared, State};
 use crate::request::{Body, Phase, Request};
 use crate::{Bad, Gone, log};
 
@@ -22,6 +26,9 @@ const COPY_LIMIT: usize = 16 * 1024;
 
 /// With more than this waiting, the queue is sent.
 const FLUSH_LIMIT: usize = 32 * 1024;
+
+/// Bytes of a mapping that are copied under the lock at a time.
+const MAPPED_PIECE: usize = 1024 * 1024;
 
 /// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
 const CANT_MULTIPLEX: u8 = 1;
@@ -38,6 +45,8 @@ pub struct Worker {
     inputs: Vec<Input>,
     request: Request,
     response: Response,
+    /// `None` without a guard socket.
+    helper: Option<Helper>,
 }
 
 /// How far the response to the request at hand has got.
@@ -55,22 +64,27 @@ struct Response {
 }
 
 impl Worker {
-    /// Takes connected UNIX stream sockets, at most 255.
+    /// Takes connected UNIX stream sockets, at most 255, and the guard socket, for which it starts a thread: call it
+    /// after the last fork.
     ///
     /// # Errors
-    /// `EINVAL`: no link, or too many.
+    /// `EINVAL`: no link, or too many. A thread or descriptor could not be had.
     pub fn new(links: Vec<OwnedFd>, guard: Option<OwnedFd>) -> io::Result<Self> {
-        drop(guard);
         if links.is_empty() || links.len() > usize::from(u8::MAX) {
             return Err(Errno::INVAL.into());
         }
         let inputs = links.iter().map(|_| Input::default()).collect();
         let shared = Arc::new(Shared::new(links));
-        Ok(Self { shared, inputs, request: Request::default(), response: Response::default() })
+        let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
+        let (request, response) = (Request::default(), Response::default());
+        Ok(Self { shared, inputs, request, response, helper })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.
     pub fn accept(&mut self) -> bool {
+        if self.shared.is_forked() {
+            return false;
+        }
         if self.request.phase != Phase::Idle {
             self.finish(0, false);
             self.ready();
@@ -342,7 +356,7 @@ impl Worker {
                     *read = 0;
                 }
             }
-            if self.request.aborted {
+            if self.request.aborted || self.shared.is_forked() {
                 return Err(Errno::CONNRESET.into());
             }
             self.receive_more().map_err(|bad| {
@@ -444,7 +458,10 @@ impl Worker {
     /// Whether the client has gone. Looks at the link without waiting.
     pub fn aborted(&mut self) -> bool {
         self.request.phase == Phase::Ready
-            && (self.request.aborted || self.shared.lock().lost || self.look_for_abort().is_err())
+            && (self.shared.is_forked()
+                || self.request.aborted
+                || self.shared.lock().lost
+                || self.look_for_abort().is_err())
     }
 
     /// No output is taken: there is no request, or its response is finished, or nobody wants it.
@@ -452,6 +469,7 @@ impl Worker {
         self.request.phase != Phase::Ready
             || self.response.finished
             || self.request.aborted
+            || self.shared.is_forked()
             || self.shared.lock().lost
     }
 
@@ -480,7 +498,7 @@ impl Worker {
             state.lost = true;
         }
         if state.lost || self.request.aborted {
-            state.queue.clear();
+            state.discard_queue();
             return Err(Gone);
         }
         Ok(())
@@ -495,7 +513,7 @@ impl Worker {
 
     /// Ends the response. With `detach` the application goes on, without output, until [`Self::ready`].
     pub fn finish(&mut self, app_status: u32, detach: bool) {
-        if self.request.phase != Phase::Ready || self.response.finished {
+        if self.request.phase != Phase::Ready || self.response.finished || self.shared.is_forked() {
             return;
         }
         self.response.finished = true;
@@ -503,6 +521,9 @@ impl Worker {
         let mut state = self.shared.lock();
         if state.lost {
             return;
+        }
+        if self.request.aborted {
+            state.discard_queue();
         }
         let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), false, true) = (body, begun, self.tells_length()) {
@@ -529,12 +550,131 @@ impl Worker {
 
     /// After [`Self::finish`] with `detach`: another request may come.
     pub fn ready(&mut self) {
-        if std::mem::take(&mut self.response.detached) {
+        if std::mem::take(&mut self.response.detached) && !self.shared.is_forked() {
             let mut state = self.shared.lock();
             if !state.lost {
                 state.queue.record(self.request.id, Record::Ready);
                 let _lost_is_noted = self.shared.flush(state);
             }
+        }
+    }
+
+    /// Body bytes that are `len` bytes of a held file from `offset` on.
+    ///
+    /// # Errors
+    /// The client has gone, or the file is not held or shorter.
+    pub fn write_file(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        let mut state = self.shared.lock();
+        let State { queue, files, link, .. } = &mut *state;
+        let within = |size: u64| offset.checked_add(len).is_some_and(|end| end <= size);
+        let handed_over = files.use_file(file) && self.request.accepts_files;
+        let held = files.get_mut(file).filter(|held| within(held.size)).ok_or(Gone)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if !handed_over {
+            drop(state);
+            return self.write_mapped(file, offset, len);
+        }
+        self.response.wrote_stdout = true;
+        if !held.links.contains(*link) {
+            held.links.insert(*link);
+            queue.record(self.request.id, Record::Open(file));
+        }
+        queue.record(self.request.id, Record::Segment { file, offset, length: len });
+        let full = queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if let Some(body) = &mut self.response.body {
+            *body += len;
+        }
+        if full { self.flush() } else { Ok(()) }
+    }
+
+    /// The same as bytes from the snapshot, which after a break is a private copy.
+    fn write_mapped(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        let mut offset = usize::try_from(offset).map_err(|_| Gone)?;
+        let end = offset + usize::try_from(len).map_err(|_| Gone)?;
+        while offset < end {
+            let next = end.min(offset + MAPPED_PIECE);
+            let mut state = self.shared.lock();
+            let State { queue, files, .. } = &mut *state;
+            let bytes = files.get(file).and_then(Held::bytes).ok_or(Gone)?;
+            queue.stdout(self.request.id, &bytes[offset..next]);
+            drop(state);
+            self.response.wrote_stdout = true;
+            if let Some(body) = &mut self.response.body {
+                *body += (next - offset) as u64;
+            }
+            offset = next;
+            // A response that fits keeps its length.
+            if offset < end || self.shared.lock().queue.len() > FLUSH_LIMIT {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds an open file under a read lease and maps it. It is then in use.
+    ///
+    /// # Errors
+    /// `EACCES`: not the owner and without `CAP_LEASE`. `EAGAIN`: a writer has it open. `ESTALE`: it is not the file
+    /// described. `EMFILE`: too many held. `EOPNOTSUPP`: no guard. Others of `fcntl(2)` and `mmap(2)`.
+    pub fn file_hold(
+        &mut self,
+        fd: OwnedFd,
+        region: Region,
+        identity: Identity,
+    ) -> io::Result<FileId> {
+        let helper = self.helper.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        if self.shared.is_forked() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let mut state = self.shared.lock();
+        if state.unguarded {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        state.files.hold(fd, region, identity, helper.tid)
+    }
+
+    /// Puts a file in use: `true` if its mapping is whole and the lease stands.
+    pub fn file_use(&mut self, file: FileId) -> bool {
+        !self.shared.is_forked() && self.shared.lock().files.use_file(file)
+    }
+
+    /// No file is in use any more.
+    pub fn files_unuse(&mut self) {
+        if !self.shared.is_forked() {
+            self.shared.lock().files.unuse_all();
+        }
+    }
+
+    /// Whether the lease stands.
+    #[must_use]
+    pub fn file_intact(&self, file: FileId) -> bool {
+        !self.shared.is_forked() && self.shared.lock().files.get(file).is_some_and(Held::stands)
+    }
+
+    /// Gives the mapping back. The lease ends when the front has no more need of the file.
+    pub fn file_drop(&mut self, file: FileId) {
+        if self.shared.is_forked() {
+            if let Some(mut state) = self.shared.try_lock() {
+                state.files.drop_mapping(file);
+            }
+            return;
+        }
+        if self.shared.lock().queue.names(file) {
+            // RELEASE must not overtake what it releases. If the client has gone there is nothing to overtake.
+            let _gone = self.flush();
+        }
+        let mut state = self.shared.lock();
+        for link in state.files.drop_mapping(file).iter() {
+            state.tell(&self.shared.links, link, Record::Release(file));
+        }
+        if let (false, Some(helper)) = (state.backlog.is_empty(), &self.helper) {
+            helper.wake();
         }
     }
 }
