@@ -49,16 +49,12 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 }
 
 /*
- * What the first argument names, if it is a plain local file PHP would open here and now.
- * `resolved` receives the path PHP would give to open(2): symbolic links are followed through the
- * realpath cache, as PHP does, so a link that just moved means the same file to both of us.
+ * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
+ * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
+ * does, so a link that just moved means the same file to both of us.
  */
-static bool plain_path(zend_execute_data *execute_data, char resolved[MAXPATHLEN])
+static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 {
-	if (ZEND_NUM_ARGS() < 1 || Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING) {
-		return false;
-	}
-	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
 	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
 		return false;
 	}
@@ -82,11 +78,20 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 {
 	char resolved[MAXPATHLEN];
 
-	if (!lazy_worker() || !rest_is_default(execute_data, defaults) ||
-		!plain_path(execute_data, resolved)) {
+	if (!lazy_worker() || ZEND_NUM_ARGS() < 1 ||
+		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
+		!rest_is_default(execute_data, defaults)) {
 		return NULL;
 	}
-	return lazy_region_open(resolved);
+	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
+	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
+		return NULL;
+	}
+	lazy_region *region = lazy_region_open(resolved);
+	if (!region) {
+		lazy_region_give_up(path);
+	}
+	return region;
 }
 
 /*

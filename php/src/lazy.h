@@ -56,6 +56,10 @@ sendoff_worker *lazy_worker(void);
  */
 lazy_region *lazy_region_open(const char *path);
 
+/* Whether this path, as the script gave it, led to no region just now; and: it did not. */
+bool lazy_region_is_hopeless(zend_string *path);
+void lazy_region_give_up(zend_string *path);
+
 /* The region's contents as a string. It is flagged interned: nobody counts, writes or frees it. */
 zend_string *lazy_region_string(lazy_region *region);
 

@@ -9,7 +9,6 @@
 #include "lazy.h"
 
 #include "SAPI.h"
-#include "php_main.h"
 #include "php_output.h"
 
 /* Shorter pieces of a region cost less as bytes than as a segment. */
@@ -114,27 +113,28 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-static size_t lazy_ub_write(const char *str, size_t len)
+static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
-	sendoff_worker *worker = NULL;
 
 	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
-	if (len >= SEGMENT_MIN && SG(headers_sent) && lazy_region_find(str, len, &file, &offset)) {
-		worker = lazy_worker();
+	if (len < SEGMENT_MIN || !SG(headers_sent) || !lazy_region_find(str, len, &file, &offset)) {
+		return false;
 	}
-	if (!worker) {
-		SENDOFF_G(copied_bytes) += (zend_long) len;
-		return sapi_ub_write(str, len);
+	return sendoff_write_file(lazy_worker(), file, offset, len) == 0;
+}
+
+static size_t lazy_ub_write(const char *str, size_t len)
+{
+	if (hand_over(str, len)) {
+		SENDOFF_G(handed_over_bytes) += (zend_long) len;
+		SENDOFF_G(segments)++;
+		return len;
 	}
-	if (sendoff_write_file(worker, file, offset, len) != 0) {
-		php_handle_aborted_connection();
-		return 0;
-	}
-	SENDOFF_G(handed_over_bytes) += (zend_long) len;
-	SENDOFF_G(segments)++;
-	return len;
+	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	SENDOFF_G(copied_bytes) += (zend_long) len;
+	return sapi_ub_write(str, len);
 }
 
 void lazy_output_startup(void)

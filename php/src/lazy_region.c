@@ -37,11 +37,9 @@
 
 /* Keeps a deleted file from taking disk space for longer than this. */
 #define IDLE_SECONDS 60
-/* A file that could not be held is not tried again for so long. */
-#define REFUSED_SECONDS 2
-/* The owner of a file rarely changes. */
-#define NOT_OURS_SECONDS 60
-#define REFUSED_ENTRIES 64
+/* A path that led to no region is not looked at again for so long. */
+#define HOPELESS_SECONDS 2
+#define HOPELESS_ENTRIES 256
 #define SEEN_ENTRIES 256
 /* The most regions that one request may displace. */
 #define DISPLACED_MAX 16
@@ -61,11 +59,10 @@ struct lazy_region {
 	bool stale;
 };
 
-typedef struct refusal {
-	dev_t dev;
-	ino_t ino;
+typedef struct hopeless {
+	zend_ulong path_hash;
 	time_t until;
-} refusal;
+} hopeless;
 
 static sendoff_worker *attached;
 static char *arena;
@@ -75,7 +72,7 @@ static uint64_t keys[REGIONS];
 static size_t total;
 static uint32_t used[REGIONS];
 static uint32_t used_count;
-static refusal refusals[REFUSED_ENTRIES];
+static hopeless hopeless_paths[HOPELESS_ENTRIES];
 
 /*
  * When no slot is free, a file must be read a second time before it displaces another, and that
@@ -214,20 +211,20 @@ static lazy_region *kept(const struct stat *st)
 	return NULL;
 }
 
-static bool recently_refused(const struct stat *st)
+/* Small files are many and read fast; looking at each of them first would cost them a fifth. */
+bool lazy_region_is_hopeless(zend_string *path)
 {
-	refusal *entry = &refusals[hash_of(st) % REFUSED_ENTRIES];
+	zend_ulong hash = zend_string_hash_val(path);
+	const hopeless *entry = &hopeless_paths[hash % HOPELESS_ENTRIES];
 
-	return entry->ino == st->st_ino && entry->dev == st->st_dev && now() < entry->until;
+	return entry->path_hash == hash && now() < entry->until;
 }
 
-static void refuse(const struct stat *st, time_t seconds)
+void lazy_region_give_up(zend_string *path)
 {
-	refusal *entry = &refusals[hash_of(st) % REFUSED_ENTRIES];
+	zend_ulong hash = zend_string_hash_val(path);
 
-	entry->dev = st->st_dev;
-	entry->ino = st->st_ino;
-	entry->until = now() + seconds;
+	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless) { hash, now() + HOPELESS_SECONDS };
 }
 
 /* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
@@ -280,7 +277,7 @@ static int open_same(const char *path, const struct stat *st)
 static lazy_region *hold(const char *path, const struct stat *st)
 {
 	size_t size = (size_t) st->st_size;
-	lazy_region *region = recently_refused(st) ? NULL : free_slot(st);
+	lazy_region *region = free_slot(st);
 
 	if (!region) {
 		return NULL;
@@ -291,13 +288,11 @@ static lazy_region *hold(const char *path, const struct stat *st)
 	}
 	if (!map_surroundings(region, size)) {
 		close(fd);
-		refuse(st, REFUSED_SECONDS);
 		return NULL;
 	}
 	uint32_t file;
 	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
 			&file) != 0) {
-		refuse(st, errno == EACCES ? NOT_OURS_SECONDS : REFUSED_SECONDS);
 		return NULL;
 	}
 	*region = (lazy_region) {
@@ -328,11 +323,12 @@ lazy_region *lazy_region_open(const char *path)
 		region = NULL;
 	}
 	if (region && sendoff_file_use(attached, region->file) != 1) {
-		if (region->used) {
-			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
-			refuse(&st, REFUSED_SECONDS);
-		}
+		bool in_use = region->used;
 		retire(region);
+		if (in_use) {
+			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
+			return NULL;
+		}
 		region = NULL;
 	}
 	if (!region) {
@@ -402,7 +398,7 @@ void sendoff_lazy_end_request(void)
 		lazy_region *region = &regions[used[i]];
 
 		region->used = false;
-		if (region->stale) {
+		if (region->stale || !sendoff_file_intact(attached, region->file)) {
 			give_back(region);
 		} else {
 			write_header(region);
