@@ -9,6 +9,9 @@ const PHP_CONFIG: [&str; 2] = ["php-config8.2", "php-config"];
 fn main() {
     let sources = [
         "functions",
+        "lazy",
+        "lazy_output",
+        "lazy_region",
         "output",
         "params",
         "request",

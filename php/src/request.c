@@ -2,6 +2,7 @@
  * The life of a request: accept, find the script, run it, clean up.
  */
 #include "php_sendoff.h"
+#include "lazy.h"
 #include "php_main.h"
 #include "php_output.h"
 #include "fopen_wrappers.h"
@@ -110,6 +111,7 @@ static bool serve_request(void)
 			SG(request_info).path_translated = NULL;
 		}
 		php_request_shutdown(NULL);
+		sendoff_lazy_end_request();
 	}
 	/* A request that never started has not been ended by the shutdown. */
 	sendoff_end_response(false);

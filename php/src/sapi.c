@@ -4,6 +4,7 @@
  * It goes by php-fpm's name, because extensions (opcache first) and applications ask for that name.
  */
 #include "php_sendoff.h"
+#include "lazy.h"
 #include "php_main.h"
 #include "php_ini.h"
 #include "php_ini_builder.h"
@@ -44,9 +45,20 @@ static int activate(void)
 	return sendoff_php_worker ? sendoff_activate() : SUCCESS;
 }
 
+/* PHP takes one module from a SAPI; we bring two. */
+static int register_extensions(void)
+{
+	zend_module_entry *const ours[] = { &sendoff_sapi_entry, &sendoff_module_entry };
+	if (php_register_internal_extensions() == FAILURE) {
+		return FAILURE;
+	}
+	return php_register_extensions(ours, sizeof(ours) / sizeof(ours[0]));
+}
+
 static int startup(sapi_module_struct *module)
 {
-	return php_module_startup(module, &sendoff_sapi_entry);
+	php_register_internal_extensions_func = register_extensions;
+	return php_module_startup(module, NULL);
 }
 
 static sapi_module_struct sendoff_sapi_module = {
@@ -153,6 +165,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, 
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
 		return 1;
 	}
+	sendoff_lazy_attach(sendoff_php_worker);
 	set_signals();
 	int status = sendoff_serve_requests(busy, max_requests);
 	sendoff_worker_free(sendoff_php_worker);
