@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 pub mod fpm;
+pub mod front;
 pub mod link;
 pub mod master;
 

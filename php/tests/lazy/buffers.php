@@ -17,7 +17,8 @@ $pick = fn () => $files[mt_rand(0, 3)];
 set_error_handler(fn ($n, $message) => $states[] = $message);
 if (mt_rand(0, 3) === 0) {
 	header_register_callback(function () {
-		echo 'headers';
+		// Before the header block of a CGI response nothing may be written.
+		echo PHP_SAPI === 'cli' ? 'headers' : '';
 	});
 }
 $steps = mt_rand(5, 40);
