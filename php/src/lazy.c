@@ -32,14 +32,14 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 		bool same;
 
 		switch (defaults[n - 2]) {
-			case 'f':
-				same = Z_TYPE_P(arg) == IS_FALSE;
-				break;
-			case 'n':
-				same = Z_TYPE_P(arg) == IS_NULL;
-				break;
-			default:
-				same = Z_TYPE_P(arg) == IS_LONG && Z_LVAL_P(arg) == 0;
+		case 'f':
+			same = Z_TYPE_P(arg) == IS_FALSE;
+			break;
+		case 'n':
+			same = Z_TYPE_P(arg) == IS_NULL;
+			break;
+		default:
+			same = Z_TYPE_P(arg) == IS_LONG && Z_LVAL_P(arg) == 0;
 		}
 		if (!same) {
 			return false;

@@ -80,7 +80,7 @@ static size_t size_after_append(const php_output_handler *handler, size_t len)
 static void grow(php_output_handler *handler, size_t size)
 {
 	if (size > handler->buffer.size &&
-		size < (size_t) PG(memory_limit) - MIN(zend_memory_usage(1), (size_t) PG(memory_limit))) {
+		size < (size_t)PG(memory_limit) - MIN(zend_memory_usage(1), (size_t)PG(memory_limit))) {
 		handler->buffer.data = erealloc(handler->buffer.data, size);
 		handler->buffer.size = size;
 	}
@@ -92,7 +92,7 @@ static size_t write_past_buffer(php_output_handler *handler, const char *str, si
 
 	OG(flags) |= PHP_OUTPUT_WRITTEN;
 	php_output_flush();
-	/* As php_output_flush() does it: without the handler on the stack, output goes on to the SAPI. */
+	/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI. */
 	zend_stack_del_top(&OG(handlers));
 	size_t written = php_zend_write(str, len);
 	zend_stack_push(&OG(handlers), &handler);
@@ -128,12 +128,12 @@ static bool hand_over(const char *str, size_t len)
 static size_t lazy_ub_write(const char *str, size_t len)
 {
 	if (hand_over(str, len)) {
-		SENDOFF_G(handed_over_bytes) += (zend_long) len;
+		SENDOFF_G(handed_over_bytes) += (zend_long)len;
 		SENDOFF_G(segments)++;
 		return len;
 	}
 	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
-	SENDOFF_G(copied_bytes) += (zend_long) len;
+	SENDOFF_G(copied_bytes) += (zend_long)len;
 	return sapi_ub_write(str, len);
 }
 

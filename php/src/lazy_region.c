@@ -28,12 +28,12 @@
 /* Every region costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
 #define REGIONS 128
 /* Above this PHP's memory_limit refuses the file anyway; it bounds the slot. */
-#define REGION_MAX ((size_t) 1 << 30)
-#define PAGE ((size_t) 4096)
+#define REGION_MAX ((size_t)1 << 30)
+#define PAGE ((size_t)4096)
 /* Header, contents, tail, and one page never mapped, so that overruns fault. */
 #define SLOT_SPAN (REGION_MAX + 3 * PAGE)
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
-#define TOTAL_MAX ((size_t) 8 << 30)
+#define TOTAL_MAX ((size_t)8 << 30)
 
 /* Keeps a deleted file from taking disk space for longer than this. */
 #define IDLE_SECONDS 60
@@ -67,7 +67,7 @@ typedef struct hopeless {
 static sendoff_worker *attached;
 static char *arena;
 static lazy_region regions[REGIONS];
-/* The inode of region i; 0 if it is free or stale. Apart from the regions: every read searches it. */
+/* The inode of region i; 0 if it is free or stale. Apart, since every read searches it. */
 static uint64_t keys[REGIONS];
 static size_t total;
 static uint32_t used[REGIONS];
@@ -94,25 +94,25 @@ static time_t now(void)
 /* One number for an inode. Two inodes may share it; 0 is not taken. */
 static uint64_t key_of(const struct stat *st)
 {
-	uint64_t key = ((uint64_t) st->st_ino + ((uint64_t) st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
+	uint64_t key = ((uint64_t)st->st_ino + ((uint64_t)st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
 
 	return key ? key : 1;
 }
 
 static uint32_t hash_of(const struct stat *st)
 {
-	return (uint32_t) (key_of(st) >> 32);
+	return (uint32_t)(key_of(st) >> 32);
 }
 
 static char *contents_of(const lazy_region *region)
 {
-	return arena + (size_t) (region - regions) * SLOT_SPAN + PAGE;
+	return arena + (size_t)(region - regions) * SLOT_SPAN + PAGE;
 }
 
 zend_result lazy_region_startup(void)
 {
 	/* One rule of the layout is the processor's, so ask rather than assume. */
-	if (sysconf(_SC_PAGESIZE) != (long) PAGE) {
+	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
 		return FAILURE;
 	}
 	void *reserved = mmap(NULL, REGIONS * SLOT_SPAN, PROT_NONE,
@@ -144,7 +144,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 /* The change time counts too: after a chmod the file may no longer be ours to read. */
 static bool same_file(const lazy_region *region, const struct stat *st)
 {
-	return region->size == (size_t) st->st_size && same_time(&region->mtime, &st->st_mtim) &&
+	return region->size == (size_t)st->st_size && same_time(&region->mtime, &st->st_mtim) &&
 		same_time(&region->ctime, &st->st_ctim);
 }
 
@@ -161,7 +161,7 @@ static void write_header(lazy_region *region)
 
 zend_string *lazy_region_string(lazy_region *region)
 {
-	return (zend_string *) (contents_of(region) - _ZSTR_HEADER_SIZE);
+	return (zend_string *)(contents_of(region) - _ZSTR_HEADER_SIZE);
 }
 
 static void give_back(lazy_region *region)
@@ -194,7 +194,7 @@ static void mark_used(lazy_region *region)
 	region->last_use = now();
 	if (!region->used) {
 		region->used = true;
-		used[used_count++] = (uint32_t) (region - regions);
+		used[used_count++] = (uint32_t)(region - regions);
 	}
 }
 
@@ -230,7 +230,7 @@ void lazy_region_give_up(zend_string *path)
 /* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
 static lazy_region *free_slot(const struct stat *st)
 {
-	if (total + (size_t) st->st_size <= TOTAL_MAX) {
+	if (total + (size_t)st->st_size <= TOTAL_MAX) {
 		for (lazy_region *region = regions; region < regions + REGIONS; region++) {
 			if (!region->size) {
 				return region;
@@ -276,7 +276,7 @@ static int open_same(const char *path, const struct stat *st)
 
 static lazy_region *hold(const char *path, const struct stat *st)
 {
-	size_t size = (size_t) st->st_size;
+	size_t size = (size_t)st->st_size;
 	lazy_region *region = free_slot(st);
 
 	if (!region) {
@@ -314,7 +314,7 @@ lazy_region *lazy_region_open(const char *path)
 	struct stat st;
 
 	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
-		(size_t) st.st_size > REGION_MAX) {
+		(size_t)st.st_size > REGION_MAX) {
 		return NULL;
 	}
 	lazy_region *region = kept(&st);
@@ -342,7 +342,7 @@ lazy_region *lazy_region_open(const char *path)
 
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset)
 {
-	uintptr_t distance = (uintptr_t) ptr - (uintptr_t) arena;
+	uintptr_t distance = (uintptr_t)ptr - (uintptr_t)arena;
 
 	if (!arena || distance >= REGIONS * SLOT_SPAN) {
 		return false;
