@@ -125,15 +125,15 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
 	lazy_region *region = NULL;
-	if (lazy_output_is_plain(SENDOFF_G(threshold))) {
+	if (lazy_output_is_plain(SIZE_MAX / 2)) {
 		region = region_of_call(execute_data, "fn");
 	}
-	if (!region) {
+	zend_string *contents = region ? lazy_region_string(region) : NULL;
+	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
 		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
 	imitate_stream();
-	zend_string *contents = lazy_region_string(region);
 	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
 	RETURN_LONG((zend_long) ZSTR_LEN(contents));
 }

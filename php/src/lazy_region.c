@@ -257,7 +257,7 @@ static bool map_surroundings(lazy_region *region, size_t size)
 	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
 }
 
-/* Opens what stat(2) saw. The descriptor is moved up, so that scripts see the numbers they would. */
+/* Opens what stat(2) saw. The descriptor moves up: scripts get the low numbers they expect. */
 static int open_same(const char *path, const struct stat *st)
 {
 	struct stat opened;
