@@ -293,9 +293,11 @@ fn same_as_fpm(program: &str, rounds: u32) {
         let master = Master::start(&["--php-ini", setting, "--php-ini", "memory_limit=512M"]);
         let mut front = Front::new(master.worker());
         let fpm = Fpm::start(&[setting, "memory_limit=512M"]);
+        let kept = TempDir::new();
         for seed in 0..rounds {
             let request = request.clone().with("LAZY_SEED", &seed.to_string());
             let (ours, theirs) = (TempDir::new(), TempDir::new());
+            let request = request.with("LAZY_KEPT", kept.path().to_str().unwrap());
             let body = front.body(&request.clone().with("LAZY_DIR", ours.path().to_str().unwrap()));
             let fpm = fpm.ask(&request.with("LAZY_DIR", theirs.path().to_str().unwrap()));
             let end = fpm.stdout.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
@@ -331,4 +333,9 @@ fn errors_are_phps_own() {
 #[test]
 fn buffers_hold_what_php_puts_there() {
     same_as_fpm("buffers.php", 40);
+}
+
+#[test]
+fn what_php_keeps_of_a_string_survives_the_request() {
+    same_as_fpm("kept.php", 6);
 }
