@@ -118,9 +118,11 @@ impl Head {
         let mut parts = status_line.splitn(3, ' ');
         let version = parts.next().unwrap_or_default();
         let status = parts.next().and_then(|digits| digits.parse().ok());
-        let (Some(status), Some(reason)) = (status, parts.next()) else {
+        let Some(status) = status else {
             return Err(format!("no status line: {status_line:?}"));
         };
+        // nginx leaves the space out, too, where it knows no reason.
+        let reason = parts.next().unwrap_or_default();
         if version != "HTTP/1.1" && version != "HTTP/1.0" {
             return Err(format!("odd version: {status_line:?}"));
         }

@@ -80,7 +80,8 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("setpriv (util-linux) starts the server");
-        let (log, log_reader) = collect(child.stderr.take().unwrap());
+        let log = Arc::default();
+        let log_reader = collect_into(&log, child.stderr.take().unwrap());
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready_line = String::new();
         stdout.read_line(&mut ready_line).unwrap();
@@ -347,18 +348,18 @@ fn address_in(ready_line: &str) -> SocketAddr {
     rest.split('/').next().unwrap().parse().expect(ready_line)
 }
 
-pub(crate) fn collect(
+/// Appends what comes from `source` to `log`, until its end.
+pub(crate) fn collect_into(
+    log: &Arc<Mutex<String>>,
     mut source: impl Read + Send + 'static,
-) -> (Arc<Mutex<String>>, JoinHandle<()>) {
-    let text = Arc::new(Mutex::new(String::new()));
-    let into = Arc::clone(&text);
-    let reader = std::thread::spawn(move || {
+) -> JoinHandle<()> {
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = source.read(&mut buffer) {
-            into.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            log.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
-    });
-    (text, reader)
+    })
 }
 
 pub(crate) fn exit_status(child: &mut Child, who: &str) -> ExitStatus {

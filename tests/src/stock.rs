@@ -1,6 +1,6 @@
 //! Debian's nginx and php-fpm on a site: the reference.
 
-use crate::server::{collect, dies_with_us, exit_status};
+use crate::server::{collect_into, dies_with_us, exit_status};
 use crate::{Client, Request, Response, processes, site, wait};
 use rustix::process::Signal;
 use std::fs;
@@ -48,7 +48,6 @@ impl Stock {
             log: Arc::default(),
         };
         stock.start_php(root, ini);
-        // Somebody else may take the port between our look and nginx's bind.
         let started = (0..5).any(|_| stock.start_nginx(root));
         assert!(started, "nginx does not start:\n{}", stock.log());
         stock
@@ -71,7 +70,7 @@ impl Stock {
         }
         let mut child =
             command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php-fpm");
-        self.log = collect(child.stderr.take().unwrap()).0;
+        collect_into(&self.log, child.stderr.take().unwrap());
         self.children.push(child);
         let socket = self.folder.join("php.sock");
         wait::for_some("php-fpm", || std::os::unix::net::UnixStream::connect(&socket).ok());
@@ -105,8 +104,8 @@ http {{
 		server_name example.test;
 		root {root};
 		index index.php index.html;
+		location = /-/whose {{ return 200 '{addr} {folder}'; }}
 		location / {{ try_files $uri $uri/ /index.php?$query_string; }}
-		location ~ /\\. {{ deny all; }}
 		location ~ \\.php(/|$) {{
 			include /etc/nginx/snippets/fastcgi-php.conf;
 			fastcgi_pass unix:{folder}/php.sock;
@@ -126,19 +125,25 @@ http {{
             .stderr(Stdio::piped())
             .spawn()
             .expect("nginx");
-        let (log, _) = collect(child.stderr.take().unwrap());
+        collect_into(&self.log, child.stderr.take().unwrap());
+        // Somebody else may have taken the port between our look and nginx's bind.
+        let ours = format!("{addr} {folder}");
         let mut up = false;
         wait::until(crate::LIMIT, || {
-            up = TcpStream::connect(addr).is_ok();
+            up = TcpStream::connect(addr).is_ok()
+                && Client::connect(addr)
+                    .try_ask(&Request::get("/-/whose"))
+                    .is_ok_and(|response| response.text() == ours);
             up || child.try_wait().unwrap().is_some()
         });
-        if child.try_wait().unwrap().is_some() {
-            self.log.lock().unwrap().push_str(&log.lock().unwrap());
+        if !up {
+            let _ = child.kill();
+            let _ = child.wait();
             return false;
         }
         self.addr = addr;
         self.children.push(child);
-        up
+        true
     }
 
     /// Where nginx listens.
@@ -155,7 +160,7 @@ http {{
         Client::connect(self.addr).ask(request)
     }
 
-    /// What php-fpm has written to its log.
+    /// What nginx and php-fpm have logged.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
