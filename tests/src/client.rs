@@ -241,6 +241,23 @@ impl Client {
         bytes
     }
 
+    /// Reads what has come, at most about `limit` bytes, without waiting, and keeps it for later. False once the
+    /// server has closed the connection.
+    pub fn read_some(&mut self, limit: usize) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut buffer = vec![0; limit];
+        let open = match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                true
+            }
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        self.stream.set_nonblocking(false).unwrap();
+        open
+    }
+
     /// Whether the server closes the connection without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         self.received.is_empty() && matches!(self.more(), Ok(0))

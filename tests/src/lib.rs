@@ -11,6 +11,7 @@
 
 mod client;
 mod compare;
+pub mod load;
 mod message;
 pub mod processes;
 mod server;

@@ -12,7 +12,7 @@ pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
         if Instant::now() > end {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
