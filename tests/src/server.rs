@@ -215,7 +215,7 @@ impl Server {
     }
 
     fn process(&self) -> &Process {
-        self.process.as_ref().expect("this scenario needs sendoff itself")
+        self.process.as_ref().expect("this scenario looks into sendoff itself")
     }
 }
 

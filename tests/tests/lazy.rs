@@ -288,30 +288,28 @@ fn a_file_rewritten_by_another_process_is_sent_as_it_was_read() {
 
 #[test]
 fn a_file_changed_while_it_is_on_its_way_arrives_as_it_was() {
-    for size in [200_000, 12 << 20] {
-        let site = Site::with(
-            "big.php",
-            "<?php echo 'x'; readfile('page'); echo file_get_contents('page');",
-        );
+    let script = "<?php
+        $s = file_get_contents('page');
+        echo 'x', $s, $s;
+        file_put_contents('has-echoed', 'yes');
+        echo $s;";
+    for (size, rounds) in [(30_000, 100), (200_000, 100), (12 << 20, 15)] {
+        let site = Site::with("big.php", script);
+        let has_echoed = site.fifo("has-echoed");
         let page = site.write("page", pattern(0, size));
         let server = Server::start(site.root(), &["--php-ini", "memory_limit=256M"]);
-        for round in 0..20 {
+        for round in 0..rounds {
             let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
             client.send(Request::get("/big.php").bytes());
-            let head = client.head().unwrap();
-            let next = pattern(round + 1, size);
-            let path = page.clone();
-            let writer = std::thread::spawn(move || change(&path, round, &next));
-            let body = client.body_of(head, "GET").expect("a whole page").body;
-            writer.join().unwrap();
+            let reader = std::thread::spawn(move || client.response("GET").body);
+            has_echoed.await_script();
+            change(&page, round, &pattern(round + 1, size));
+            let body = reader.join().unwrap();
             let old = pattern(round, size);
-            // The page may have been read before or after the change, each time: but never in the middle.
-            let new = pattern(round + 1, size);
-            let whole = |part: &[u8]| {
-                part == old || part == new || (part.is_empty() && matches!(round % 5, 0 | 3))
-            };
-            let (first, second) = body[1..].split_at(size.min(body.len() - 1));
-            assert!(whole(first) && whole(second), "round {round}: {} bytes", body.len());
+            assert_eq!(body.len(), 1 + 3 * size, "round {round} of {size}");
+            for (number, part) in body[1..].chunks(size).enumerate() {
+                assert!(part == old, "round {round} of {size}, part {number}");
+            }
         }
     }
 }
@@ -325,17 +323,14 @@ fn what_was_sent_to_a_reader_that_lags_does_not_change() {
     for round in 0..10 {
         let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
         client.send(Request::get("/big.php").bytes());
+        // The script has read its file: the page has begun to come.
         let head = client.head().unwrap();
-        // The script has run: part of its page has come.
-        let first = client.read(1000);
         let next = pattern(round + 1, size);
         let path = page.clone();
         let writer = std::thread::spawn(move || change(&path, round, &next));
-        let rest = client.read(size - 1000);
+        let body = client.body_of(head, "GET").expect("a whole page").body;
         writer.join().unwrap();
-        let old = pattern(round, size);
-        assert_eq!(head.header("content-length"), Some(&*size.to_string()));
-        assert!(first == old[..1000] && rest == old[1000..], "round {round}");
+        assert!(body == pattern(round, size), "round {round}");
     }
 }
 
