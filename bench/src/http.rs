@@ -79,6 +79,11 @@ impl Decoder {
         self.state == State::Done
     }
 
+    /// Whether the head is not complete yet.
+    pub(crate) fn in_head(&self) -> bool {
+        self.state == State::Head
+    }
+
     /// The status code; 0 before the head is complete.
     pub(crate) fn status(&self) -> u16 {
         self.status

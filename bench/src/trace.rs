@@ -46,7 +46,9 @@ pub(crate) fn system_calls(
         format!("## System calls per response, {} ({TRACED} responses)\n\n", workload.name);
     row(&mut text, &columns);
     row(&mut text, &vec!["---".to_owned(); columns.len()]);
-    let mut names: Vec<&String> = counts.iter().flat_map(Calls::keys).collect();
+    let noticeable = |(name, n): (_, &f64)| (*n >= 0.005).then_some(name);
+    let all = counts.iter().flatten();
+    let mut names: Vec<&String> = all.filter_map(noticeable).collect();
     names.sort();
     names.dedup();
     for name in names {
