@@ -47,6 +47,12 @@ void sendoff_worker_free(sendoff_worker *worker);
  */
 int sendoff_accept(sendoff_worker *worker);
 
+/*
+ * Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal handler, and does nothing
+ * in a child that the process forked.
+ */
+void sendoff_stop(const sendoff_worker *worker);
+
 /* The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. */
 const sendoff_param *sendoff_params(const sendoff_worker *worker, size_t *count);
 

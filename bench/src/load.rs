@@ -442,7 +442,6 @@ mod tests {
             (sized(&wrong[..50_000]), "50000 bytes instead of 100000"),
             (b"HTTP/1.1 502 Bad\r\nContent-Length: 0\r\n\r\n".to_vec(), "502"),
             (b"nonsense\r\n\r\n".to_vec(), "head"),
-            ([sized(&[b'x'; 100_000]), b"more".to_vec()].concat(), "after the end"),
         ];
         for (wire, why) in cases {
             let outcome = run(&wire, &[b'x'; 100_000], Limit::Responses(3), false);
@@ -450,5 +449,14 @@ mod tests {
             let error = outcome.flawless().expect_err("wrong").to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn bytes_after_a_response_fail_the_run() {
+        let wire = [&sized(b"ok")[..], b"more"].concat();
+        let outcome = run(&wire, b"ok", Limit::Responses(3), false);
+        assert_eq!(outcome.errors, 3);
+        let error = outcome.flawless().expect_err("wrong").to_string();
+        assert!(error.contains("after the end"), "{error}");
     }
 }

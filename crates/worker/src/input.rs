@@ -1,0 +1,63 @@
+//! What arrives on one link, cut into FastCGI parts.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use bytes::BytesMut;
+use sendoff_fastcgi::{Decoder, Error, Part};
+use sendoff_sys::fdpass;
+
+/// Room for one `recvmsg`: a whole request with the 64 KiB of body that the front sends in band, and its records' headers.
+const RECEIVE_LEN: usize = 80 * 1024;
+
+/// Below this much room a new buffer is better than a short `recvmsg`.
+const RECEIVE_MIN: usize = 16 * 1024;
+
+/// Descriptors that may wait for their `BODY` record. One request needs one.
+const MAX_WAITING_FDS: usize = 16;
+
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    buf: BytesMut,
+    decoder: Decoder,
+    fds: VecDeque<OwnedFd>,
+}
+
+impl Input {
+    /// The next part of what has been received; `None`: receive more first.
+    pub(crate) fn next(&mut self) -> Result<Option<Part>, Error> {
+        self.decoder.next(&mut self.buf)
+    }
+
+    /// Waits for bytes on the link and takes them. 0: the front closed it.
+    pub(crate) fn receive(&mut self, link: BorrowedFd<'_>) -> io::Result<usize> {
+        if self.buf.capacity() - self.buf.len() < RECEIVE_MIN {
+            self.buf.reserve(RECEIVE_LEN);
+        }
+        loop {
+            match fdpass::receive(link, &mut self.buf, &mut self.fds) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) if self.fds.len() > MAX_WAITING_FDS => {
+                    return Err(io::Error::other("descriptors that no record claims"));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// The oldest descriptor that no record has claimed.
+    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.fds.pop_front()
+    }
+
+    /// Whether received bytes wait to be looked at.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.buf.is_empty()
+    }
+
+    /// Whether the peer may close the link here without cutting a record.
+    pub(crate) fn at_boundary(&self) -> bool {
+        self.buf.is_empty() && self.decoder.at_boundary()
+    }
+}

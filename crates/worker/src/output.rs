@@ -1,0 +1,195 @@
+//! Sending. The application's thread and the helper thread write to the links under one lock, and nobody waits while
+//! holding it: when a link is full, the application's thread lets the lock go until there is room.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, getpid};
+use sendoff_fastcgi::handover::MAX_FDS_PER_MESSAGE;
+use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+
+use crate::Gone;
+use crate::queue::Queue;
+
+/// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
+const RECORDS_PER_MESSAGE: usize = 500;
+
+/// What both threads touch.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) links: Vec<OwnedFd>,
+    state: Mutex<State>,
+    stopping: AtomicBool,
+    process: Pid,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Output for `link`.
+    pub(crate) queue: Queue,
+    /// The link of the request at hand, or of the last one.
+    pub(crate) link: usize,
+    /// A link cannot be written to any more; the worker is about to end.
+    pub(crate) lost: bool,
+}
+
+type Locked<'a> = MutexGuard<'a, State>;
+
+impl Shared {
+    pub(crate) fn new(links: Vec<OwnedFd>) -> Self {
+        Self { links, state: Mutex::default(), stopping: AtomicBool::new(false), process: getpid() }
+    }
+
+    /// A thread that panicked under the lock takes the process with it, so what the lock guards is whole.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets no further request in; what the front has already written is still read. Async-signal-safe. A forked child
+    /// shares the sockets, so it must not.
+    pub(crate) fn stop(&self) {
+        if self.process == getpid() {
+            self.stopping.store(true, Ordering::Relaxed);
+            for link in &self.links {
+                // It fails only on a link whose other end has gone, which ends accept too.
+                let _gone = rustix::net::shutdown(link, rustix::net::Shutdown::Read);
+            }
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sends the whole queue.
+    pub(crate) fn flush<'a>(&'a self, mut state: Locked<'a>) -> Result<Locked<'a>, Gone> {
+        state.queue.close_record();
+        while !state.queue.is_empty() {
+            state = self.send(state, &[])?.0;
+        }
+        Ok(state)
+    }
+
+    /// Sends the queue, and `data` as `STDOUT` records straight from the caller's memory.
+    pub(crate) fn flush_with<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        request_id: u16,
+        mut data: &[u8],
+    ) -> Result<Locked<'a>, Gone> {
+        state.queue.close_record();
+        while !data.is_empty() {
+            while state.queue.batch().0.len() < state.queue.len() {
+                state = self.send(state, &[])?.0;
+            }
+            let now = &data[..data.len().min(RECORDS_PER_MESSAGE * MAX_ALIGNED_CONTENT)];
+            let heads = [MAX_ALIGNED_CONTENT, now.len() % MAX_ALIGNED_CONTENT].map(|len| {
+                let len = u16::try_from(len).unwrap_or(u16::MAX);
+                Header::new(Kind::STDOUT, request_id, len).encode()
+            });
+            let mut vectors = Vec::with_capacity(2 * now.len().div_ceil(MAX_ALIGNED_CONTENT));
+            for piece in now.chunks(MAX_ALIGNED_CONTENT) {
+                let head = &heads[usize::from(piece.len() < MAX_ALIGNED_CONTENT)];
+                vectors.extend([IoSlice::new(head), IoSlice::new(piece)]);
+            }
+            let sent;
+            (state, sent) = self.send(state, &vectors)?;
+            data = finish_record(&mut state.queue, &heads, data, now.len(), sent);
+        }
+        self.flush(state)
+    }
+
+    /// One `sendmsg` of the queue's next batch and `more`. Returns how much of `more` was taken. May let go of the lock
+    /// and take it again; the queue may then have changed, but only what had not been sent.
+    fn send<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        more: &[IoSlice<'_>],
+    ) -> Result<(Locked<'a>, usize), Gone> {
+        let link = self.links[state.link].as_fd();
+        let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };
+        match send_now(&state, link, more) {
+            Ok(n) => {
+                let queued = state.queue.batch().0.len().min(n);
+                if queued > 0 {
+                    state.queue.advance(queued);
+                }
+                Ok((state, n - queued))
+            }
+            Err(Errno::INTR) => Ok((state, 0)),
+            Err(Errno::AGAIN) => {
+                drop(state);
+                // An error or a hang-up wakes us too; the next sendmsg says which.
+                match poll(&mut [PollFd::new(&link, PollFlags::OUT)], None) {
+                    Ok(_) | Err(Errno::INTR) => Ok((self.lock(), 0)),
+                    Err(_) => Err(Gone),
+                }
+            }
+            Err(_) => {
+                state.lost = true;
+                state.queue.clear();
+                Err(Gone)
+            }
+        }
+    }
+}
+
+/// After `sent` bytes of `now_len` bytes of `data` and their heads have left: what of `data` is still to be encoded. If
+/// a record was cut, its rest goes to the queue, because nothing else may follow it.
+fn finish_record<'d>(
+    queue: &mut Queue,
+    heads: &[[u8; HEADER_LEN]; 2],
+    data: &'d [u8],
+    now_len: usize,
+    sent: usize,
+) -> &'d [u8] {
+    const RECORD: usize = HEADER_LEN + MAX_ALIGNED_CONTENT;
+    let (whole, cut) = (sent / RECORD, sent % RECORD);
+    let start = (whole * MAX_ALIGNED_CONTENT).min(now_len);
+    if cut == 0 {
+        return &data[start..];
+    }
+    let end = now_len.min(start + MAX_ALIGNED_CONTENT);
+    let head = &heads[usize::from(end - start < MAX_ALIGNED_CONTENT)];
+    let content = &data[start..end];
+    if cut < HEADER_LEN + content.len() {
+        queue.rest_of_record([
+            &head[cut.min(HEADER_LEN)..],
+            &content[cut.saturating_sub(HEADER_LEN)..],
+        ]);
+    }
+    &data[end..]
+}
+
+fn send_now(
+    state: &State,
+    link: BorrowedFd<'_>,
+    more: &[IoSlice<'_>],
+) -> rustix::io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let (bytes, mut files) = state.queue.batch();
+    let mut vectors;
+    let queued = [IoSlice::new(bytes)];
+    let vectors: &[IoSlice<'_>] = if more.is_empty() {
+        &queued
+    } else {
+        vectors = Vec::with_capacity(1 + more.len());
+        vectors.extend_from_slice(&queued);
+        vectors.extend_from_slice(more);
+        &vectors
+    };
+    if files.next().is_none() {
+        return sendmsg(link, vectors, &mut SendAncillaryBuffer::default(), flags);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = Vec::new();
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(link, vectors, &mut control, flags)
+}

@@ -1,0 +1,143 @@
+//! One request as it is put together from records.
+//!
+//! ```text
+//!         BEGIN_REQUEST            end of PARAMS             finish()
+//!  Idle ────────────────▶ Params ────────────────▶ Ready ─────────────▶ Idle
+//! ```
+
+use std::os::fd::OwnedFd;
+
+use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::params;
+
+use crate::Bad;
+
+/// Bytes of PARAMS we take for one request. HTTP servers cut heads off far earlier (8 to 64 KiB are usual).
+pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
+
+/// Parameters we take for one request.
+pub const MAX_PARAMS: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Params,
+    Ready,
+}
+
+/// The request body.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// `STDIN` bytes that have arrived, and those before `read` taken by the application.
+    Stream { data: Vec<u8>, read: usize, ended: bool },
+    /// The first `len` bytes of an open file.
+    File { fd: OwnedFd, len: u64, read: u64 },
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Stream { data: Vec::new(), read: 0, ended: false }
+    }
+}
+
+impl Body {
+    /// Whether nothing of it will arrive on the link any more.
+    pub(crate) fn is_complete(&self) -> bool {
+        match self {
+            Self::Stream { ended, .. } => *ended,
+            Self::File { .. } => true,
+        }
+    }
+}
+
+/// Its buffers are reused from request to request.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) phase: Phase,
+    pub(crate) id: u16,
+    /// The worker's number for the link it came on.
+    pub(crate) link: usize,
+    pub(crate) keep_conn: bool,
+    /// `ABORT_REQUEST` has come.
+    pub(crate) aborted: bool,
+    /// The front announced `file`.
+    pub(crate) accepts_files: bool,
+    pub(crate) is_head: bool,
+    pub(crate) body: Body,
+    /// PARAMS as they arrived.
+    stream: Vec<u8>,
+    /// Names and values, each followed by a NUL.
+    text: Vec<u8>,
+    pairs: Vec<Pair>,
+}
+
+/// Where a name and its value stand in `Request::text`, without their NULs.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    name: usize,
+    value: usize,
+    end: usize,
+}
+
+impl Request {
+    pub(crate) fn begin(&mut self, link: usize, id: u16, keep_conn: bool) {
+        let mut data = match std::mem::take(&mut self.body) {
+            Body::Stream { data, .. } => data,
+            Body::File { .. } => Vec::new(),
+        };
+        data.clear();
+        self.body = Body::Stream { data, read: 0, ended: false };
+        self.stream.clear();
+        self.text.clear();
+        self.pairs.clear();
+        self.phase = Phase::Params;
+        self.id = id;
+        self.link = link;
+        self.keep_conn = keep_conn;
+        self.aborted = false;
+        self.accepts_files = false;
+        self.is_head = false;
+    }
+
+    pub(crate) fn add_params(&mut self, data: &[u8]) -> Result<(), Bad> {
+        if self.stream.len() + data.len() > MAX_PARAMS_LEN {
+            return Err(Bad::TooManyParams);
+        }
+        self.stream.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// The end of PARAMS: cuts them into NUL-terminated pairs.
+    pub(crate) fn end_params(&mut self) -> Result<(), Bad> {
+        for pair in params::decode(&self.stream) {
+            let (name, value) = pair?;
+            if name == ACCEPT_PARAM {
+                self.accepts_files = value.split(|&b| b == b' ').any(|word| word == ACCEPT_FILE);
+                continue;
+            }
+            if self.pairs.len() == MAX_PARAMS {
+                return Err(Bad::TooManyParams);
+            }
+            if name == b"REQUEST_METHOD" {
+                self.is_head = value == b"HEAD";
+            }
+            let start = self.text.len();
+            self.text.extend_from_slice(name);
+            self.text.push(0);
+            self.text.extend_from_slice(value);
+            self.text.push(0);
+            let value = start + name.len() + 1;
+            self.pairs.push(Pair { name: start, value, end: self.text.len() });
+        }
+        self.phase = Phase::Ready;
+        Ok(())
+    }
+
+    /// Names and values, each with the NUL that follows it.
+    pub(crate) fn params_with_nul(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.pairs
+            .iter()
+            .map(|pair| (&self.text[pair.name..pair.value], &self.text[pair.value..pair.end]))
+    }
+}

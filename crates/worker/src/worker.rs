@@ -1,0 +1,528 @@
+//! The application's thread: requests in, responses out.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::params;
+use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER};
+
+use crate::input::Input;
+use crate::output::Shared;
+use crate::request::{Body, Phase, Request};
+use crate::{Bad, Gone, log};
+
+/// A body piece from this size on is sent from the caller's memory instead of being copied.
+const COPY_LIMIT: usize = 16 * 1024;
+
+/// With more than this waiting, the queue is sent.
+const FLUSH_LIMIT: usize = 32 * 1024;
+
+/// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
+const CANT_MULTIPLEX: u8 = 1;
+const UNKNOWN_ROLE: u8 = 3;
+
+/// What `GET_VALUES` may ask (FastCGI §4.1), and our answers.
+const VALUES: [(&[u8], &[u8]); 3] =
+    [(b"FCGI_MAX_CONNS", b"1"), (b"FCGI_MAX_REQS", b"1"), (b"FCGI_MPXS_CONNS", b"0")];
+
+/// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    inputs: Vec<Input>,
+    request: Request,
+    response: Response,
+}
+
+/// How far the response to the request at hand has got.
+#[derive(Debug, Default)]
+struct Response {
+    /// `Some(body bytes)` once the head has been written.
+    body: Option<u64>,
+    /// Something of it has been sent.
+    begun: bool,
+    wrote_stdout: bool,
+    wrote_stderr: bool,
+    finished: bool,
+    /// `READY` is owed.
+    detached: bool,
+}
+
+impl Worker {
+    /// Takes connected UNIX stream sockets, at most 255.
+    ///
+    /// # Errors
+    /// `EINVAL`: no link, or too many.
+    pub fn new(links: Vec<OwnedFd>, guard: Option<OwnedFd>) -> io::Result<Self> {
+        drop(guard);
+        if links.is_empty() || links.len() > usize::from(u8::MAX) {
+            return Err(Errno::INVAL.into());
+        }
+        let inputs = links.iter().map(|_| Input::default()).collect();
+        let shared = Arc::new(Shared::new(links));
+        Ok(Self { shared, inputs, request: Request::default(), response: Response::default() })
+    }
+
+    /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.
+    pub fn accept(&mut self) -> bool {
+        if self.request.phase != Phase::Idle {
+            self.finish(0, false);
+            self.ready();
+            self.request.phase = Phase::Idle;
+            if !self.request.keep_conn {
+                return false;
+            }
+        }
+        match self.next_request() {
+            Ok(came) => {
+                self.response = Response::default();
+                let mut state = self.shared.lock();
+                state.link = self.request.link;
+                came && !state.lost
+            }
+            Err(bad) => {
+                log(format_args!("giving up the link: {bad}"));
+                false
+            }
+        }
+    }
+
+    /// Ends [`Self::accept`] once no request waits. Async-signal-safe.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
+    fn next_request(&mut self) -> Result<bool, Bad> {
+        let mut link = self.inputs.iter().position(Input::has_bytes);
+        loop {
+            let at = match link {
+                Some(at) => at,
+                None => {
+                    let Some(at) = self.wait_for_input()? else { return Ok(false) };
+                    at
+                }
+            };
+            self.take_parts(at)?;
+            if self.request.phase == Phase::Ready {
+                return Ok(true);
+            }
+            // Once a request has begun, its link is the only one that counts.
+            link = (self.request.phase == Phase::Params).then_some(at);
+            if link.is_some() && self.receive(at)? == 0 {
+                return Err(Bad::Cut);
+            }
+        }
+    }
+
+    /// Receives from the first link that has something; `None`: the front closed it.
+    fn wait_for_input(&mut self) -> Result<Option<usize>, Bad> {
+        let mut at = 0;
+        if self.inputs.len() > 1 {
+            let mut polled: Vec<PollFd<'_>> =
+                self.shared.links.iter().map(|link| PollFd::new(link, PollFlags::IN)).collect();
+            while let Err(error) = poll(&mut polled, None) {
+                if error != Errno::INTR {
+                    return Err(io::Error::from(error).into());
+                }
+            }
+            at = polled.iter().position(|link| !link.revents().is_empty()).unwrap_or(0);
+        }
+        match self.receive(at) {
+            Ok(0) if self.inputs[at].at_boundary() => Ok(None),
+            Ok(0) => Err(Bad::Cut),
+            // The front died with something of ours unread: no more to say than when it closes.
+            Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+            Ok(_) => Ok(Some(at)),
+            Err(bad) => Err(bad),
+        }
+    }
+
+    fn receive(&mut self, at: usize) -> Result<usize, Bad> {
+        Ok(self.inputs[at].receive(self.shared.links[at].as_fd())?)
+    }
+
+    /// Works through what has been received, up to the end of a request.
+    fn take_parts(&mut self, at: usize) -> Result<(), Bad> {
+        while !(self.request.phase == Phase::Ready && self.request.body.is_complete()) {
+            let Some(part) = self.inputs[at].next()? else { break };
+            self.take_part(at, part)?;
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self, at: usize, part: Part) -> Result<(), Bad> {
+        let (kind, request_id) = match part {
+            Part::Stream { kind, request_id, .. }
+            | Part::EndOfStream { kind, request_id }
+            | Part::Record { kind, request_id, .. } => (kind, request_id),
+        };
+        let ours = self.request.phase != Phase::Idle && self.request.id == request_id;
+        match part {
+            Part::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
+                return self.begin(at, request_id, &content);
+            }
+            Part::Record { content, .. } if request_id == 0 => {
+                self.answer_management(at, kind, &content);
+            }
+            // FastCGI §3.3: records of a request that is not active are ignored.
+            _ if !ours && kind.0 <= Kind::DATA.0 => {}
+            Part::Record { kind: Kind::ABORT_REQUEST, .. } => self.abort(at),
+            Part::Stream { kind: Kind::PARAMS, data, .. }
+                if self.request.phase == Phase::Params =>
+            {
+                self.request.add_params(&data)?;
+            }
+            Part::EndOfStream { kind: Kind::PARAMS, .. } if self.request.phase == Phase::Params => {
+                self.request.end_params()?;
+            }
+            Part::Stream { kind: Kind::STDIN, data, .. } => {
+                let Body::Stream { data: body, ended: false, .. } = &mut self.request.body else {
+                    return Err(Bad::Unexpected { kind: kind.0, id: request_id });
+                };
+                body.extend_from_slice(&data);
+            }
+            Part::EndOfStream { kind: Kind::STDIN, .. } => {
+                if let Body::Stream { ended, .. } = &mut self.request.body {
+                    *ended = true;
+                }
+            }
+            Part::Stream { kind: Kind::DATA, .. } | Part::EndOfStream { kind: Kind::DATA, .. } => {}
+            Part::Record { kind: Kind::BODY, content, .. } => self.body_file(at, &content, ours)?,
+            _ => return Err(Bad::Unexpected { kind: kind.0, id: request_id }),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, at: usize, id: u16, content: &[u8]) -> Result<(), Bad> {
+        let (role, begin) = BeginRequest::decode(content)?;
+        if id == 0 || (self.request.phase != Phase::Idle && self.request.id == id) {
+            return Err(Bad::Unexpected { kind: Kind::BEGIN_REQUEST.0, id });
+        }
+        let refusal = match (self.request.phase, role) {
+            (Phase::Idle, RESPONDER) => {
+                self.request.begin(at, id, begin.keep_conn);
+                return Ok(());
+            }
+            (Phase::Idle, _) => UNKNOWN_ROLE,
+            _ => CANT_MULTIPLEX,
+        };
+        let end = EndRequest { app_status: 0, protocol_status: refusal };
+        self.say(at, &end.encode(id));
+        Ok(())
+    }
+
+    fn abort(&mut self, at: usize) {
+        self.request.aborted = true;
+        if self.request.phase == Phase::Params {
+            // The application never hears of it.
+            self.request.phase = Phase::Idle;
+            let end = EndRequest { app_status: 0, protocol_status: 0 };
+            self.say(at, &end.encode(self.request.id));
+        }
+    }
+
+    fn body_file(&mut self, at: usize, content: &[u8], ours: bool) -> Result<(), Bad> {
+        let Some(Record::Body(len)) = Record::decode(Kind::BODY, content)? else {
+            return Err(Bad::BodyFile);
+        };
+        let fd = self.inputs[at].take_fd().ok_or(Bad::BodyFile)?;
+        let stat = fstat(&fd).map_err(io::Error::from)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || u64::try_from(stat.st_size).unwrap_or(0) < len {
+            return Err(Bad::BodyFile);
+        }
+        let awaited = matches!(&self.request.body,
+            Body::Stream { data, ended: false, .. } if data.is_empty());
+        if ours && self.request.phase == Phase::Ready {
+            if !awaited {
+                return Err(Bad::BodyFile);
+            }
+            self.request.body = Body::File { fd, len, read: 0 };
+        }
+        Ok(())
+    }
+
+    /// Management records (FastCGI §4).
+    fn answer_management(&mut self, at: usize, kind: Kind, content: &[u8]) {
+        let mut answer = Vec::new();
+        let answer_kind = if kind == Kind::GET_VALUES {
+            for (name, _) in params::decode(content).flatten() {
+                if let Some((_, value)) = VALUES.iter().find(|(known, _)| *known == name) {
+                    params::encode(&mut answer, name, value);
+                }
+            }
+            Kind::GET_VALUES_RESULT
+        } else {
+            answer.extend_from_slice(&[kind.0, 0, 0, 0, 0, 0, 0, 0]);
+            Kind::UNKNOWN_TYPE
+        };
+        let len = u16::try_from(answer.len()).unwrap_or(0);
+        let mut record = Header::new(answer_kind, 0, len).encode().to_vec();
+        record.append(&mut answer);
+        self.say(at, &record);
+    }
+
+    /// Puts whole records that are no part of a response on a link.
+    fn say(&mut self, at: usize, records: &[u8]) {
+        let mut state = self.shared.lock();
+        if state.lost {
+            return;
+        }
+        if self.request.phase != Phase::Idle && self.request.link == at {
+            // They go out with the response.
+            state.queue.raw(records);
+            return;
+        }
+        // Between requests the queue is empty, whichever link it last served.
+        state.link = at;
+        state.queue.raw(records);
+        let _lost_is_noted = self.shared.flush(state);
+    }
+
+    /// The request's parameters in order, each name and value with a NUL behind it, without `SENDOFF_ACCEPT`.
+    pub fn params_with_nul(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.request.params_with_nul()
+    }
+
+    /// Whether the front takes file segments in this request.
+    #[must_use]
+    pub fn accepts_files(&self) -> bool {
+        self.request.accepts_files
+    }
+
+    /// Reads the request body. 0: its end.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`; `ECONNRESET` if the link was lost before the end.
+    pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.request.phase != Phase::Ready || buf.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match &mut self.request.body {
+                Body::File { fd, len, read } => {
+                    let left = usize::try_from(*len - *read).unwrap_or(usize::MAX);
+                    let room = buf.len().min(left);
+                    let n = rustix::io::pread(&*fd, &mut buf[..room], *read)?;
+                    if n == 0 && room > 0 {
+                        return Err(Errno::IO.into());
+                    }
+                    *read += n as u64;
+                    return Ok(n);
+                }
+                Body::Stream { data, read, .. } if *read < data.len() => {
+                    let n = buf.len().min(data.len() - *read);
+                    buf[..n].copy_from_slice(&data[*read..*read + n]);
+                    *read += n;
+                    return Ok(n);
+                }
+                Body::Stream { ended: true, .. } => return Ok(0),
+                Body::Stream { data, read, .. } => {
+                    // All of it was taken: memory stays small however long the body is.
+                    data.clear();
+                    *read = 0;
+                }
+            }
+            if self.request.aborted {
+                return Err(Errno::CONNRESET.into());
+            }
+            self.receive_more().map_err(|bad| {
+                log(format_args!("request body: {bad}"));
+                io::Error::from(Errno::CONNRESET)
+            })?;
+        }
+    }
+
+    /// Waits for more of the request at hand.
+    fn receive_more(&mut self) -> Result<(), Bad> {
+        let at = self.request.link;
+        let lost = match self.inputs[at].has_bytes() {
+            true => None,
+            false => match self.receive(at) {
+                Ok(0) => Some(Bad::Cut),
+                Ok(_) => None,
+                Err(bad) => Some(bad),
+            },
+        };
+        let lost = lost.or_else(|| self.take_parts(at).err());
+        lost.map_or(Ok(()), |bad| {
+            self.shared.lock().lost = true;
+            Err(bad)
+        })
+    }
+
+    /// Queues the CGI header block, with the empty line that ends it.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn write_head(&mut self, block: &[u8]) -> Result<(), Gone> {
+        self.put(block)?;
+        self.response.body.get_or_insert(0);
+        Ok(())
+    }
+
+    /// Queues body bytes; large ones are sent before this returns.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn write(&mut self, data: &[u8]) -> Result<(), Gone> {
+        self.put(data)?;
+        if let Some(body) = &mut self.response.body {
+            *body += data.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, data: &[u8]) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.response.wrote_stdout = true;
+        if data.len() < COPY_LIMIT {
+            let mut state = self.shared.lock();
+            state.queue.stdout(self.request.id, data);
+            let full = state.queue.len() > FLUSH_LIMIT;
+            drop(state);
+            return if full { self.flush() } else { Ok(()) };
+        }
+        self.look_for_abort()?;
+        self.response.begun = true;
+        let shared = &self.shared;
+        shared.flush_with(shared.lock(), self.request.id, data).map(drop)
+    }
+
+    /// Bytes for the server's log, about the request at hand.
+    pub fn log(&mut self, line: &[u8]) {
+        if self.is_closed() {
+            let line = String::from_utf8_lossy(line);
+            log(format_args!("{}", line.trim_end_matches('\n')));
+            return;
+        }
+        let mut line = line.to_vec();
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        self.response.wrote_stderr = true;
+        self.shared.lock().queue.stream(Kind::STDERR, self.request.id, &line);
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn flush(&mut self) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        self.look_for_abort()?;
+        let state = self.shared.lock();
+        self.response.begun |= !state.queue.is_empty();
+        self.shared.flush(state).map(drop)
+    }
+
+    /// Whether the client has gone. Looks at the link without waiting.
+    pub fn aborted(&mut self) -> bool {
+        self.request.phase == Phase::Ready
+            && (self.request.aborted || self.shared.lock().lost || self.look_for_abort().is_err())
+    }
+
+    /// No output is taken: there is no request, or its response is finished, or nobody wants it.
+    fn is_closed(&self) -> bool {
+        self.request.phase != Phase::Ready
+            || self.response.finished
+            || self.request.aborted
+            || self.shared.lock().lost
+    }
+
+    /// Takes in what the front has to say about the request at hand, which can only be `ABORT_REQUEST`. A body that is
+    /// still arriving is left to `read`.
+    fn look_for_abort(&mut self) -> Result<(), Gone> {
+        let at = self.request.link;
+        if self.response.finished || !self.request.body.is_complete() {
+            return Ok(());
+        }
+        let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut polled, Some(&now)), Ok(1)) {
+            return Ok(());
+        }
+        let looked = match self.receive(at) {
+            // We closed our ear ourselves.
+            Ok(0) if self.shared.is_stopping() => Ok(()),
+            Ok(0) => Err(Bad::Cut),
+            Ok(_) => self.take_late_parts(at),
+            Err(bad) => Err(bad),
+        };
+        let mut state = self.shared.lock();
+        if let Err(bad) = looked {
+            log(format_args!("giving up the link: {bad}"));
+            state.lost = true;
+        }
+        if state.lost || self.request.aborted {
+            state.queue.clear();
+            return Err(Gone);
+        }
+        Ok(())
+    }
+
+    fn take_late_parts(&mut self, at: usize) -> Result<(), Bad> {
+        while let Some(part) = self.inputs[at].next()? {
+            self.take_part(at, part)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the response. With `detach` the application goes on, without output, until [`Self::ready`].
+    pub fn finish(&mut self, app_status: u32, detach: bool) {
+        if self.request.phase != Phase::Ready || self.response.finished {
+            return;
+        }
+        self.response.finished = true;
+        let id = self.request.id;
+        let mut state = self.shared.lock();
+        if state.lost {
+            return;
+        }
+        let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
+        if let (Some(body), false, true) = (body, begun, self.tells_length()) {
+            state.queue.length(id, body);
+        }
+        self.response.detached = detach && self.request.accepts_files;
+        if self.response.detached {
+            state.queue.record(id, Record::Detach);
+        }
+        if wrote_stdout && !self.request.aborted {
+            state.queue.stream(Kind::STDOUT, id, &[]);
+        }
+        if wrote_stderr {
+            state.queue.stream(Kind::STDERR, id, &[]);
+        }
+        state.queue.raw(&EndRequest { app_status, protocol_status: 0 }.encode(id));
+        let _lost_is_noted = self.shared.flush(state);
+    }
+
+    /// `HEAD` is answered without the body whose length would be told.
+    fn tells_length(&self) -> bool {
+        self.request.accepts_files && !self.request.is_head && !self.request.aborted
+    }
+
+    /// After [`Self::finish`] with `detach`: another request may come.
+    pub fn ready(&mut self) {
+        if std::mem::take(&mut self.response.detached) {
+            let mut state = self.shared.lock();
+            if !state.lost {
+                state.queue.record(self.request.id, Record::Ready);
+                let _lost_is_noted = self.shared.flush(state);
+            }
+        }
+    }
+}
