@@ -40,7 +40,9 @@ impl AccessLog {
     pub(crate) fn open(target: &AccessLogTarget) -> io::Result<Self> {
         let file = match target {
             AccessLogTarget::Stdout => File::from(rustix::io::dup(rustix::stdio::stdout())?),
-            AccessLogTarget::File(path) => OpenOptions::new().append(true).create(true).open(path)?,
+            AccessLogTarget::File(path) => {
+                OpenOptions::new().append(true).create(true).open(path)?
+            }
         };
         Ok(Self { file, buffer: RefCell::default() })
     }
@@ -49,7 +51,8 @@ impl AccessLog {
         let mut buffer = self.buffer.borrow_mut();
         // "Sat, 21 Nov 2026 04:53:00 GMT" becomes "21/Nov/2026:04:53:00 +0000".
         let date = entry.date.as_bytes();
-        let part = |range: std::ops::Range<usize>| date.get(range).unwrap_or_default().escape_ascii();
+        let part =
+            |range: std::ops::Range<usize>| date.get(range).unwrap_or_default().escape_ascii();
         let (day, month, year, time) = (part(5..7), part(8..11), part(12..16), part(17..25));
         let dash = |value: &[u8]| if value.is_empty() { "-".to_owned() } else { escape(value) };
         // Writing to a String cannot fail.

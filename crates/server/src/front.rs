@@ -65,7 +65,8 @@ impl Front {
         let pool = Pool::new(listeners.len());
         let settings = Arc::new(settings);
         let (stopper, stopping) = watch::channel(false);
-        let announce = Arc::new(Announce { workers, pool: Arc::clone(&pool), ready: Box::new(ready) });
+        let announce =
+            Arc::new(Announce { workers, pool: Arc::clone(&pool), ready: Box::new(ready) });
         let (mut senders, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (sender, links) = mpsc::unbounded_channel();
@@ -85,7 +86,9 @@ impl Front {
         let threads: Vec<_> = loops
             .map(|start| {
                 let name = format!("loop-{}", start.number);
-                std::thread::Builder::new().name(name).spawn(move || start.run(std::future::pending()))
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn(move || start.run(std::future::pending()))
             })
             .collect::<io::Result<_>>()?;
         let result = first.run(async move {

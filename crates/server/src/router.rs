@@ -1,13 +1,14 @@
 //! Which handler answers a path.
 
-use std::ffi::OsStr;
+use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use http::StatusCode;
 
-use crate::static_files::{Files, Lookup, refuses};
+use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, Root, refuses};
 
 /// Index files of a folder, in order.
 const INDEX: [&str; 2] = ["index.php", "index.html"];
@@ -28,12 +29,12 @@ pub struct Script {
 }
 
 /// Who answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Route {
     /// A worker.
     Script(Script),
-    /// A file, by its path beneath the root.
-    File(Vec<u8>),
+    /// A file as it is now.
+    File(Rc<Entry>),
     /// A folder whose name came without the slash at its end.
     Folder,
     /// The server itself, with this status.
@@ -44,23 +45,17 @@ pub enum Route {
 #[derive(Debug)]
 pub struct Router {
     root: Vec<u8>,
-    files: Files,
+    files: RefCell<FileCache>,
 }
 
 impl Router {
-    /// A router for the site at `root`.
+    /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`.
     ///
     /// # Errors
-    /// The root cannot be opened.
-    pub fn new(root: &Path, follow: &[impl AsRef<Path>]) -> io::Result<Self> {
-        let files = Files::open(root, follow)?;
-        Ok(Self { root: OsStr::as_bytes(root.as_os_str()).to_vec(), files })
-    }
-
-    /// The site's files.
-    #[must_use]
-    pub fn files(&self) -> &Files {
-        &self.files
+    /// One of the folders cannot be opened.
+    pub fn new(root: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+        let files = FileCache::new(Root::open(root, follow)?, CacheLimits::default());
+        Ok(Self { root: root.as_os_str().as_bytes().to_vec(), files: RefCell::new(files) })
     }
 
     /// `DOCUMENT_ROOT`.
@@ -75,17 +70,43 @@ impl Router {
         if refuses(path) {
             return Route::Refused(StatusCode::FORBIDDEN);
         }
-        match self.files.lookup(path) {
-            // A file has no folder below it: `/a.txt/` is not `/a.txt`.
-            Lookup::File(_) if path.ends_with(b"/") => self.front_controller(),
-            Lookup::File(_) if path.ends_with(b".php") => self.script(path, b""),
-            Lookup::File(_) if is_source(path) => Route::Refused(StatusCode::FORBIDDEN),
-            Lookup::File(_) => Route::File(path.to_vec()),
-            Lookup::Folder if path.ends_with(b"/") => self.index(path),
-            Lookup::Folder => Route::Folder,
-            Lookup::Forbidden => Route::Refused(StatusCode::FORBIDDEN),
-            Lookup::NotFound => self.script_in_path(path).unwrap_or_else(|| self.front_controller()),
+        if is_source(path) {
+            return self.source(path);
         }
+        let found = self.files.borrow_mut().lookup(&path[1..]);
+        match found {
+            Ok(Found::File(entry)) => Route::File(entry),
+            Ok(Found::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    /// What ends like a script is never opened here: a worker runs it or nobody reads it.
+    fn source(&self, path: &[u8]) -> Route {
+        let kind = self.files.borrow_mut().kind(&path[1..]);
+        match kind {
+            Ok(Kind::File) if path.ends_with(b".php") => self.script(path, b""),
+            Ok(Kind::File) => Route::Refused(StatusCode::FORBIDDEN),
+            Ok(Kind::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    fn missing(&self, path: &[u8], refusal: &Refusal) -> Route {
+        match refusal {
+            Refusal::NotFound => {
+                self.script_in_path(path).unwrap_or_else(|| self.front_controller())
+            }
+            Refusal::Forbidden => Route::Refused(StatusCode::FORBIDDEN),
+            Refusal::Failed(error) => {
+                tracing::error!(path = &*String::from_utf8_lossy(path), %error, "a file cannot be served");
+                Route::Refused(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    fn folder(&self, path: &[u8]) -> Route {
+        if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
     }
 
     fn script(&self, name: &[u8], path_info: &[u8]) -> Route {
@@ -97,14 +118,14 @@ impl Router {
     }
 
     fn is_file(&self, path: &[u8]) -> bool {
-        matches!(self.files.lookup(path), Lookup::File(_))
+        matches!(self.files.borrow_mut().kind(&path[1..]), Ok(Kind::File))
     }
 
     fn index(&self, folder: &[u8]) -> Route {
         for name in INDEX {
             let path = [folder, name.as_bytes()].concat();
             if self.is_file(&path) {
-                return if path.ends_with(b".php") { self.script(&path, b"") } else { Route::File(path) };
+                return self.route(&path);
             }
         }
         match self.front_controller() {
@@ -150,7 +171,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         }
-        let router = Router::new(dir.path(), &[] as &[&Path]).unwrap();
+        let router = Router::new(dir.path(), &[]).unwrap();
         (dir, router)
     }
 
@@ -161,7 +182,7 @@ mod tests {
                 let text = |bytes| String::from_utf8(bytes).unwrap();
                 format!("{} {}", text(script.name), text(script.path_info))
             }
-            Route::File(path) => format!("file {}", String::from_utf8(path).unwrap()),
+            Route::File(entry) => format!("file of {}", entry.size),
             Route::Folder => "folder".to_owned(),
             Route::Refused(status) => status.as_str().to_owned(),
         }
@@ -169,10 +190,19 @@ mod tests {
 
     #[test]
     fn a_site_without_front_controller() {
-        let (_dir, router) =
-            site(&["a.txt", "x.php", "up.jpg", "sub/index.html", "p.php/real.txt", "empty/d/f", "s.PHP", ".git/x", "q.phtml"]);
+        let (_dir, router) = site(&[
+            "a.txt",
+            "x.php",
+            "up.jpg",
+            "sub/index.html",
+            "p.php/real.txt",
+            "empty/d/f",
+            "s.PHP",
+            ".git/x",
+            "q.phtml",
+        ]);
         for (path, expected) in [
-            ("/a.txt", "file /a.txt"),
+            ("/a.txt", "file of 1"),
             ("/a.txt/", "404"),
             ("/x.php", "/x.php "),
             ("/x.php/a/b", "/x.php /a/b"),
@@ -180,10 +210,10 @@ mod tests {
             ("/x.php/y.php/z", "/x.php /y.php/z"),
             ("/up.jpg/x.php", "404"),
             ("/up.jpg/x.php/y", "404"),
-            ("/p.php/real.txt", "file /p.php/real.txt"),
+            ("/p.php/real.txt", "file of 1"),
             ("/p.php/none", "404"),
             ("/sub", "folder"),
-            ("/sub/", "file /sub/index.html"),
+            ("/sub/", "file of 1"),
             ("/empty/", "403"),
             ("/x.php.", "404"),
             ("/s.PHP", "403"),
@@ -204,7 +234,7 @@ mod tests {
             ("/none.php", "/index.php "),
             ("/index.php/x", "/index.php /x"),
             ("/sub/", "/index.php "),
-            ("/a.txt", "file /a.txt"),
+            ("/a.txt", "file of 1"),
             ("/.env", "403"),
         ] {
             assert_eq!(route(&router, path), expected, "{path}");

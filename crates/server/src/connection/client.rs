@@ -37,7 +37,15 @@ pub(crate) struct Asked<'a> {
 impl Client {
     pub(crate) fn new(stream: TcpStream, ends: Connection, send_timeout: Duration) -> Self {
         let framing = Framing::NoBody;
-        Self { stream, ends, queue: SendQueue::default(), send_timeout, framing, head_len: 0, sent: 0 }
+        Self {
+            stream,
+            ends,
+            queue: SendQueue::default(),
+            send_timeout,
+            framing,
+            head_len: 0,
+            sent: 0,
+        }
     }
 
     /// Queues a response head. Returns whether the connection can be kept open after the response.

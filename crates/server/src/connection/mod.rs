@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Version, header};
 use sendoff_http1::{BodyDecoder, Decoded, HeadDecoder, Limits, RequestError};
 use sendoff_sys::sock_diag;
@@ -102,7 +102,8 @@ impl Connection {
     /// One request and its response. Returns whether another may follow.
     async fn serve_one(&mut self) -> Result<bool, End> {
         let head = self.read_head().await?;
-        let bad_path = |why: crate::request::BadPath| End::Refused(StatusCode::BAD_REQUEST, why.0.to_owned());
+        let bad_path =
+            |why: crate::request::BadPath| End::Refused(StatusCode::BAD_REQUEST, why.0.to_owned());
         let path = match &head.target.path()[..] {
             b"*" => b"/".to_vec(),
             path => decode_path(path).map_err(bad_path)?,
@@ -125,15 +126,24 @@ impl Connection {
         };
         let client = &mut self.client;
         match (&request.head.method, route) {
-            (&Method::TRACE, _) => handler::error::respond(&event_loop, client, asked, StatusCode::METHOD_NOT_ALLOWED).await,
+            // It would hand credentials to scripts in the page (RFC 9110 §9.3.8).
+            (&Method::TRACE, _) => {
+                let allow = [("Allow", Bytes::from_static(b"GET, HEAD, POST"))];
+                let status = StatusCode::METHOD_NOT_ALLOWED;
+                handler::error::respond_with(&event_loop, client, asked, status, &allow).await
+            }
             (_, Route::Script(script)) => {
                 handler::application::respond(&event_loop, client, asked, request, &script).await
             }
-            (_, Route::File(path)) => {
-                handler::file::respond(&event_loop, client, asked, request, &path).await
+            (_, Route::File(entry)) => {
+                handler::file::respond(&event_loop, client, asked, request, &entry).await
             }
-            (_, Route::Folder) => handler::error::redirect_to_folder(&event_loop, client, asked, request).await,
-            (_, Route::Refused(status)) => handler::error::respond(&event_loop, client, asked, status).await,
+            (_, Route::Folder) => {
+                handler::error::redirect_to_folder(&event_loop, client, asked, request).await
+            }
+            (_, Route::Refused(status)) => {
+                handler::error::respond(&event_loop, client, asked, status).await
+            }
         }
     }
 
@@ -216,7 +226,8 @@ impl Connection {
     async fn refuse(mut self, status: StatusCode, why: &str) {
         tracing::info!(client = %self.client.ends.peer, %status, "request refused: {why}");
         let asked = Asked { method: &Method::GET, version: Version::HTTP_11, keep_alive: false };
-        if handler::error::respond(&self.event_loop, &mut self.client, asked, status).await.is_ok() {
+        if handler::error::respond(&self.event_loop, &mut self.client, asked, status).await.is_ok()
+        {
             self.linger().await;
         }
     }
@@ -224,7 +235,8 @@ impl Connection {
     /// Closes after a complete response. Bytes the client has sent beyond its request would make the kernel reset the
     /// connection and throw away what the client has not read yet, so they are read first.
     async fn close(mut self) {
-        let unread = !self.buffer.is_empty() || self.client.stream.try_read(&mut [0; 1]).is_ok_and(|n| n > 0);
+        let unread = !self.buffer.is_empty()
+            || self.client.stream.try_read(&mut [0; 1]).is_ok_and(|n| n > 0);
         if unread {
             self.linger().await;
         }
@@ -236,7 +248,8 @@ impl Connection {
             return;
         }
         let mut dropped = vec![0; READ];
-        let drain = async { while matches!(self.client.stream.read(&mut dropped).await, Ok(1..)) {} };
+        let drain =
+            async { while matches!(self.client.stream.read(&mut dropped).await, Ok(1..)) {} };
         // The client is gone or has had its time: nothing is owed in either case.
         let _ = timeout(LINGER, drain).await;
     }

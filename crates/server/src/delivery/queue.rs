@@ -118,7 +118,9 @@ impl SendQueue {
             };
             match step {
                 Ok(n) => self.advance(n),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::Blocked);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -177,7 +179,8 @@ fn send_file(
     segment: &FileSegment,
     connection: Connection,
 ) -> io::Result<usize> {
-    let lost = || io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent");
+    let lost =
+        || io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent");
     let descriptor = segment.file.descriptor().ok_or_else(lost)?;
     let mut offset = segment.offset;
     let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);

@@ -51,17 +51,21 @@ pub(crate) async fn respond(
     script: &Script,
 ) -> io::Result<Outcome> {
     let message = message(event_loop, client, request, script);
-    let log_name: Rc<str> = format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
+    let log_name: Rc<str> =
+        format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
     for _ in 0..MAX_TRIES {
         let ticket = match event_loop.pool.acquire(event_loop.number).await {
             Ok(ticket) => ticket,
             Err(why) => {
                 tracing::warn!(request = &*log_name, "answered with 503: {why}");
-                return error::respond(event_loop, client, asked, StatusCode::SERVICE_UNAVAILABLE).await;
+                return error::respond(event_loop, client, asked, StatusCode::SERVICE_UNAVAILABLE)
+                    .await;
             }
         };
         let Some(link) = event_loop.link(ticket.worker()) else { continue };
-        let Ok(exchange) = link.begin(ticket, &message, Rc::clone(&log_name)).await else { continue };
+        let Ok(exchange) = link.begin(ticket, &message, Rc::clone(&log_name)).await else {
+            continue;
+        };
         match begin(&exchange).await {
             Ok(begun) => return relay(event_loop, client, asked, &exchange, begun).await,
             Err(Failure::Unread) => {}
@@ -73,7 +77,10 @@ pub(crate) async fn respond(
             }
         }
     }
-    tracing::error!(request = &*log_name, "answered with 502: {MAX_TRIES} workers died before they read it");
+    tracing::error!(
+        request = &*log_name,
+        "answered with 502: {MAX_TRIES} workers died before they read it"
+    );
     error::respond(event_loop, client, asked, StatusCode::BAD_GATEWAY).await
 }
 
@@ -88,11 +95,15 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
                 continue;
             }
             Event::Segment(Segment::File(_)) => {
-                return Err(Failure::Bad("the worker handed a file over before its header block".to_owned()));
+                return Err(Failure::Bad(
+                    "the worker handed a file over before its header block".to_owned(),
+                ));
             }
             Event::End => return Err(Failure::Bad("the response has no header block".to_owned())),
             Event::Lost { unread: true } if received.is_empty() => return Err(Failure::Unread),
-            Event::Lost { .. } => return Err(Failure::Bad("the worker died at work on the request".to_owned())),
+            Event::Lost { .. } => {
+                return Err(Failure::Bad("the worker died at work on the request".to_owned()));
+            }
         };
         // As a rule the first piece holds the whole block, and nothing is copied.
         let all = if received.is_empty() {
@@ -138,7 +149,10 @@ async fn relay(
     let missing = client.end()?;
     client.flush().await?;
     if surplus {
-        tracing::warn!(worker = exchange.worker_pid(), "a response was longer than its Content-Length, the rest was dropped");
+        tracing::warn!(
+            worker = exchange.worker_pid(),
+            "a response was longer than its Content-Length, the rest was dropped"
+        );
     }
     if missing > 0 {
         return Err(cut(format!("{missing} bytes were missing of the announced Content-Length")));
@@ -212,7 +226,12 @@ impl Relay<'_> {
     }
 }
 
-fn message(event_loop: &Loop, client: &Client, request: &Request, script: &Script) -> RequestMessage {
+fn message(
+    event_loop: &Loop,
+    client: &Client,
+    request: &Request,
+    script: &Script,
+) -> RequestMessage {
     let mut builder = RequestMessageBuilder::new();
     let head = &request.head;
     let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
@@ -265,12 +284,16 @@ fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
 fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
     let mut name = String::new();
     for key in headers.keys() {
-        if matches!(key.as_str(), "content-type" | "content-length" | "proxy") || key.as_str().contains('_') {
+        if matches!(key.as_str(), "content-type" | "content-length" | "proxy")
+            || key.as_str().contains('_')
+        {
             continue;
         }
         name.clear();
         name.push_str("HTTP_");
-        name.extend(key.as_str().chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }));
+        name.extend(
+            key.as_str().chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }),
+        );
         let mut values = headers.get_all(key).iter();
         let first = values.next().map_or(&b""[..], |value| value.as_bytes());
         if values.size_hint().1 == Some(0) {
@@ -308,14 +331,26 @@ mod tests {
     #[test]
     fn fields_are_joined_and_dangerous_ones_left_out() {
         let mut headers = HeaderMap::new();
-        for (name, value) in
-            [("cookie", "a"), ("cookie", "b"), ("x-a", "1"), ("x-a", "2"), ("proxy", "x"), ("x_a", "3"), ("content-type", "t")]
-        {
+        for (name, value) in [
+            ("cookie", "a"),
+            ("cookie", "b"),
+            ("x-a", "1"),
+            ("x-a", "2"),
+            ("proxy", "x"),
+            ("x_a", "3"),
+            ("content-type", "t"),
+        ] {
             headers.append(name, value.parse().unwrap());
         }
         let mut seen = Vec::new();
         fields(&mut |name, value| seen.push((name.to_owned(), value.to_vec())), &headers);
         seen.sort();
-        assert_eq!(seen, [("HTTP_COOKIE".to_owned(), b"a; b".to_vec()), ("HTTP_X_A".to_owned(), b"1, 2".to_vec())]);
+        assert_eq!(
+            seen,
+            [
+                ("HTTP_COOKIE".to_owned(), b"a; b".to_vec()),
+                ("HTTP_X_A".to_owned(), b"1, 2".to_vec())
+            ]
+        );
     }
 }

@@ -11,7 +11,20 @@ use crate::front::Loop;
 use crate::segment::Segment;
 
 /// What a path keeps of its bytes in a `Location`.
-const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+const NOT_IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Answers with a short page that names the status.
 pub(crate) async fn respond(
@@ -36,16 +49,17 @@ pub(crate) async fn redirect_to_folder(
         location.push(b'?');
         location.extend_from_slice(&query);
     }
-    let fields = [("Location", &location[..])];
+    let fields = [("Location", Bytes::from(location))];
     respond_with(event_loop, client, asked, StatusCode::MOVED_PERMANENTLY, &fields).await
 }
 
-async fn respond_with(
+/// The same, with more fields.
+pub(crate) async fn respond_with(
     event_loop: &Loop,
     client: &mut Client,
     asked: Asked<'_>,
     status: StatusCode,
-    fields: &[(&str, &[u8])],
+    fields: &[(&'static str, Bytes)],
 ) -> io::Result<Outcome> {
     let reason = status.canonical_reason().unwrap_or_default();
     let code = status.as_u16();
@@ -58,10 +72,8 @@ async fn respond_with(
         for (name, value) in fields {
             head.field(name.as_bytes(), value);
         }
-        match status {
-            StatusCode::METHOD_NOT_ALLOWED => head.field(b"Allow", b"GET, HEAD"),
-            StatusCode::SERVICE_UNAVAILABLE => head.field(b"Retry-After", b"5"),
-            _ => {}
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            head.field(b"Retry-After", b"5");
         }
     })?;
     client.push(Segment::Bytes(Bytes::from(page)))?;

@@ -50,7 +50,10 @@ pub struct BodyStore {
 #[derive(Debug)]
 enum State {
     Memory(BytesMut),
-    File { file: File, len: u64 },
+    File {
+        file: File,
+        len: u64,
+    },
     /// Nobody wants it.
     Discarded,
 }

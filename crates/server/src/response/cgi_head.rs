@@ -69,8 +69,12 @@ impl CgiHead {
             Ok(httparse::Status::Partial) => return Err(BadHead("an incomplete header block")),
             Err(_) => return Err(BadHead("an invalid header field")),
         };
-        let mut head =
-            Self { status: StatusCode::OK, reason: None, fields: Vec::with_capacity(fields.len()), content_length: None };
+        let mut head = Self {
+            status: StatusCode::OK,
+            reason: None,
+            fields: Vec::with_capacity(fields.len()),
+            content_length: None,
+        };
         let (mut has_status, mut has_location) = (false, false);
         for field in fields {
             let name = field.name;
@@ -144,16 +148,26 @@ mod tests {
         assert_eq!(parse("A: b\r\n\r\n").unwrap().status, 200);
         assert_eq!(parse("Location: /x\r\n\r\n").unwrap().status, 302);
         let head = parse("Status: 404 Nothing here\r\nLocation: /x\r\n\r\n").unwrap();
-        assert_eq!((head.status.as_u16(), head.reason.as_deref()), (404, Some(&b"Nothing here"[..])));
+        assert_eq!(
+            (head.status.as_u16(), head.reason.as_deref()),
+            (404, Some(&b"Nothing here"[..]))
+        );
         assert_eq!(parse("status: 500\r\n\r\n").unwrap().reason, None);
-        for bad in ["Status: 42\r\n\r\n", "Status: 2000\r\n\r\n", "Status: abc\r\n\r\n", "Status: 101 x\r\n\r\n"] {
+        for bad in [
+            "Status: 42\r\n\r\n",
+            "Status: 2000\r\n\r\n",
+            "Status: abc\r\n\r\n",
+            "Status: 101 x\r\n\r\n",
+        ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn fields_keep_their_order_and_spelling_and_hop_by_hop_ones_go() {
-        let head = parse("Set-Cookie: a\r\nX-b: c\r\nConnection: close\r\nTransfer-Encoding: x\r\nSet-Cookie: d\r\n\r\n");
+        let head = parse(
+            "Set-Cookie: a\r\nX-b: c\r\nConnection: close\r\nTransfer-Encoding: x\r\nSet-Cookie: d\r\n\r\n",
+        );
         let names: Vec<_> = head.unwrap().fields;
         let expected = [("Set-Cookie", "a"), ("X-b", "c"), ("Set-Cookie", "d")];
         assert_eq!(names, expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value))));

@@ -20,7 +20,12 @@ pub enum Framing {
 impl Framing {
     /// The framing for a body of `length` bytes, if that is known.
     #[must_use]
-    pub fn choose(method: &Method, version: Version, status: StatusCode, length: Option<u64>) -> Self {
+    pub fn choose(
+        method: &Method,
+        version: Version,
+        status: StatusCode,
+        length: Option<u64>,
+    ) -> Self {
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         match length {
             _ if *method == Method::HEAD || bodiless => Self::NoBody,
@@ -76,7 +81,13 @@ impl<'a> Head<'a> {
 
     /// Writes the fields that frame the body and the end of the head. `length` is what the application would have sent,
     /// for a response without a body.
-    pub fn finish(mut self, framing: Framing, length: Option<u64>, version: Version, keep_alive: bool) {
+    pub fn finish(
+        mut self,
+        framing: Framing,
+        length: Option<u64>,
+        version: Version,
+        keep_alive: bool,
+    ) {
         match framing {
             Framing::Length(length) => self.encoder.number("Content-Length", length),
             Framing::NoBody => {

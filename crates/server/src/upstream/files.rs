@@ -93,7 +93,12 @@ impl HandedFiles {
     }
 
     /// `SEGMENT`: a range of a known file.
-    pub(super) fn segment(&mut self, id: FileId, offset: u64, len: u64) -> Result<Segment, BadFile> {
+    pub(super) fn segment(
+        &mut self,
+        id: FileId,
+        offset: u64,
+        len: u64,
+    ) -> Result<Segment, BadFile> {
         let known = self.known.get_mut(&id).ok_or(BadFile("a segment of an unknown file"))?;
         let end = offset.checked_add(len).filter(|&end| end <= known.size);
         let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;
@@ -208,7 +213,10 @@ async fn give_back(file: Rc<OpenFile>) {
     while settle(&file) > 0 {
         if Instant::now() >= deadline {
             let clients = file.recipients();
-            tracing::warn!(clients, "clients on this host have not read what they received of a file that is about to change");
+            tracing::warn!(
+                clients,
+                "clients on this host have not read what they received of a file that is about to change"
+            );
             break;
         }
         tokio::time::sleep(pause).await;

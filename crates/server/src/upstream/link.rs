@@ -151,7 +151,12 @@ impl Link {
     ///
     /// # Errors
     /// The socket could not be registered with the event loop.
-    pub fn start(new: NewLink, event_loop: usize, pool: &Arc<Pool>, links: &Rc<Links>) -> io::Result<()> {
+    pub fn start(
+        new: NewLink,
+        event_loop: usize,
+        pool: &Arc<Pool>,
+        links: &Rc<Links>,
+    ) -> io::Result<()> {
         let NewLink { worker, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
@@ -222,14 +227,21 @@ impl Link {
                 if let Some(fds) = &fds {
                     control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fds)));
                 }
-                Ok(sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+                Ok(sendmsg(
+                    &self.socket,
+                    &[IoSlice::new(bytes)],
+                    &mut control,
+                    SendFlags::NOSIGNAL,
+                )?)
             });
             match sent {
                 Ok(n) => {
                     bytes = &bytes[n..];
                     descriptor = None;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.socket.writable().await?
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -272,7 +284,9 @@ impl Link {
     /// Where what comes now goes, if the connection's task is behind with it.
     fn full_inbox(&self) -> Option<Rc<Inbox>> {
         match &*self.state.borrow() {
-            State::Answering(answering) if answering.inbox.is_full() => Some(Rc::clone(&answering.inbox)),
+            State::Answering(answering) if answering.inbox.is_full() => {
+                Some(Rc::clone(&answering.inbox))
+            }
             _ => None,
         }
     }
@@ -304,13 +318,19 @@ impl Reader {
             self.buffer.reserve(RECEIVE);
         }
         let received = link.socket.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(link.socket.as_fd(), &mut self.buffer, &mut self.descriptors)
+            sendoff_sys::fdpass::receive(
+                link.socket.as_fd(),
+                &mut self.buffer,
+                &mut self.descriptors,
+            )
         });
         let received = received.await;
         if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
             // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
             // instead of asking once more. Bytes that arrive meanwhile are a new event.
-            let _ = link.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            let _ = link
+                .socket
+                .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         }
         match received {
             Ok(0) if self.decoder.at_boundary() => Err(Failure::Closed { unread: false }),

@@ -183,7 +183,11 @@ mod tests {
     use super::*;
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(future)
     }
 
     fn pool_with(workers: u32, loops: usize) -> Arc<Pool> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytes::BytesMut;
 use rustix::process::Pid;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::pool::WorkerId;
@@ -39,12 +39,15 @@ pub async fn receive_workers(
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
 ) -> io::Result<()> {
-    let socket = AsyncFd::register(pool_socket)?;
+    // A packet socket, but all we ask of the type is to wait for it.
+    let socket = std::os::unix::net::UnixStream::from(pool_socket);
+    socket.set_nonblocking(true)?;
+    let socket = UnixStream::from_std(socket)?;
     let mut next = 0;
     loop {
         let mut message = BytesMut::with_capacity(MESSAGE_LEN);
         let mut fds = VecDeque::new();
-        let received = socket.async_io(Interest::READABLE, |socket| {
+        let received = socket.async_io(Interest::READABLE, || {
             sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
         });
         match received.await {
