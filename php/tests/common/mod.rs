@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program is a crate and uses its part")]
 
 pub mod fpm;
+pub mod front;
 pub mod link;
 pub mod master;
 
