@@ -1,5 +1,5 @@
 //! A scripted front, and php-fpm to compare with.
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program is a crate and uses its part")]
 
 pub mod fpm;
 pub mod front;
