@@ -1,4 +1,5 @@
 //! What only shows on the link: streaming, detaching, aborts, and what becomes of processes.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
 
