@@ -54,7 +54,8 @@ enum State {
 /// Why waiting ended.
 enum Wake {
     Reap,
-    Stop,
+    FrontGone,
+    Terminate,
     Time,
 }
 
@@ -84,7 +85,8 @@ impl<'a> Master<'a> {
             }
             match self.wait_until(self.next_fork())? {
                 Wake::Reap => self.reap(),
-                Wake::Stop => return self.drain().map(|()| Role::Master),
+                Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
+                Wake::Terminate => return self.drain(true).map(|()| Role::Master),
                 Wake::Time => {}
             }
         }
@@ -142,7 +144,7 @@ impl<'a> Master<'a> {
         ];
         poll_until(&mut fds, deadline)?;
         if fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            return Ok(Wake::Stop);
+            return Ok(Wake::FrontGone);
         }
         Ok(self.take_signals())
     }
@@ -151,7 +153,7 @@ impl<'a> Master<'a> {
         let mut wake = Wake::Time;
         while let Some(signal) = self.signals.take() {
             match signal {
-                Signal::TERM => return Wake::Stop,
+                Signal::TERM => return Wake::Terminate,
                 Signal::CHILD => wake = Wake::Reap,
                 // An interrupt from a terminal reaches the supervisor too, which says what to do.
                 _ => {}
@@ -181,7 +183,7 @@ impl<'a> Master<'a> {
     }
 
     /// Waits for the workers to end; kills them when they take too long or at a second SIGTERM.
-    fn drain(mut self) -> io::Result<()> {
+    fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + DRAIN;
         self.reap();
         while self.running().next().is_some() {
@@ -189,7 +191,9 @@ impl<'a> Master<'a> {
             match self.take_signals() {
                 Wake::Reap => self.reap(),
                 Wake::Time if Instant::now() < deadline => {}
-                Wake::Time | Wake::Stop => break,
+                // The supervisor's death closes the pool and sends a signal: that is once.
+                Wake::Terminate if !told => told = true,
+                Wake::Time | Wake::Terminate | Wake::FrontGone => break,
             }
         }
         for pid in self.running() {

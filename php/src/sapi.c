@@ -143,9 +143,7 @@ static void set_signals(void)
 	action.sa_flags = SA_RESTART;
 	action.sa_handler = on_sigterm;
 	sigaction(SIGTERM, &action, NULL);
-	/* Control-C reaches every process of a terminal; the supervisor decides what it means. */
 	action.sa_handler = SIG_IGN;
-	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGPIPE, &action, NULL);
 #ifdef ZEND_SIGNALS
 	/* Nobody replaces our handlers, so they need not be set again in every request. */

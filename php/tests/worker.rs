@@ -260,6 +260,23 @@ fn a_second_sigterm_does_not_wait() {
     assert_gone(&mut worker);
 }
 
+/// As when the supervisor dies, which closes the socket and sends the signal.
+#[test]
+fn the_end_of_the_front_and_sigterm_are_one_reason_to_finish() {
+    let (dir, mut master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let fifo = fifo(&dir);
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    worker.link().read_until("first ");
+    master.close_pool();
+    master.signal(Signal::TERM);
+    open_fifo(&fifo);
+    worker.link().read_until("second");
+    assert!(worker.link().response().is_some());
+    drop(worker);
+    assert_eq!(master.wait().code(), Some(0));
+}
+
 #[test]
 fn a_master_without_a_front_ends() {
     let mut master = Master::start(&[]);
