@@ -1,4 +1,5 @@
 //! Held files: what reaches the front, and what happens when somebody writes to them.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unsafe_code, reason = "a region of address space is given away")]
 
 #[path = "../../worker/tests/front/mod.rs"]
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use front::{Front, Link, Seen, connect};
 use rustix::io::Errno;
@@ -212,7 +214,7 @@ fn a_writer_waits_for_the_front_and_the_application_keeps_its_bytes() {
     let changes: [Change; 4] = [
         |path| drop(OpenOptions::new().write(true).truncate(true).open(path).unwrap()),
         |path| {
-            rustix::fs::ftruncate(OpenOptions::new().write(true).open(path).unwrap(), 7).unwrap()
+            rustix::fs::ftruncate(OpenOptions::new().write(true).open(path).unwrap(), 7).unwrap();
         },
         |path| fs::write(path, b"short").unwrap(),
         |path| OpenOptions::new().append(true).open(path).unwrap().write_all(b"more").unwrap(),
@@ -355,6 +357,28 @@ fn a_released_file_is_guarded_until_the_front_has_let_it_go() {
     front.answer(GuardAnswer::Released, 0, file.id);
     // The answer may come before the break or after it; either lets him go.
     overwrite(&path).recv().unwrap();
+}
+
+/// The front says nothing, for ten seconds.
+#[test]
+fn a_silent_front_does_not_hold_up_a_writer_for_ever() {
+    let folder = Folder::new("silent");
+    let path = folder.file("f", &[b'x'; 9000]);
+    let other = folder.file("g", &[b'x'; 9000]);
+    let (mut front, mut worker) = connect(1);
+    let (file, unknown) = (hold(&mut worker, &path), hold(&mut worker, &other));
+    introduce(&mut front, &mut worker, &file);
+    let start = Instant::now();
+    let done = overwrite(&path);
+    assert_eq!(front.links[0].next(), Some(Seen::Record(Record::Recall(file.id))));
+    overwrite(&other).recv().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(9), "another break is served meanwhile");
+    done.recv().unwrap();
+    assert!((10..40).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!((file.bytes(), unknown.bytes()), (&[b'x'; 9000][..], &[b'x'; 9000][..]));
+    front.answer(GuardAnswer::Recalled, 0, file.id);
+    worker.file_drop(file.id);
+    assert!(try_hold(&mut worker, &path).is_ok());
 }
 
 #[test]

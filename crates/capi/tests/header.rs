@@ -1,10 +1,12 @@
 //! `include/sendoff.h` and the library agree: a C program that calls every function is compiled against the one, linked
 //! with the other, and serves a request.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 #[path = "../../worker/tests/front/mod.rs"]
 mod front;
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -80,7 +82,6 @@ fn a_program_in_c_serves_a_request() {
     let (mut front, links, guard) = sockets(1);
     fcntl_setfd(&links[0], FdFlags::empty()).unwrap();
     fcntl_setfd(&guard, FdFlags::empty()).unwrap();
-    use std::os::fd::AsRawFd;
     let (link_arg, guard_arg) = (links[0].as_raw_fd().to_string(), guard.as_raw_fd().to_string());
     let mut child = Command::new(&program).args([link_arg, guard_arg]).arg(&file).spawn().unwrap();
     drop((links, guard));

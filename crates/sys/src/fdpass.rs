@@ -11,7 +11,7 @@ use bytes::BytesMut;
 const MAX_FDS: usize = 253;
 
 /// Control bytes for that many descriptors, in units that keep `cmsghdr` aligned.
-const CONTROL_WORDS: usize = (mem::size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
+const CONTROL_WORDS: usize = (size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
 
 /// Receives into the spare capacity of `buf` (the caller reserves it) and appends descriptors that came along to `fds`,
 /// oldest first. Returns the bytes received; 0 means the peer closed, or that `buf` had no room.
@@ -32,7 +32,7 @@ pub fn receive(
     message.msg_iov = &raw mut iov;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = mem::size_of_val(&control);
+    message.msg_controllen = size_of_val(&control);
     // SAFETY: the message points to one writable region of `spare.len()` bytes and to a control buffer of the given
     // size; both outlive the call.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
@@ -57,7 +57,7 @@ unsafe fn take_descriptors(message: &libc::msghdr, fds: &mut VecDeque<OwnedFd>) 
         while let Some(cmsg) = header.as_ref() {
             if cmsg.cmsg_level == libc::SOL_SOCKET && cmsg.cmsg_type == libc::SCM_RIGHTS {
                 let data = libc::CMSG_DATA(cmsg).cast::<RawFd>();
-                let count = (cmsg.cmsg_len - libc::CMSG_LEN(0) as usize) / mem::size_of::<RawFd>();
+                let count = (cmsg.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 for i in 0..count {
                     fds.push_back(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
                 }
