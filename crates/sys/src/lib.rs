@@ -5,4 +5,5 @@ pub mod fdpass;
 pub mod fork;
 pub mod lease;
 pub mod mapping;
+pub mod process;
 pub mod sock_diag;

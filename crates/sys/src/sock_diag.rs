@@ -30,6 +30,8 @@ const WQUEUE_AT: usize = RQUEUE_AT + 4;
 const STATE_AT: usize = 16 + 1;
 /// The states of a socket that has received a FIN (`<net/tcp_states.h>`): `CLOSE_WAIT`, `LAST_ACK`, `CLOSING`.
 const FIN_RECEIVED: [u8; 3] = [8, 9, 11];
+/// The states of a socket whose FIN is not acknowledged yet: `FIN_WAIT1`, `LAST_ACK`, `CLOSING`.
+const FIN_SENT: [u8; 3] = [4, 9, 11];
 
 /// A netlink socket for such questions. They are answered at once; no call blocks for long.
 #[derive(Debug)]
@@ -112,12 +114,13 @@ fn decode_answer(answer: &[u8]) -> io::Result<Option<Queues>> {
     let kind = answer.get(4..6).and_then(|raw| raw.try_into().ok()).map(u16::from_ne_bytes);
     match kind.ok_or_else(malformed)? {
         SOCK_DIAG_BY_FAMILY => {
+            // A FIN counts as one byte in either queue.
+            let fin = |states: [u8; 3]| u32::from(states.contains(&answer[STATE_AT]));
             let unread = word(RQUEUE_AT).ok_or_else(malformed)?;
-            // The FIN counts as one unread byte until the application has seen the end of the stream.
-            let fin = FIN_RECEIVED.contains(&answer[STATE_AT]);
+            let unacknowledged = word(WQUEUE_AT).ok_or_else(malformed)?;
             Ok(Some(Queues {
-                unread: unread.saturating_sub(u32::from(fin)),
-                unacknowledged: word(WQUEUE_AT).ok_or_else(malformed)?,
+                unread: unread.saturating_sub(fin(FIN_RECEIVED)),
+                unacknowledged: unacknowledged.saturating_sub(fin(FIN_SENT)),
             }))
         }
         NLMSG_ERROR => {

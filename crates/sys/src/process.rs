@@ -1,0 +1,172 @@
+//! Processes: fork, who they run as, signals as a descriptor.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::{Gid, Pid, Signal, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// Which side of a fork this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forked {
+    /// The process that forked, with its new child.
+    Parent(Pid),
+    /// The new process.
+    Child,
+}
+
+/// Forks. The child has copies of all descriptors, those marked close-on-exec too, and drops what it does not need.
+///
+/// # Errors
+/// No process can be had, or this one has more than one thread (the child would inherit locks that nobody releases).
+pub fn fork() -> io::Result<Forked> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("cannot fork a process with several threads"));
+    }
+    // SAFETY: there is one thread, so the child is an ordinary process in which everything may be called.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+}
+
+/// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Becomes another user for good, with all groups of that user. The only privilege kept is `CAP_LEASE`, if it was
+/// there, and programs that this process executes do not inherit it.
+///
+/// # Errors
+/// The kernel refuses. The process may then run with part of the change and should end.
+pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
+    let keep = rustix::thread::capabilities(None)?.permitted & CapabilitySet::LEASE;
+    set_groups(uid, gid)?;
+    rustix::thread::set_keep_capabilities(true)?;
+    // SAFETY: plain calls; libc changes every thread.
+    if unsafe { libc::setgid(gid.as_raw()) != 0 || libc::setuid(uid.as_raw()) != 0 } {
+        return Err(io::Error::last_os_error());
+    }
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() },
+    )?;
+    Ok(())
+}
+
+fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
+    // SAFETY: the result points to libc's own memory, used before the next such call in this thread.
+    let account = unsafe { libc::getpwuid(uid.as_raw()) };
+    let result = if account.is_null() {
+        let only = [gid.as_raw()];
+        // SAFETY: the array has the length given.
+        unsafe { libc::setgroups(only.len(), only.as_ptr()) }
+    } else {
+        // SAFETY: `account` is a valid entry whose name is a C string.
+        unsafe { libc::initgroups(CStr::from_ptr((*account).pw_name).as_ptr(), gid.as_raw()) }
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A user's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// User id.
+    pub uid: u32,
+    /// Its login group.
+    pub gid: u32,
+}
+
+/// The account of that name, from wherever the system keeps accounts (`getpwnam(3)`). For the start of a program: not
+/// safe beside other threads that ask the same.
+#[must_use]
+pub fn find_account(name: &str) -> Option<Account> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name is a C string; the result points to libc's own memory and is read at once.
+    unsafe { libc::getpwnam(name.as_ptr()).as_ref() }
+        .map(|entry| Account { uid: entry.pw_uid, gid: entry.pw_gid })
+}
+
+/// Signals that arrive as readable bytes of a descriptor instead of interrupting the process.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl SignalFd {
+    /// Blocks `signals` in this thread and receives them here from now on.
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    pub fn new(signals: &[Signal]) -> io::Result<Self> {
+        let mut set = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set; the others take valid pointers.
+        let (fd, before) = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+            (libc::signalfd(-1, set.as_ptr(), flags), before.assume_init())
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made it and nobody else knows it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
+    }
+
+    /// The next signal that has arrived, or `None`.
+    pub fn take(&mut self) -> Option<Signal> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer has the size given; a full read initialises it.
+        let info = unsafe {
+            let n = libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size);
+            if usize::try_from(n) != Ok(size) {
+                return None;
+            }
+            info.assume_init()
+        };
+        i32::try_from(info.ssi_signo).ok().and_then(Signal::from_named_raw)
+    }
+
+    /// Lets signals arrive again as they did before [`SignalFd::new`]; for a child after fork.
+    pub fn unblock(self) {
+        // SAFETY: the set was filled in by the kernel.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Takes over a descriptor that the parent left open under a known number, and marks it to be closed on exec.
+/// For the start of a program, once for each number.
+///
+/// # Errors
+/// There is no such descriptor, or it is one of the standard three.
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= libc::STDERR_FILENO {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: fcntl on a number that is no descriptor fails and does nothing else.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and the parent left it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}

@@ -1,0 +1,53 @@
+//! Compiles the C of the SAPI against the distribution's PHP and links its library.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Debian's name carries the version; elsewhere there is one PHP and a plain name.
+const PHP_CONFIG: [&str; 2] = ["php-config8.2", "php-config"];
+
+fn main() {
+    let sources = [
+        "functions",
+        "lazy",
+        "lazy_output",
+        "lazy_region",
+        "output",
+        "params",
+        "request",
+        "request_info",
+        "sapi",
+        "server_vars",
+        "user_ini",
+    ];
+    let mut build = cc::Build::new();
+    build.include("../include").std("gnu11").warnings(true).extra_warnings(true);
+    for flag in include_flags().split_whitespace() {
+        // As system headers: their warnings are not ours.
+        match flag.strip_prefix("-I") {
+            Some(folder) => build.flag("-isystem").flag(folder),
+            None => build.flag(flag),
+        };
+    }
+    for source in sources {
+        build.file(format!("src/{source}.c"));
+    }
+    build.compile("sendoff_php_sapi");
+    println!("cargo::rustc-link-lib=php");
+    println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed=../include");
+}
+
+fn include_flags() -> String {
+    for program in PHP_CONFIG {
+        match Command::new(program).arg("--includes").output() {
+            Ok(done) if done.status.success() => {
+                return String::from_utf8_lossy(&done.stdout).into_owned();
+            }
+            _ => {}
+        }
+    }
+    let missing = Path::new(PHP_CONFIG[0]).display().to_string();
+    println!("cargo::error={missing} not found: install php8.2-dev and libphp8.2-embed");
+    std::process::exit(1);
+}

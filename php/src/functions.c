@@ -1,0 +1,89 @@
+/*
+ * The functions and settings that php-fpm adds to PHP, under the name it gives the module.
+ */
+#include "php_sendoff.h"
+#include "php_ini.h"
+#include "php_output.h"
+#include "ext/standard/head.h"
+#include "ext/standard/info.h"
+
+sendoff_php_ini sendoff_php_settings;
+
+PHP_FUNCTION(fastcgi_finish_request)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+
+	if (sendoff_php_finished) {
+		RETURN_FALSE;
+	}
+	php_output_end_all();
+	php_header();
+	sendoff_end_response(true);
+	RETURN_TRUE;
+}
+
+PHP_FUNCTION(apache_request_headers)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+
+	array_init(return_value);
+	sendoff_params_each(sapi_add_request_header, return_value);
+}
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fastcgi_finish_request, 0, 0, _IS_BOOL, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_apache_request_headers, 0, 0, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
+static const zend_function_entry functions[] = {
+	PHP_FE(fastcgi_finish_request, arginfo_fastcgi_finish_request)
+	PHP_FE(apache_request_headers, arginfo_apache_request_headers)
+	PHP_FALIAS(getallheaders, apache_request_headers, arginfo_apache_request_headers)
+	PHP_FE_END
+};
+
+#define SETTING(key, standard, who, handler, field) \
+	STD_PHP_INI_ENTRY(key, standard, who, handler, field, sendoff_php_ini, sendoff_php_settings)
+#define SWITCH(key, standard, who, field) \
+	STD_PHP_INI_BOOLEAN(key, standard, who, OnUpdateBool, field, sendoff_php_ini, sendoff_php_settings)
+
+PHP_INI_BEGIN()
+	SWITCH("cgi.rfc2616_headers", "0", PHP_INI_ALL, rfc2616_headers)
+	SWITCH("cgi.nph", "0", PHP_INI_ALL, nph)
+	SWITCH("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, fix_pathinfo)
+	SWITCH("fastcgi.logging", "1", PHP_INI_SYSTEM, fcgi_logging)
+	SETTING("fastcgi.error_header", NULL, PHP_INI_SYSTEM, OnUpdateString, error_header)
+PHP_INI_END()
+
+static PHP_MINIT_FUNCTION(sendoff_sapi)
+{
+	REGISTER_INI_ENTRIES();
+	sendoff_user_ini_startup();
+	return SUCCESS;
+}
+
+static PHP_MSHUTDOWN_FUNCTION(sendoff_sapi)
+{
+	sendoff_user_ini_shutdown();
+	UNREGISTER_INI_ENTRIES();
+	return SUCCESS;
+}
+
+static PHP_MINFO_FUNCTION(sendoff_sapi)
+{
+	DISPLAY_INI_ENTRIES();
+}
+
+zend_module_entry sendoff_sapi_entry = {
+	STANDARD_MODULE_HEADER,
+	"cgi-fcgi",
+	functions,
+	PHP_MINIT(sendoff_sapi),
+	PHP_MSHUTDOWN(sendoff_sapi),
+	NULL,
+	NULL,
+	PHP_MINFO(sendoff_sapi),
+	PHP_VERSION,
+	STANDARD_MODULE_PROPERTIES
+};

@@ -1,0 +1,257 @@
+/*
+ * The PHP module "sendoff": file_get_contents() and readfile() of whole local files.
+ *
+ * Both keep PHP's own handler and hand every call to it that is not the plain case; so parameter
+ * errors, warnings, wrappers, contexts and odd files are PHP's business and stay as they are.
+ */
+#include "lazy.h"
+
+#include "SAPI.h"
+#include "ext/standard/file.h"
+#include "ext/standard/info.h"
+#include "php_ini.h"
+
+ZEND_DECLARE_MODULE_GLOBALS(sendoff)
+
+static zif_handler php_file_get_contents;
+static zif_handler php_readfile;
+static zif_handler php_pcntl_fork;
+
+/*
+ * Whether the arguments after the path are absent or say what their absence says. `defaults` holds
+ * one letter each: f for false, n for null, 0 for the number.
+ */
+static bool rest_is_default(zend_execute_data *execute_data, const char *defaults)
+{
+	uint32_t given = ZEND_NUM_ARGS();
+
+	if (given > 1 + strlen(defaults)) {
+		return false;
+	}
+	for (uint32_t n = 2; n <= given; n++) {
+		zval *arg = ZEND_CALL_ARG(execute_data, n);
+		bool same;
+
+		switch (defaults[n - 2]) {
+		case 'f':
+			same = Z_TYPE_P(arg) == IS_FALSE;
+			break;
+		case 'n':
+			same = Z_TYPE_P(arg) == IS_NULL;
+			break;
+		default:
+			same = Z_TYPE_P(arg) == IS_LONG && Z_LVAL_P(arg) == 0;
+		}
+		if (!same) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
+ * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
+ * does, so a link that just moved means the same file to both of us.
+ */
+static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
+{
+	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
+		return false;
+	}
+	/* A URL, even file://: the look-up below may warn of it, and PHP would warn once more. */
+	if (strstr(ZSTR_VAL(path), "://") || strncasecmp(ZSTR_VAL(path), "data:", 5) == 0) {
+		return false;
+	}
+	/* A script can put a wrapper of its own in the place of plain files. */
+	const char *local;
+	if (php_stream_locate_url_wrapper(ZSTR_VAL(path), &local, 0) != &php_plain_files_wrapper) {
+		return false;
+	}
+	if (php_check_open_basedir_ex(local, 0) != 0) {
+		return false;
+	}
+	return expand_filepath(local, resolved) != NULL;
+}
+
+/* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
+static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
+{
+	char resolved[MAXPATHLEN];
+
+	if (!lazy_worker() || ZEND_NUM_ARGS() < 1 ||
+		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
+		!rest_is_default(execute_data, defaults)) {
+		return NULL;
+	}
+	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
+	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
+		return NULL;
+	}
+	lazy_region *region = lazy_region_open(resolved);
+	if (!region) {
+		lazy_region_give_up(path);
+	}
+	return region;
+}
+
+/*
+ * PHP would have opened a stream and closed it: that makes the default context, and takes a
+ * resource number, which a script can see in the next resource it opens.
+ */
+static void imitate_stream(void)
+{
+	zend_long next = EG(regular_list).nNextFreeElement;
+
+	if (!FG(default_context)) {
+		FG(default_context) = php_stream_context_alloc();
+		next = EG(regular_list).nNextFreeElement;
+	}
+	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
+}
+
+static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
+{
+	lazy_region *region = region_of_call(execute_data, "fn0n");
+
+	if (!region) {
+		php_file_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	imitate_stream();
+	RETURN_INTERNED_STR(lazy_region_string(region));
+}
+
+static ZEND_NAMED_FUNCTION(lazy_readfile)
+{
+	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
+	lazy_region *region = NULL;
+	if (lazy_output_is_plain(SIZE_MAX / 2)) {
+		region = region_of_call(execute_data, "fn");
+	}
+	zend_string *contents = region ? lazy_region_string(region) : NULL;
+	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	imitate_stream();
+	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
+	RETURN_LONG((zend_long) ZSTR_LEN(contents));
+}
+
+/* Programs that are started by proc_open() and its kin look at none of our memory. */
+static ZEND_NAMED_FUNCTION(lazy_pcntl_fork)
+{
+	lazy_region_before_fork();
+	php_pcntl_fork(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	if (Z_TYPE_P(return_value) == IS_LONG && Z_LVAL_P(return_value) == 0) {
+		sendoff_lazy_attach(NULL);
+	}
+}
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
+/* sendoff_stats(): array: what this request has written so far, and how it left. */
+static PHP_FUNCTION(sendoff_stats)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	array_init_size(return_value, 3);
+	add_assoc_long(return_value, "handed_over_bytes", SENDOFF_G(handed_over_bytes));
+	add_assoc_long(return_value, "copied_bytes", SENDOFF_G(copied_bytes));
+	add_assoc_long(return_value, "segments", SENDOFF_G(segments));
+}
+
+static const zend_function_entry functions[] = {
+	PHP_FE(sendoff_stats, arginfo_sendoff_stats)
+	PHP_FE_END
+};
+
+/* Below 16 KiB a file is cheaper to copy than to hand over. */
+PHP_INI_BEGIN()
+	STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZero, threshold,
+		zend_sendoff_globals, sendoff_globals)
+PHP_INI_END()
+
+/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
+static zif_handler replace(const char *name, zif_handler handler)
+{
+	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+
+	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
+		return NULL;
+	}
+	zif_handler original = function->internal_function.handler;
+	function->internal_function.handler = handler;
+	return original;
+}
+
+static PHP_MINIT_FUNCTION(sendoff)
+{
+	REGISTER_INI_ENTRIES();
+	if (SENDOFF_G(threshold) == 0 || lazy_region_startup() == FAILURE) {
+		return SUCCESS;
+	}
+	lazy_output_startup();
+	php_file_get_contents = replace("file_get_contents", lazy_file_get_contents);
+	php_readfile = replace("readfile", lazy_readfile);
+	php_pcntl_fork = replace("pcntl_fork", lazy_pcntl_fork);
+	return SUCCESS;
+}
+
+static PHP_MSHUTDOWN_FUNCTION(sendoff)
+{
+	UNREGISTER_INI_ENTRIES();
+	return SUCCESS;
+}
+
+static PHP_RINIT_FUNCTION(sendoff)
+{
+	SENDOFF_G(handed_over_bytes) = 0;
+	SENDOFF_G(copied_bytes) = 0;
+	SENDOFF_G(segments) = 0;
+	return SUCCESS;
+}
+
+static PHP_MINFO_FUNCTION(sendoff)
+{
+	php_info_print_table_start();
+	php_info_print_table_row(2, "Lazy strings", SENDOFF_G(threshold) ? "enabled" : "disabled");
+	php_info_print_table_end();
+	DISPLAY_INI_ENTRIES();
+}
+
+static PHP_GINIT_FUNCTION(sendoff)
+{
+	memset(sendoff_globals, 0, sizeof(*sendoff_globals));
+}
+
+/* The replaced functions must be there before this module's start. */
+static const zend_module_dep dependencies[] = {
+	ZEND_MOD_REQUIRED("standard")
+	ZEND_MOD_OPTIONAL("pcntl")
+	ZEND_MOD_END
+};
+
+zend_module_entry sendoff_module_entry = {
+	STANDARD_MODULE_HEADER_EX,
+	NULL,
+	dependencies,
+	"sendoff",
+	functions,
+	PHP_MINIT(sendoff),
+	PHP_MSHUTDOWN(sendoff),
+	PHP_RINIT(sendoff),
+	NULL,
+	PHP_MINFO(sendoff),
+	"0.1.0",
+	PHP_MODULE_GLOBALS(sendoff),
+	PHP_GINIT(sendoff),
+	NULL,
+	NULL,
+	STANDARD_MODULE_PROPERTIES_EX
+};
+
+#ifdef COMPILE_DL_SENDOFF
+ZEND_GET_MODULE(sendoff)
+#endif

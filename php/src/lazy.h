@@ -1,0 +1,83 @@
+/*
+ * Lazy strings: a PHP string that stands for a whole file and is read only where somebody looks.
+ *
+ * lazy.c         the module, and the replaced file_get_contents() and readfile()
+ * lazy_region.c  mapped files, kept between requests under the worker's leases
+ * lazy_output.c  the write hooks: a region that is written whole leaves as a file segment
+ *
+ * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
+ */
+#ifndef SENDOFF_LAZY_H
+#define SENDOFF_LAZY_H
+
+#include "php.h"
+#include "sendoff.h"
+
+/* What the SAPI calls. */
+
+/* Goes to php_module_startup(). Everything stays PHP's own until a worker is attached. */
+extern zend_module_entry sendoff_module_entry;
+
+/* Gives this process its worker (borrowed; NULL takes it away). Once, after the last fork. */
+void sendoff_lazy_attach(sendoff_worker *worker);
+
+/*
+ * After php_request_shutdown() and before the next sendoff_accept(): nobody can hold a lazy string
+ * any more, so the regions are made ready for the next request and those not worth keeping go.
+ */
+void sendoff_lazy_end_request(void);
+
+/* Between the three files. */
+
+/* A file in memory with a zend_string header in front: one slot of the arena. */
+typedef struct lazy_region lazy_region;
+
+ZEND_BEGIN_MODULE_GLOBALS(sendoff)
+	/* Files below this many bytes are read as PHP reads them; 0 turns lazy strings off. */
+	zend_long threshold;
+	/* About the output of this request. */
+	zend_long handed_over_bytes;
+	zend_long copied_bytes;
+	zend_long segments;
+ZEND_END_MODULE_GLOBALS(sendoff)
+
+ZEND_EXTERN_MODULE_GLOBALS(sendoff)
+#define SENDOFF_G(v) ZEND_MODULE_GLOBALS_ACCESSOR(sendoff, v)
+
+/* Reserves the arena's address space. FAILURE leaves lazy strings off. */
+zend_result lazy_region_startup(void);
+
+/* The worker, if this request may use lazy strings and file segments; else NULL. */
+sendoff_worker *lazy_worker(void);
+
+/*
+ * The region that holds what `path` (resolved, absolute) contains now, marked as used in this
+ * request; NULL if PHP should read the file itself. Valid until the request ends.
+ */
+lazy_region *lazy_region_open(const char *path);
+
+/* Whether this path, as the script gave it, led to no region just now; and: it did not. */
+bool lazy_region_is_hopeless(zend_string *path);
+void lazy_region_give_up(zend_string *path);
+
+/* The region's contents as a string. It is flagged interned: nobody counts, writes or frees it. */
+zend_string *lazy_region_string(lazy_region *region);
+
+/*
+ * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
+ */
+bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+
+/*
+ * The helper thread that guards the mappings does not exist in a forked child: what this request
+ * uses becomes memory, which both processes then have.
+ */
+void lazy_region_before_fork(void);
+
+/* Hooks zend_write and the SAPI's ub_write. */
+void lazy_output_startup(void);
+
+/* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
+bool lazy_output_is_plain(size_t len);
+
+#endif /* SENDOFF_LAZY_H */

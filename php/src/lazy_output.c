@@ -1,0 +1,146 @@
+/*
+ * The write hooks. Output passes zend_write (echo, print, ?>text<?php), PHP's buffers, and at last
+ * the SAPI's ub_write. A lazy string that gets there uncopied leaves as a file segment.
+ *
+ * output_buffering=4096, which every Debian php.ini sets, copies before ub_write: the string is
+ * appended to the buffer, found too long, and all is written at once. The hook does what comes out
+ * of that without the copy: write what is pending, then the string.
+ */
+#include "lazy.h"
+
+#include "SAPI.h"
+#include "php_output.h"
+
+/* Shorter pieces of a region cost less as bytes than as a segment. */
+#define SEGMENT_MIN 4096
+
+static zend_write_func_t php_zend_write;
+static size_t (*sapi_ub_write)(const char *str, size_t len);
+
+/*
+ * The buffer that php.ini's output_buffering starts, if it is the only one, does nothing but
+ * collect, and is not at work right now.
+ */
+static php_output_handler *default_buffer(void)
+{
+	php_output_handler *handler = OG(active);
+
+	if (!handler || zend_stack_count(&OG(handlers)) != 1 || OG(running)) {
+		return NULL;
+	}
+	if ((handler->flags & (PHP_OUTPUT_HANDLER_USER | PHP_OUTPUT_HANDLER_DISABLED)) ||
+		!(handler->flags & PHP_OUTPUT_HANDLER_FLUSHABLE)) {
+		return NULL;
+	}
+	/* PHP does not export the name. */
+	if (!zend_string_equals_literal(handler->name, "default output handler")) {
+		return NULL;
+	}
+	return handler;
+}
+
+/* Whether PHP would write the buffer out as soon as `len` bytes are added. */
+static bool would_overflow(const php_output_handler *handler, size_t len)
+{
+	return handler->size > 0 && handler->buffer.used + len >= handler->size;
+}
+
+/* A header callback may write. It must find the buffer as PHP would have it. */
+static bool header_callback_pending(void)
+{
+	return !SG(headers_sent) && !Z_ISUNDEF(SG(callback_func));
+}
+
+bool lazy_output_is_plain(size_t len)
+{
+	if (!(OG(flags) & PHP_OUTPUT_ACTIVATED) || zend_write == NULL) {
+		return false;
+	}
+	if (!OG(active)) {
+		return true;
+	}
+	php_output_handler *handler = default_buffer();
+	return handler && would_overflow(handler, len) && !header_callback_pending();
+}
+
+/* The size that appending would have given the buffer for good; ob_get_status() shows it. */
+static size_t size_after_append(const php_output_handler *handler, size_t len)
+{
+	size_t room = handler->buffer.size - handler->buffer.used;
+
+	if (room > len) {
+		return handler->buffer.size;
+	}
+	size_t by_chunk = PHP_OUTPUT_HANDLER_INITBUF_SIZE(handler->size);
+	size_t by_need = PHP_OUTPUT_HANDLER_INITBUF_SIZE(len - room);
+	return handler->buffer.size + MAX(by_chunk, by_need);
+}
+
+/* Nothing is written there, so no memory is touched; but it must not run into memory_limit. */
+static void grow(php_output_handler *handler, size_t size)
+{
+	if (size > handler->buffer.size &&
+		size < (size_t)PG(memory_limit) - MIN(zend_memory_usage(1), (size_t)PG(memory_limit))) {
+		handler->buffer.data = erealloc(handler->buffer.data, size);
+		handler->buffer.size = size;
+	}
+}
+
+static size_t write_past_buffer(php_output_handler *handler, const char *str, size_t len)
+{
+	size_t size = size_after_append(handler, len);
+
+	OG(flags) |= PHP_OUTPUT_WRITTEN;
+	php_output_flush();
+	/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI. */
+	zend_stack_del_top(&OG(handlers));
+	size_t written = php_zend_write(str, len);
+	zend_stack_push(&OG(handlers), &handler);
+
+	grow(handler, size);
+	return written;
+}
+
+static size_t lazy_zend_write(const char *str, size_t len)
+{
+	uint32_t file;
+	uint64_t offset;
+
+	if (len >= SEGMENT_MIN && lazy_region_find(str, len, &file, &offset) && OG(active) &&
+		lazy_output_is_plain(len)) {
+		return write_past_buffer(OG(active), str, len);
+	}
+	return php_zend_write(str, len);
+}
+
+static bool hand_over(const char *str, size_t len)
+{
+	uint32_t file;
+	uint64_t offset;
+
+	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
+	if (len < SEGMENT_MIN || !SG(headers_sent) || !lazy_region_find(str, len, &file, &offset)) {
+		return false;
+	}
+	return sendoff_write_file(lazy_worker(), file, offset, len) == 0;
+}
+
+static size_t lazy_ub_write(const char *str, size_t len)
+{
+	if (hand_over(str, len)) {
+		SENDOFF_G(handed_over_bytes) += (zend_long)len;
+		SENDOFF_G(segments)++;
+		return len;
+	}
+	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	SENDOFF_G(copied_bytes) += (zend_long)len;
+	return sapi_ub_write(str, len);
+}
+
+void lazy_output_startup(void)
+{
+	php_zend_write = zend_write;
+	zend_write = lazy_zend_write;
+	sapi_ub_write = sapi_module.ub_write;
+	sapi_module.ub_write = lazy_ub_write;
+}

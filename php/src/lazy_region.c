@@ -1,0 +1,442 @@
+/*
+ * Regions: files mapped as PHP strings, kept between requests.
+ *
+ * The arena is reserved once and cut into slots of one size; slot i is region i, or free:
+ *
+ *   | header page            | contents: the file, MAP_PRIVATE, read-only  | tail | PROT_NONE ... |
+ *   |  ... zend_string(24) ->| mapped and guarded by the worker            |  \0  |               |
+ *
+ * The kernel fills the file's last page with zeros, so PHP's NUL after the contents is there; only
+ * a file of whole pages needs the tail page. The header must be writable: hash and class cache
+ * live in it. It is made anew after each request that used it, since what PHP stored is stale then.
+ *
+ * A region is found by its inode: one stat(2) per read tells whether it still is what the path
+ * means. That its contents are still the file's is the lease's business (sendoff_file_use()).
+ * A region used in this request stays where it is until the request ends, whatever happens to its
+ * file; a script may hold the string.
+ */
+#include "lazy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Every region costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
+#define REGIONS 128
+/* Above this PHP's memory_limit refuses the file anyway; it bounds the slot. */
+#define REGION_MAX ((size_t)1 << 30)
+#define PAGE ((size_t)4096)
+/* Header, contents, tail, and one page never mapped, so that overruns fault. */
+#define SLOT_SPAN (REGION_MAX + 3 * PAGE)
+/* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
+#define TOTAL_MAX ((size_t)8 << 30)
+
+/* Keeps a deleted file from taking disk space for longer than this. */
+#define IDLE_SECONDS 60
+/* A path that led to no region is not looked at again for so long. */
+#define HOPELESS_SECONDS 2
+#define HOPELESS_ENTRIES 256
+#define SEEN_ENTRIES 256
+/* The most regions that one request may displace. */
+#define DISPLACED_MAX 16
+
+struct lazy_region {
+	dev_t dev;
+	ino_t ino;
+	struct timespec mtime;
+	struct timespec ctime;
+	/* 0: the slot is free. */
+	size_t size;
+	uint32_t file;
+	/* In CLOCK_MONOTONIC seconds. */
+	time_t last_use;
+	bool used;
+	/* No longer what its inode says: given back when the request ends. */
+	bool stale;
+};
+
+typedef struct hopeless {
+	zend_ulong path_hash;
+	time_t until;
+} hopeless;
+
+static sendoff_worker *attached;
+static char *arena;
+static lazy_region regions[REGIONS];
+/* The inode of region i; 0 if it is free or stale. Apart, since every read searches it. */
+static uint64_t keys[REGIONS];
+static size_t total;
+static uint32_t used[REGIONS];
+static uint32_t used_count;
+static hopeless hopeless_paths[HOPELESS_ENTRIES];
+
+/*
+ * When no slot is free, a file must be read a second time before it displaces another, and that
+ * happens between requests: a crawl through many files then does not empty the cache. While slots
+ * are free the first read already holds the file; that costs some 10 us once.
+ */
+static uint32_t seen[SEEN_ENTRIES];
+static uint32_t displace;
+static time_t swept;
+
+static time_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return ts.tv_sec;
+}
+
+/* One number for an inode. Two inodes may share it; 0 is not taken. */
+static uint64_t key_of(const struct stat *st)
+{
+	uint64_t key = ((uint64_t)st->st_ino + ((uint64_t)st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
+
+	return key ? key : 1;
+}
+
+static uint32_t hash_of(const struct stat *st)
+{
+	return (uint32_t)(key_of(st) >> 32);
+}
+
+static char *contents_of(const lazy_region *region)
+{
+	return arena + (size_t)(region - regions) * SLOT_SPAN + PAGE;
+}
+
+zend_result lazy_region_startup(void)
+{
+	/* One rule of the layout is the processor's, so ask rather than assume. */
+	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
+		return FAILURE;
+	}
+	void *reserved = mmap(NULL, REGIONS * SLOT_SPAN, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (reserved == MAP_FAILED) {
+		zend_error(E_CORE_WARNING, "sendoff: lazy strings are off: no address space: %s",
+			strerror(errno));
+		return FAILURE;
+	}
+	arena = reserved;
+	return SUCCESS;
+}
+
+void sendoff_lazy_attach(sendoff_worker *worker)
+{
+	attached = worker;
+}
+
+sendoff_worker *lazy_worker(void)
+{
+	return arena && attached && sendoff_accepts_files(attached) ? attached : NULL;
+}
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* The change time counts too: after a chmod the file may no longer be ours to read. */
+static bool same_file(const lazy_region *region, const struct stat *st)
+{
+	return region->size == (size_t)st->st_size && same_time(&region->mtime, &st->st_mtim) &&
+		same_time(&region->ctime, &st->st_ctim);
+}
+
+static void write_header(lazy_region *region)
+{
+	zend_string *string = lazy_region_string(region);
+
+	memset(string, 0, _ZSTR_HEADER_SIZE);
+	GC_SET_REFCOUNT(string, 1);
+	/* Not permanent: pcre's cache and others keep permanent strings beyond the request. */
+	GC_TYPE_INFO(string) = GC_STRING | (IS_STR_INTERNED << GC_FLAGS_SHIFT);
+	ZSTR_LEN(string) = region->size;
+}
+
+zend_string *lazy_region_string(lazy_region *region)
+{
+	return (zend_string *)(contents_of(region) - _ZSTR_HEADER_SIZE);
+}
+
+static void give_back(lazy_region *region)
+{
+	size_t size = region->size;
+
+	sendoff_file_drop(attached, region->file);
+	if (size % PAGE == 0) {
+		mmap(contents_of(region) + size, PAGE, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	}
+	total -= size;
+	keys[region - regions] = 0;
+	memset(region, 0, sizeof(*region));
+}
+
+/* Nobody can hold the string of a region that this request did not use. */
+static void retire(lazy_region *region)
+{
+	if (region->used) {
+		region->stale = true;
+		keys[region - regions] = 0;
+	} else {
+		give_back(region);
+	}
+}
+
+static void mark_used(lazy_region *region)
+{
+	region->last_use = now();
+	if (!region->used) {
+		region->used = true;
+		used[used_count++] = (uint32_t)(region - regions);
+	}
+}
+
+/* The region of an inode; NULL if there is none. */
+static lazy_region *kept(const struct stat *st)
+{
+	uint64_t key = key_of(st);
+
+	for (uint32_t i = 0; i < REGIONS; i++) {
+		if (keys[i] == key && regions[i].ino == st->st_ino && regions[i].dev == st->st_dev) {
+			return &regions[i];
+		}
+	}
+	return NULL;
+}
+
+/* Small files are many and read fast; looking at each of them first would cost them a fifth. */
+bool lazy_region_is_hopeless(zend_string *path)
+{
+	zend_ulong hash = zend_string_hash_val(path);
+	const hopeless *entry = &hopeless_paths[hash % HOPELESS_ENTRIES];
+
+	return entry->path_hash == hash && now() < entry->until;
+}
+
+void lazy_region_give_up(zend_string *path)
+{
+	zend_ulong hash = zend_string_hash_val(path);
+
+	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless) { hash, now() + HOPELESS_SECONDS };
+}
+
+/* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
+static lazy_region *free_slot(const struct stat *st)
+{
+	if (total + (size_t)st->st_size <= TOTAL_MAX) {
+		for (lazy_region *region = regions; region < regions + REGIONS; region++) {
+			if (!region->size) {
+				return region;
+			}
+		}
+	}
+	uint32_t hash = hash_of(st);
+	if (seen[hash % SEEN_ENTRIES] != hash) {
+		seen[hash % SEEN_ENTRIES] = hash;
+	} else if (displace < DISPLACED_MAX) {
+		displace++;
+	}
+	return NULL;
+}
+
+/* Makes the pages around the contents. A header page, once there, stays. */
+static bool map_surroundings(lazy_region *region, size_t size)
+{
+	char *contents = contents_of(region);
+
+	if (mprotect(contents - PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
+		return false;
+	}
+	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
+}
+
+/* Opens what stat(2) saw. The descriptor moves up: scripts get the low numbers they expect. */
+static int open_same(const char *path, const struct stat *st)
+{
+	struct stat opened;
+	int low = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+	if (low < 0) {
+		return -1;
+	}
+	int fd = -1;
+	if (fstat(low, &opened) == 0 && opened.st_dev == st->st_dev && opened.st_ino == st->st_ino) {
+		fd = fcntl(low, F_DUPFD_CLOEXEC, 256);
+	}
+	close(low);
+	return fd;
+}
+
+static lazy_region *hold(const char *path, const struct stat *st)
+{
+	size_t size = (size_t)st->st_size;
+	lazy_region *region = free_slot(st);
+
+	if (!region) {
+		return NULL;
+	}
+	int fd = open_same(path, st);
+	if (fd < 0) {
+		return NULL;
+	}
+	if (!map_surroundings(region, size)) {
+		close(fd);
+		return NULL;
+	}
+	uint32_t file;
+	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
+			&file) != 0) {
+		return NULL;
+	}
+	*region = (lazy_region) {
+		.dev = st->st_dev,
+		.ino = st->st_ino,
+		.mtime = st->st_mtim,
+		.ctime = st->st_ctim,
+		.size = size,
+		.file = file,
+	};
+	keys[region - regions] = key_of(st);
+	total += size;
+	write_header(region);
+	return region;
+}
+
+lazy_region *lazy_region_open(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
+		(size_t)st.st_size > REGION_MAX) {
+		return NULL;
+	}
+	lazy_region *region = kept(&st);
+	if (region && !same_file(region, &st)) {
+		retire(region);
+		region = NULL;
+	}
+	if (region && sendoff_file_use(attached, region->file) != 1) {
+		bool in_use = region->used;
+		retire(region);
+		if (in_use) {
+			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
+			return NULL;
+		}
+		region = NULL;
+	}
+	if (!region) {
+		region = hold(path, &st);
+	}
+	if (region) {
+		mark_used(region);
+	}
+	return region;
+}
+
+bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset)
+{
+	uintptr_t distance = (uintptr_t)ptr - (uintptr_t)arena;
+
+	if (!arena || distance >= REGIONS * SLOT_SPAN) {
+		return false;
+	}
+	lazy_region *region = &regions[distance / SLOT_SPAN];
+	size_t in_slot = distance % SLOT_SPAN;
+	if (in_slot < PAGE || in_slot - PAGE > region->size || len > region->size - (in_slot - PAGE)) {
+		return false;
+	}
+	if (!lazy_worker() || !sendoff_file_intact(attached, region->file)) {
+		return false;
+	}
+	*file = region->file;
+	*offset = in_slot - PAGE;
+	return true;
+}
+
+/* The bytes a region has now, in memory of our own, over the mapping. */
+static void make_private(const lazy_region *region)
+{
+	size_t whole = (region->size + PAGE - 1) & ~(PAGE - 1);
+	void *copy = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (copy == MAP_FAILED) {
+		return;
+	}
+	memcpy(copy, contents_of(region), region->size);
+	if (mprotect(copy, whole, PROT_READ) != 0 ||
+		mremap(copy, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, contents_of(region)) ==
+			MAP_FAILED) {
+		munmap(copy, whole);
+	}
+}
+
+void lazy_region_before_fork(void)
+{
+	for (uint32_t i = 0; i < used_count; i++) {
+		make_private(&regions[used[i]]);
+	}
+}
+
+static lazy_region *least_recently_used(void)
+{
+	lazy_region *oldest = NULL;
+
+	for (lazy_region *region = regions; region < regions + REGIONS; region++) {
+		if (region->size && (!oldest || region->last_use < oldest->last_use)) {
+			oldest = region;
+		}
+	}
+	return oldest;
+}
+
+/* Gives back what has not been read for long or has lost its lease. Looks once a second. */
+static void sweep(void)
+{
+	time_t today = now();
+
+	if (today == swept) {
+		return;
+	}
+	swept = today;
+	for (lazy_region *region = regions; region < regions + REGIONS; region++) {
+		if (region->size && (today - region->last_use > IDLE_SECONDS ||
+				!sendoff_file_intact(attached, region->file))) {
+			give_back(region);
+		}
+	}
+}
+
+void sendoff_lazy_end_request(void)
+{
+	if (!arena || !attached) {
+		return;
+	}
+	for (uint32_t i = 0; i < used_count; i++) {
+		lazy_region *region = &regions[used[i]];
+
+		region->used = false;
+		if (region->stale || !sendoff_file_intact(attached, region->file)) {
+			give_back(region);
+		} else {
+			write_header(region);
+		}
+	}
+	if (used_count) {
+		sendoff_files_unuse(attached);
+		used_count = 0;
+	}
+	for (; displace > 0; displace--) {
+		lazy_region *region = least_recently_used();
+		if (region) {
+			give_back(region);
+		}
+	}
+	sweep();
+}

@@ -1,0 +1,149 @@
+/*
+ * The response: what PHP writes goes to the worker, which sends it over the link or hands it over.
+ *
+ * A failed write ends the script by a long jump, unless it asked not to be. No sendoff_ function is on the stack then.
+ */
+#include "php_sendoff.h"
+#include "php_main.h"
+#include "http_status_codes.h"
+#include "zend_smart_str.h"
+
+bool sendoff_php_finished;
+
+size_t sendoff_ub_write(const char *str, size_t len)
+{
+	if (!sendoff_php_worker) {
+		return fwrite(str, 1, len, stderr);
+	}
+	if (!sendoff_php_finished && sendoff_write(sendoff_php_worker, str, len) < 0) {
+		php_handle_aborted_connection();
+		return 0;
+	}
+	return len;
+}
+
+void sendoff_sapi_flush(void *server_context)
+{
+	if (!server_context || sendoff_php_finished) {
+		return;
+	}
+	/* As in php-fpm, headers leave with the first byte of the body and not before. */
+	if (sendoff_flush(sendoff_php_worker) < 0) {
+		php_handle_aborted_connection();
+	}
+}
+
+void sendoff_end_response(bool detach)
+{
+	if (!sendoff_php_finished) {
+		sendoff_php_finished = true;
+		sendoff_finish(sendoff_php_worker, 0, detach);
+	}
+}
+
+static bool is_header(const sapi_header_struct *header, const char *name, size_t name_len)
+{
+	return header->header_len > name_len && !strncasecmp(header->header, name, name_len);
+}
+
+#define IS_HEADER(header, name) is_header(header, name, sizeof(name) - 1)
+
+static bool has_status_header(sapi_headers_struct *headers)
+{
+	zend_llist_position at;
+	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+	while (header) {
+		if (IS_HEADER(header, "Status:")) {
+			return true;
+		}
+		header = zend_llist_get_next_ex(&headers->headers, &at);
+	}
+	return false;
+}
+
+static const char *reason_phrase(int code)
+{
+	for (const http_response_status_code_pair *known = http_status_map; known->code; known++) {
+		if (known->code == code) {
+			return known->str;
+		}
+	}
+	return NULL;
+}
+
+/* Appends the status line, unless a Status header will do (`done` is false then). Returns the status clients will see. */
+static int append_status(smart_str *block, bool *done)
+{
+	const char *line = SG(sapi_headers).http_status_line;
+	const char *space = line ? strchr(line, ' ') : NULL;
+	int code = SG(sapi_headers).http_response_code;
+
+	*done = true;
+	if (line && sendoff_php_settings.rfc2616_headers) {
+		smart_str_appends(block, line);
+		code = space ? atoi(space + 1) : code;
+	} else if (space && space - line >= 5 && !strncasecmp(line, "HTTP/", 5)) {
+		smart_str_appends(block, "Status:");
+		smart_str_appends(block, space);
+		code = atoi(space + 1);
+	} else if (has_status_header(&SG(sapi_headers))) {
+		*done = false;
+		return code;
+	} else {
+		const char *reason = reason_phrase(code);
+		smart_str_appends(block, "Status: ");
+		smart_str_append_long(block, code);
+		if (reason) {
+			smart_str_appendc(block, ' ');
+			smart_str_appends(block, reason);
+		}
+	}
+	smart_str_appends(block, "\r\n");
+	return code;
+}
+
+int sendoff_send_headers(sapi_headers_struct *headers)
+{
+	smart_str block = { 0 };
+	bool status_done = false;
+	int code = SG(sapi_headers).http_response_code;
+	zend_llist_position at;
+
+	if (SG(request_info).no_headers || !sendoff_php_worker || sendoff_php_finished) {
+		return SAPI_HEADER_SENT_SUCCESSFULLY;
+	}
+	smart_str_alloc(&block, 256, 0);
+	if (sendoff_php_settings.nph || code != 200) {
+		code = append_status(&block, &status_done);
+	}
+	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
+		bool status = IS_HEADER(header, "Status:");
+		/* An empty line would end the block. */
+		if (header->header_len == 0 || (status && status_done) ||
+			(code == 304 && IS_HEADER(header, "Content-Type:"))) {
+			continue;
+		}
+		status_done |= status;
+		smart_str_appendl(&block, header->header, header->header_len);
+		smart_str_appends(&block, "\r\n");
+	}
+	smart_str_appends(&block, "\r\n");
+	int sent = sendoff_write_head(sendoff_php_worker, ZSTR_VAL(block.s), ZSTR_LEN(block.s));
+	smart_str_free(&block);
+	if (sent < 0) {
+		php_handle_aborted_connection();
+	}
+	return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+/* Where error_log is not set. Outside a response the line goes to standard error, which is the server's log too. */
+void sendoff_log_message(const char *message, int syslog_type)
+{
+	(void)syslog_type;
+	if (SG(server_context) && !sendoff_php_finished && sendoff_php_settings.fcgi_logging) {
+		sendoff_log(sendoff_php_worker, message, strlen(message));
+	} else {
+		fprintf(stderr, "%s\n", message);
+	}
+}

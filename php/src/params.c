@@ -1,0 +1,119 @@
+/*
+ * The table of request parameters. They live in the worker until the next request; only what the request's paths
+ * change is copied here.
+ *
+ * A linear search over some thirty entries compares lengths first and is cheaper than filling a hash table.
+ */
+#include "php_sendoff.h"
+
+typedef struct {
+	const char *name;
+	size_t name_len;
+	char *value; /* NULL: removed */
+	size_t value_len;
+} param;
+
+static param *params;
+static size_t param_count, param_capacity;
+
+/* A value set here. They are few and small; the list frees them all when the request has ended. */
+typedef struct copy {
+	struct copy *next;
+	char text[];
+} copy;
+
+static copy *copies;
+
+static param *add(const char *name, size_t name_len)
+{
+	if (param_count == param_capacity) {
+		param_capacity = param_capacity ? param_capacity * 2 : 64;
+		params = perealloc(params, param_capacity * sizeof(param), 1);
+	}
+	param *entry = &params[param_count++];
+	entry->name = name;
+	entry->name_len = name_len;
+	return entry;
+}
+
+static param *find(const char *name, size_t name_len)
+{
+	for (size_t i = 0; i < param_count; i++) {
+		param *entry = &params[i];
+		if (entry->name_len == name_len && entry->value && !memcmp(entry->name, name, name_len)) {
+			return entry;
+		}
+	}
+	return NULL;
+}
+
+void sendoff_params_load(const sendoff_worker *worker)
+{
+	size_t count;
+	const sendoff_param *sent = sendoff_params(worker, &count);
+
+	param_count = 0;
+	param *role = add("FCGI_ROLE", sizeof("FCGI_ROLE") - 1);
+	role->value = "RESPONDER";
+	role->value_len = sizeof("RESPONDER") - 1;
+	for (size_t i = 0; i < count; i++) {
+		/* The last of two parameters of one name counts, in the place of the first, as in php-fpm. */
+		param *entry = find(sent[i].name, sent[i].name_len);
+		if (!entry) {
+			entry = add(sent[i].name, sent[i].name_len);
+		}
+		/* PHP's interfaces lack the const; none of them writes. */
+		entry->value = (char *)sent[i].value;
+		entry->value_len = sent[i].value_len;
+	}
+}
+
+char *sendoff_params_get(const char *name, size_t name_len)
+{
+	param *entry = find(name, name_len);
+	return entry ? entry->value : NULL;
+}
+
+char *sendoff_params_set(const char *name, size_t name_len, const char *value)
+{
+	param *entry = find(name, name_len);
+	if (!value) {
+		if (entry) {
+			entry->value = NULL;
+		}
+		return NULL;
+	}
+	size_t len = strlen(value);
+	copy *kept = pemalloc(sizeof(copy) + len + 1, 1);
+	memcpy(kept->text, value, len + 1);
+	kept->next = copies;
+	copies = kept;
+	if (!entry) {
+		entry = add(name, name_len);
+	}
+	entry->value = kept->text;
+	entry->value_len = len;
+	return kept->text;
+}
+
+void sendoff_params_clear(void)
+{
+	param_count = 0;
+	while (copies) {
+		copy *next = copies->next;
+		pefree(copies, 1);
+		copies = next;
+	}
+}
+
+/* The newest first: the order in which php-fpm lists them in $_SERVER. */
+void sendoff_params_each(sendoff_params_visitor visit, void *arg)
+{
+	for (size_t i = param_count; i-- > 0;) {
+		param *entry = &params[i];
+		if (entry->value) {
+			visit(entry->name, (unsigned int)entry->name_len, entry->value,
+				(unsigned int)entry->value_len, arg);
+		}
+	}
+}

@@ -1,0 +1,85 @@
+/*
+ * What the files of the SAPI share. One process serves one request at a time, so the request at hand is a global,
+ * as everything in a PHP without thread safety is.
+ */
+#ifndef PHP_SENDOFF_H
+#define PHP_SENDOFF_H
+
+#include "php.h"
+#include "SAPI.h"
+#include "sendoff.h"
+
+/* The worker of this process; NULL in the master, which answers no requests. */
+extern sendoff_worker *sendoff_php_worker;
+
+/* Whether the response of the request at hand has ended: what is echoed from now on goes nowhere. */
+extern bool sendoff_php_finished;
+
+/* Settings of php.ini, under the names php-fpm gave them. */
+typedef struct {
+	bool fix_pathinfo;
+	bool rfc2616_headers;
+	bool nph;
+	bool fcgi_logging;
+	char *error_header;
+} sendoff_php_ini;
+
+extern sendoff_php_ini sendoff_php_settings;
+
+/* sapi.c: what the Rust side calls. */
+
+/*
+ * Starts PHP: reads php.ini from `ini_dir` and the files of its conf.d, with `defines` (KEY=VALUE) on top, and loads
+ * the extensions. Call it once, before any worker is forked, so that their shared memory is one. 0, or -1.
+ */
+int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t define_count);
+
+/*
+ * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have been answered.
+ * Takes ownership of the links and the guard. The event counter `busy` is raised at the first request, so that the
+ * master can tell a worker that fell over its work from one that cannot start. Returns the exit status of the process.
+ */
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, uint64_t max_requests);
+
+/* request.c */
+int sendoff_serve_requests(int busy, uint64_t max_requests);
+
+/* functions.c */
+extern zend_module_entry sendoff_sapi_entry;
+
+/* params.c: the request's parameters, as the front sent them and as the request's paths then change them. */
+void sendoff_params_load(const sendoff_worker *worker);
+char *sendoff_params_get(const char *name, size_t name_len);
+/* A NULL value removes the parameter. The value is copied. Returns the copy, which lives as long as the request. */
+char *sendoff_params_set(const char *name, size_t name_len, const char *value);
+void sendoff_params_clear(void);
+typedef void (*sendoff_params_visitor)(const char *name, unsigned int name_len, char *value,
+	unsigned int value_len, void *arg);
+void sendoff_params_each(sendoff_params_visitor visit, void *arg);
+
+#define SENDOFF_PARAM(name) sendoff_params_get(name, sizeof(name) - 1)
+#define SENDOFF_PARAM_SET(name, value) sendoff_params_set(name, sizeof(name) - 1, value)
+
+/* request_info.c: fills SG(request_info) from the parameters. */
+void sendoff_request_info_init(void);
+
+/* server_vars.c */
+void sendoff_server_vars_init(void);
+void sendoff_register_variables(zval *track_vars_array);
+char *sendoff_getenv(const char *name, size_t name_len);
+char *sendoff_read_cookies(void);
+
+/* user_ini.c: php.ini's sections for this path and host, and .user.ini files. */
+int sendoff_activate(void);
+void sendoff_user_ini_startup(void);
+void sendoff_user_ini_shutdown(void);
+
+/* output.c */
+size_t sendoff_ub_write(const char *str, size_t len);
+void sendoff_sapi_flush(void *server_context);
+int sendoff_send_headers(sapi_headers_struct *headers);
+void sendoff_log_message(const char *message, int syslog_type);
+/* Ends the response, once. With `detach` the script goes on. */
+void sendoff_end_response(bool detach);
+
+#endif /* PHP_SENDOFF_H */

@@ -1,0 +1,49 @@
+//! The sockets of a worker, and how the front gets its ends of them.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use rustix::process::Pid;
+
+/// The links and the guard ride on one message, which carries at most 64 descriptors.
+pub(crate) const MAX_LINKS: i64 = 63;
+
+/// One side's ends of a worker's sockets.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) links: Vec<OwnedFd>,
+    pub(crate) guard: OwnedFd,
+}
+
+/// Both sides, the front's first.
+pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
+    let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let pairs: Vec<_> = (0..links).map(|_| pair(SocketType::STREAM)).collect::<Result<_, _>>()?;
+    let (front_links, worker_links) = pairs.into_iter().unzip();
+    let (front_guard, worker_guard) = pair(SocketType::SEQPACKET)?;
+    let front = Ends { links: front_links, guard: front_guard };
+    Ok((front, Ends { links: worker_links, guard: worker_guard }))
+}
+
+/// Tells the front of a new worker and gives it its ends.
+///
+/// # Errors
+/// The front is gone, or so far behind that the socket is full.
+pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Result<()> {
+    let mut message = [0; 8];
+    message[..4].copy_from_slice(&worker.as_raw_nonzero().get().to_be_bytes());
+    let links = u32::try_from(ends.links.len()).map_err(io::Error::other)?;
+    message[4..].copy_from_slice(&links.to_be_bytes());
+    let fds: Vec<_> = ends.links.iter().chain([&ends.guard]).map(AsFd::as_fd).collect();
+    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&fds).size()];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(pool, &[IoSlice::new(&message)], &mut control, flags)?;
+    Ok(())
+}

@@ -1,0 +1,151 @@
+/*
+ * The life of a request: accept, find the script, run it, clean up.
+ */
+#include "php_sendoff.h"
+#include "lazy.h"
+#include "php_main.h"
+#include "php_output.h"
+#include "fopen_wrappers.h"
+#include "zend_stream.h"
+
+#include <sys/eventfd.h>
+
+/* Only these run, whatever the front was talked into (php-fpm's security.limit_extensions). */
+static const char *const extensions[] = { ".php", ".phar" };
+
+static bool may_run(const char *path)
+{
+	size_t len = strlen(path);
+	for (size_t i = 0; i < sizeof(extensions) / sizeof(extensions[0]); i++) {
+		size_t extension_len = strlen(extensions[i]);
+		if (len > extension_len && !strcmp(path + len - extension_len, extensions[i])) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void refuse(int code, const char *page, const char *log_line)
+{
+	if (log_line) {
+		sendoff_log(sendoff_php_worker, log_line, strlen(log_line));
+	}
+	zend_try
+	{
+		SG(sapi_headers).http_response_code = code;
+		PUTS(page);
+	}
+	zend_end_try();
+}
+
+static void refuse_named(int code, const char *page, const char *format, const char *path, const char *why)
+{
+	char line[MAXPATHLEN + 128];
+	snprintf(line, sizeof(line), format, path, why);
+	refuse(code, page, line);
+}
+
+static void run_script(void)
+{
+	zend_file_handle script;
+	/* Opening frees the path when it fails. */
+	char *path = estrdup(SG(request_info).path_translated);
+
+	memset(&script, 0, sizeof(script));
+	errno = 0;
+	if (php_fopen_primary_script(&script) == FAILURE) {
+		bool forbidden = errno == EACCES;
+		refuse_named(forbidden ? 403 : 404,
+			forbidden ? "Access denied.\n" : "No input file specified.\n",
+			"Unable to open primary script: %s (%s)", path, strerror(errno));
+	} else {
+		EG(exit_status) = 0;
+		php_execute_script(&script);
+	}
+	efree(path);
+	/* With opcache, the engine owns the handle only when it compiled the script. */
+	if (!script.in_list) {
+		zend_destroy_file_handle(&script);
+	}
+}
+
+/* fastcgi.error_header replaces the status of a script that ended with 255, as a fatal error does. */
+static void apply_error_header(void)
+{
+	char *line = sendoff_php_settings.error_header;
+	if (EG(exit_status) == 255 && line && *line && !SG(headers_sent)) {
+		sapi_header_line header = { .line = line, .line_len = strlen(line) };
+		sapi_header_op(SAPI_HEADER_REPLACE, &header);
+	}
+}
+
+static void answer(void)
+{
+	const char *path = SG(request_info).path_translated;
+	EG(exit_status) = 0;
+	if (!SG(request_info).request_method) {
+		return;
+	}
+	if (!path) {
+		refuse(404, "File not found.\n", "Primary script unknown");
+	} else if (!may_run(path)) {
+		refuse_named(403, "Access denied.\n",
+			"Access to the script '%s' has been denied (only .php and .phar run)%s", path, "");
+	} else {
+		run_script();
+	}
+	apply_error_header();
+}
+
+static bool serve_request(void)
+{
+	sendoff_php_finished = false;
+	SG(server_context) = sendoff_php_worker;
+	sendoff_params_load(sendoff_php_worker);
+	sendoff_request_info_init();
+	bool started = php_request_startup() == SUCCESS;
+	if (started) {
+		answer();
+		if (SG(request_info).path_translated) {
+			efree(SG(request_info).path_translated);
+			SG(request_info).path_translated = NULL;
+		}
+		php_request_shutdown(NULL);
+		sendoff_lazy_end_request();
+	}
+	/* A request that never started has not been ended by the shutdown. */
+	sendoff_end_response(false);
+	SG(server_context) = NULL;
+	sendoff_params_clear();
+	return started;
+}
+
+int sendoff_serve_requests(int busy, uint64_t max_requests)
+{
+	/* Volatile: read after a long jump. */
+	volatile int status = 0;
+	uint64_t served = 0;
+
+	/* What the request's own handlers do not catch ends the process; the master starts another. */
+	zend_first_try
+	{
+		while (sendoff_accept(sendoff_php_worker) == 1) {
+			if (served == 0) {
+				eventfd_write(busy, 1);
+			}
+			if (!serve_request()) {
+				status = 1;
+				break;
+			}
+			if (++served == max_requests) {
+				sendoff_stop(sendoff_php_worker);
+			}
+		}
+	}
+	zend_catch
+	{
+		status = 1;
+	}
+	zend_end_try();
+	return status;
+}

@@ -1,0 +1,187 @@
+/*
+ * The SAPI itself: starting PHP in the master, and a worker from the fork on.
+ *
+ * It goes by php-fpm's name, because extensions (opcache first) and applications ask for that name.
+ */
+#include "php_sendoff.h"
+#include "lazy.h"
+#include "php_main.h"
+#include "php_ini.h"
+#include "php_ini_builder.h"
+#include "zend_signal.h"
+
+#include <pwd.h>
+#include <signal.h>
+
+sendoff_worker *sendoff_php_worker;
+
+static size_t read_post(char *buffer, size_t wanted)
+{
+	size_t done = 0;
+	size_t left = (size_t)(SG(request_info).content_length - SG(read_post_bytes));
+
+	wanted = MIN(wanted, left);
+	while (done < wanted) {
+		ssize_t n = sendoff_read(sendoff_php_worker, buffer + done, wanted - done);
+		if (n <= 0) {
+			break;
+		}
+		done += (size_t)n;
+	}
+	return done;
+}
+
+/* Called late in the request's shutdown: what is left to clean up overlaps with the delivery. */
+static int deactivate(void)
+{
+	if (sendoff_php_worker && SG(sapi_started)) {
+		sendoff_end_response(false);
+	}
+	return SUCCESS;
+}
+
+static int activate(void)
+{
+	return sendoff_php_worker ? sendoff_activate() : SUCCESS;
+}
+
+/*
+ * The library has pcntl compiled in, which no web server's PHP has: a script that forks would leave two processes
+ * on one link.
+ */
+static void remove_pcntl(void)
+{
+	zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
+	if (pcntl) {
+		zend_unregister_functions(pcntl->functions, -1, CG(function_table));
+		zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
+	}
+}
+
+/* PHP takes one module from a SAPI; we bring two. */
+static int register_extensions(void)
+{
+	zend_module_entry *const ours[] = { &sendoff_sapi_entry, &sendoff_module_entry };
+	if (php_register_internal_extensions() == FAILURE) {
+		return FAILURE;
+	}
+	remove_pcntl();
+	return php_register_extensions(ours, sizeof(ours) / sizeof(ours[0]));
+}
+
+static int startup(sapi_module_struct *module)
+{
+	php_register_internal_extensions_func = register_extensions;
+	return php_module_startup(module, NULL);
+}
+
+static sapi_module_struct sendoff_sapi_module = {
+	.name = "fpm-fcgi",
+	.pretty_name = "Sendoff",
+	.startup = startup,
+	.shutdown = php_module_shutdown_wrapper,
+	.activate = activate,
+	.deactivate = deactivate,
+	.ub_write = sendoff_ub_write,
+	.flush = sendoff_sapi_flush,
+	.getenv = sendoff_getenv,
+	.sapi_error = php_error,
+	.send_headers = sendoff_send_headers,
+	.read_post = read_post,
+	.read_cookies = sendoff_read_cookies,
+	.register_server_variables = sendoff_register_variables,
+	.log_message = sendoff_log_message,
+	.php_ini_ignore_cwd = 1,
+};
+
+/* PHP looks for its files where the library was built to look; the environment may still say otherwise. */
+static void use_ini_dir(const char *dir)
+{
+	char path[MAXPATHLEN];
+	if (!getenv("PHPRC") && snprintf(path, sizeof(path), "%s/php.ini", dir) < (int)sizeof(path)) {
+		sendoff_sapi_module.php_ini_path_override = strdup(path);
+	}
+	if (snprintf(path, sizeof(path), "%s/conf.d", dir) < (int)sizeof(path)) {
+		setenv("PHP_INI_SCAN_DIR", path, 0);
+	}
+}
+
+int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t define_count)
+{
+	struct php_ini_builder entries;
+
+	zend_signal_startup();
+	sapi_startup(&sendoff_sapi_module);
+	use_ini_dir(ini_dir);
+	php_ini_builder_init(&entries);
+	for (size_t i = 0; i < define_count; i++) {
+		php_ini_builder_define(&entries, defines[i]);
+	}
+	/* Kept for good: PHP reads it again when it reports its configuration. */
+	sendoff_sapi_module.ini_entries = php_ini_builder_finish(&entries);
+	if (sendoff_sapi_module.startup(&sendoff_sapi_module) == FAILURE) {
+		return -1;
+	}
+	sendoff_server_vars_init();
+	return 0;
+}
+
+static void on_sigterm(int signo)
+{
+	(void)signo;
+	sendoff_stop(sendoff_php_worker);
+}
+
+static void set_signals(void)
+{
+	struct sigaction action = { 0 };
+	sigemptyset(&action.sa_mask);
+	action.sa_flags = SA_RESTART;
+	action.sa_handler = on_sigterm;
+	sigaction(SIGTERM, &action, NULL);
+	/* Control-C reaches every process of a terminal; the supervisor decides what it means. */
+	action.sa_handler = SIG_IGN;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGPIPE, &action, NULL);
+#ifdef ZEND_SIGNALS
+	/* Nobody replaces our handlers, so they need not be set again in every request. */
+	SIGG(reset) = 0;
+#endif
+}
+
+/* Scripts see the environment that php-fpm shows them: who they run as, and nothing of the server's own. */
+static void set_environment(void)
+{
+	const struct passwd *account = getpwuid(geteuid());
+	clearenv();
+	if (account) {
+		setenv("USER", account->pw_name, 1);
+		setenv("HOME", account->pw_dir, 1);
+	}
+}
+
+/* The worker's helper thread must not take the signals that are meant for PHP's thread. */
+static sendoff_worker *new_worker(const int *links, size_t link_count, int guard)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	sendoff_worker *worker = sendoff_worker_new(links, link_count, guard);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return worker;
+}
+
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, uint64_t max_requests)
+{
+	set_environment();
+	sendoff_php_worker = new_worker(links, link_count, guard);
+	if (!sendoff_php_worker) {
+		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
+		return 1;
+	}
+	sendoff_lazy_attach(sendoff_php_worker);
+	set_signals();
+	int status = sendoff_serve_requests(busy, max_requests);
+	sendoff_worker_free(sendoff_php_worker);
+	return status;
+}

@@ -1,0 +1,106 @@
+/*
+ * Settings that depend on where the script lies: php.ini's [HOST=] and [PATH=] sections, and the .user.ini files from
+ * the document root down to the script's folder, read again every user_ini.cache_ttl seconds.
+ */
+#include "php_sendoff.h"
+#include "php_ini.h"
+
+typedef struct {
+	time_t expires;
+	HashTable settings;
+} folder_settings;
+
+/* By folder, with a slash at its end. */
+static HashTable folders;
+
+static void free_folder(zval *element)
+{
+	folder_settings *folder = Z_PTR_P(element);
+	zend_hash_destroy(&folder->settings);
+	pefree(folder, 1);
+}
+
+void sendoff_user_ini_startup(void)
+{
+	zend_hash_init(&folders, 0, NULL, free_folder, 1);
+}
+
+void sendoff_user_ini_shutdown(void)
+{
+	zend_hash_destroy(&folders);
+}
+
+/* Reads the files of `path` (with a slash at its end) and, if it lies in the root, of the folders between. */
+static void read_files(char *path, size_t path_len, const char *root, size_t root_len, HashTable *settings)
+{
+	zend_hash_clean(settings);
+	if (strncmp(path, root, MIN(path_len, root_len)) != 0) {
+		php_parse_user_ini_file(path, PG(user_ini_filename), settings);
+		return;
+	}
+	if (root_len > path_len) {
+		return;
+	}
+	for (char *slash = strchr(path + root_len, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		php_parse_user_ini_file(path, PG(user_ini_filename), settings);
+		*slash = '/';
+	}
+}
+
+static void activate_user_ini(char *path, size_t path_len)
+{
+	const char *root = SENDOFF_PARAM("DOCUMENT_ROOT");
+	if (!root) {
+		return;
+	}
+	size_t root_len = strlen(root);
+	if (root_len > 0 && root[root_len - 1] == '/') {
+		root_len--;
+	}
+
+	folder_settings *folder = zend_hash_str_find_ptr(&folders, path, path_len);
+	if (!folder) {
+		folder = pecalloc(1, sizeof(*folder), 1);
+		zend_hash_init(&folder->settings, 0, NULL, config_zval_dtor, 1);
+		zend_hash_str_update_ptr(&folders, path, path_len, folder);
+	}
+	time_t now = (time_t)sapi_get_request_time();
+	if (now > folder->expires) {
+		read_files(path, path_len, root, root_len, &folder->settings);
+		folder->expires = now + PG(user_ini_cache_ttl);
+	}
+	php_ini_activate_config(&folder->settings, PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
+}
+
+int sendoff_activate(void)
+{
+	const char *script = SG(request_info).path_translated;
+	if (!script) {
+		return FAILURE;
+	}
+	if (php_ini_has_per_host_config()) {
+		const char *name = SENDOFF_PARAM("SERVER_NAME");
+		if (name) {
+			size_t name_len = strlen(name);
+			char *lower = zend_str_tolower_dup(name, name_len);
+			php_ini_activate_per_host_config(lower, name_len);
+			efree(lower);
+		}
+	}
+	bool user_ini = PG(user_ini_filename) && *PG(user_ini_filename);
+	if (user_ini || php_ini_has_per_dir_config()) {
+		size_t len = strlen(script);
+		char *path = emalloc(len + 2);
+		memcpy(path, script, len + 1);
+		len = zend_dirname(path, len);
+		path[len++] = '/';
+		path[len] = '\0';
+		php_ini_activate_per_dir_config(path, len);
+		if (user_ini) {
+			activate_user_ini(path, len);
+		}
+		efree(path);
+	}
+	return SUCCESS;
+}

@@ -1,0 +1,57 @@
+//! Debian's php-fpm with one worker, on a socket of its own.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+use super::TempDir;
+use super::link::{Link, Request, Response};
+
+pub struct Fpm {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Fpm {
+    pub fn start(settings: &[&str]) -> Self {
+        let dir = TempDir::new();
+        let root = rustix::process::geteuid().is_root();
+        let account = if root { "user = root\ngroup = root\n" } else { "" };
+        let config = format!(
+            "[global]\nerror_log = /proc/self/fd/2\n[www]\nlisten = {}\npm = static\n\
+             pm.max_children = 1\n{account}",
+            dir.file("fpm.sock")
+        );
+        std::fs::write(dir.path().join("fpm.conf"), config).unwrap();
+        let mut command = Command::new("php-fpm8.2");
+        command.arg("-F").arg("-y").arg(dir.path().join("fpm.conf"));
+        if root {
+            command.arg("-R");
+        }
+        for setting in settings {
+            command.arg("-d").arg(setting);
+        }
+        let mut child =
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php8.2-fpm");
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let ready = log.by_ref().any(|line| line.unwrap().contains("ready to handle connections"));
+        assert!(ready, "php-fpm does not start");
+        // Read on, or it would wait for room in the pipe.
+        std::thread::spawn(move || log.for_each(drop));
+        Self { child, dir }
+    }
+
+    pub fn ask(&self, request: &Request) -> Response {
+        Link::new(UnixStream::connect(self.dir.file("fpm.sock")).unwrap()).ask(request)
+    }
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::QUIT,
+        );
+        let _ = self.child.wait();
+    }
+}

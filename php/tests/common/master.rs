@@ -1,0 +1,114 @@
+//! `sendoff-php`, run by the test as its supervisor and front.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair, sockopt,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::link::Link;
+
+pub struct Worker {
+    pub pid: Pid,
+    pub links: Vec<Link>,
+    pub guard: OwnedFd,
+}
+
+impl Worker {
+    pub fn link(&mut self) -> &mut Link {
+        &mut self.links[0]
+    }
+}
+
+pub struct Master {
+    child: Child,
+    pool: Option<OwnedFd>,
+}
+
+/// Between making the pool socket inheritable and the fork, no other test may fork.
+static SPAWNING: Mutex<()> = Mutex::new(());
+
+impl Master {
+    pub fn start(options: &[&str]) -> Self {
+        Self::start_with(options, Stdio::inherit())
+    }
+
+    pub fn start_with(options: &[&str], stderr: Stdio) -> Self {
+        let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(Duration::from_secs(20)))
+            .unwrap();
+        fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+        command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());
+        for (name, default) in [("--workers", "1"), ("--links", "1")] {
+            if !options.contains(&name) {
+                command.args([name, default]);
+            }
+        }
+        let child = command.args(options).stdin(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Self { child, pool: Some(ours) }
+    }
+
+    /// The next worker that the master announces.
+    pub fn worker(&self) -> Worker {
+        let pool = self.pool.as_ref().unwrap();
+        let mut message = [0; 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let came =
+            recvmsg(pool, &mut [IoSliceMut::new(&mut message)], &mut control, flags).unwrap();
+        assert_eq!(came.bytes, 8, "the master has gone");
+        let mut fds: Vec<OwnedFd> = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                fds.extend(rights);
+            }
+        }
+        let pid = i32::from_be_bytes(message[..4].try_into().unwrap());
+        let links = u32::from_be_bytes(message[4..].try_into().unwrap());
+        assert_eq!(fds.len(), links as usize + 1);
+        let guard = fds.pop().unwrap();
+        let links = fds.into_iter().map(Link::from_fd).collect();
+        Worker { pid: Pid::from_raw(pid).unwrap(), links, guard }
+    }
+
+    pub fn stderr(&mut self) -> std::process::ChildStderr {
+        self.child.stderr.take().unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn close_pool(&mut self) {
+        self.pool = None;
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        // Workers die with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
