@@ -360,30 +360,6 @@ bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *off
 	return true;
 }
 
-/* The bytes a region has now, in memory of our own, over the mapping. */
-static void make_private(const lazy_region *region)
-{
-	size_t whole = (region->size + PAGE - 1) & ~(PAGE - 1);
-	void *copy = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (copy == MAP_FAILED) {
-		return;
-	}
-	memcpy(copy, contents_of(region), region->size);
-	if (mprotect(copy, whole, PROT_READ) != 0 ||
-		mremap(copy, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, contents_of(region)) ==
-			MAP_FAILED) {
-		munmap(copy, whole);
-	}
-}
-
-void lazy_region_before_fork(void)
-{
-	for (uint32_t i = 0; i < used_count; i++) {
-		make_private(&regions[used[i]]);
-	}
-}
-
 static lazy_region *least_recently_used(void)
 {
 	lazy_region *oldest = NULL;

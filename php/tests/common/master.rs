@@ -33,6 +33,8 @@ pub struct Master {
     pool: Option<OwnedFd>,
 }
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sendoff-php");
+
 /// Between making the pool socket inheritable and the fork, no other test may fork.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
@@ -42,6 +44,17 @@ impl Master {
     }
 
     pub fn start_with(options: &[&str], stderr: Stdio) -> Self {
+        Self::spawn(Command::new(PROGRAM), options, stderr)
+    }
+
+    /// Lets another program start it, as its last argument.
+    pub fn start_by(program: &str, args: &[&str], options: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).arg(PROGRAM);
+        Self::spawn(command, options, Stdio::inherit())
+    }
+
+    fn spawn(mut command: Command, options: &[&str], stderr: Stdio) -> Self {
         let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -49,7 +62,6 @@ impl Master {
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(Duration::from_secs(20)))
             .unwrap();
         fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
         command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());
         for (name, default) in [("--workers", "1"), ("--links", "1")] {
             if !options.contains(&name) {
