@@ -153,7 +153,7 @@ fn settings_of_the_command_line_win() {
     let mut worker = master.worker();
     let mut ask = |name: &str| body(&mut worker, "ini.php", &format!("name={name}"));
     assert_eq!(ask("memory_limit"), r#"{"memory_limit":"50M","admin":false}"#);
-    assert_eq!(ask("allow_url_fopen"), r#"{"allow_url_fopen":"0","admin":false}"#);
+    assert_eq!(ask("allow_url_fopen"), r#"{"allow_url_fopen":"","admin":false}"#);
     assert_eq!(ask("sys_temp_dir"), r#"{"sys_temp_dir":"\/a b;c","admin":false}"#);
     assert_eq!(ask("log_errors"), r#"{"log_errors":"1","admin":"1"}"#);
 }
@@ -269,6 +269,20 @@ fn a_worker_has_only_its_own_descriptors() {
         assert!(answer.contains(r#""socket:[]":3"#), "{answer}");
         assert!(!answer.contains("signalfd"), "{answer}");
     }
+}
+
+/// Each request has the whole time, and only the one that takes more is ended.
+#[test]
+fn the_time_limit_is_per_request() {
+    let master = Master::start(&["--php-ini", "max_execution_time=1"]);
+    let mut worker = master.worker();
+    for _ in 0..3 {
+        assert_eq!(body(&mut worker, "burn.php", "0.6"), "done");
+    }
+    let over = worker.link().ask(&get("burn.php", "5"));
+    assert!(over.head().starts_with("Status: 500"), "{}", over.head());
+    assert!(over.log().contains("Maximum execution time of 1 second exceeded"), "{}", over.log());
+    assert_eq!(body(&mut worker, "burn.php", "0.6"), "done");
 }
 
 #[test]

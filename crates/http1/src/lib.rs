@@ -1,1 +1,27 @@
-//! Placeholder.
+//! HTTP/1.1 message heads and body framing (RFC 9112), the server's side. No I/O and no clock.
+//!
+//! A request that two readers could understand differently is refused, never guessed at: the difference between
+//! two guesses is what request smuggling is made of. Every [`RequestError`] means "answer and close".
+//!
+//! ```text
+//!           HeadDecoder                    BodyDecoder
+//!  bytes ────────────────▶ Head (framing) ─────────────▶ Data* End ──▶ the next head, from the same buffer
+//! ```
+#![forbid(unsafe_code)]
+
+mod body;
+mod error;
+mod framing;
+mod head;
+mod response;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use body::{BodyDecoder, Decoded};
+pub use error::RequestError;
+pub use framing::BodyFraming;
+pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
+pub use response::{CHUNK_END, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header};
+pub use target::Target;

@@ -1,6 +1,6 @@
 //! Processes: fork, who they run as, signals as a descriptor.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -71,6 +71,25 @@ fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
         unsafe { libc::initgroups(CStr::from_ptr((*account).pw_name).as_ptr(), gid.as_raw()) }
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A user's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// User id.
+    pub uid: u32,
+    /// Its login group.
+    pub gid: u32,
+}
+
+/// The account of that name, from wherever the system keeps accounts (`getpwnam(3)`). For the start of a program: not
+/// safe beside other threads that ask the same.
+#[must_use]
+pub fn find_account(name: &str) -> Option<Account> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name is a C string; the result points to libc's own memory and is read at once.
+    unsafe { libc::getpwnam(name.as_ptr()).as_ref() }
+        .map(|entry| Account { uid: entry.pw_uid, gid: entry.pw_gid })
 }
 
 /// Signals that arrive as readable bytes of a descriptor instead of interrupting the process.

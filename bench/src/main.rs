@@ -1,0 +1,206 @@
+//! Measures sendoff against the servers people run today; see `--help`.
+
+mod cpu;
+mod http;
+mod load;
+mod measure;
+mod peers;
+mod report;
+mod site;
+mod stats;
+mod trace;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use measure::{Contestant, Measured, Plan};
+use peers::{Nginx, Peer, Sendoff};
+use site::{Account, Site, WORKLOADS, Workload};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measures sendoff against nginx + php-fpm, byte-checked, paired round by round.
+///
+/// Starts every server itself, with 4 PHP workers each, on free ports of 127.0.0.1. Prints Markdown.
+/// The exit code tells whether every response was right, not whether the targets were met.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Seconds of each run (a fifth more before it warms the server up)
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Rounds; in each, every server runs once
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only workloads whose name contains this
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive); the first that is left is the reference
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Write the report to this file, too
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Keep-alive connections of the client
+    #[arg(long, default_value_t = 32)]
+    connections: usize,
+    /// Read every byte as a browser would, instead of discarding most bodies in the kernel
+    #[arg(long)]
+    read_all: bool,
+    /// Count system calls per response instead of measuring time
+    #[arg(long, conflicts_with = "profile")]
+    strace: bool,
+    /// List the hottest functions instead of measuring time
+    #[arg(long)]
+    profile: bool,
+    /// The sendoff binary [default: next to this one]
+    #[arg(long, value_name = "PATH")]
+    sendoff: Option<PathBuf>,
+    /// A further argument for `sendoff serve`, such as --sendoff-arg=--snapshot=copy
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    sendoff_arg: Vec<String>,
+}
+
+impl Options {
+    fn plan(&self) -> Result<Plan> {
+        ensure!(self.rounds > 0, "--rounds must be at least 1");
+        ensure!(self.connections > 0, "--connections must be at least 1");
+        let time = Duration::try_from_secs_f64(self.seconds)
+            .ok()
+            .filter(|time| !time.is_zero())
+            .context("--seconds must be a positive number")?;
+        Ok(Plan {
+            rounds: self.rounds,
+            time,
+            connections: self.connections,
+            read_all: self.read_all,
+        })
+    }
+
+    fn workloads(&self) -> Result<Vec<&'static Workload>> {
+        let pattern = self.only.as_deref().unwrap_or("");
+        let chosen: Vec<_> = WORKLOADS.iter().filter(|w| w.name.contains(pattern)).collect();
+        if chosen.is_empty() {
+            let names: Vec<_> = WORKLOADS.iter().map(|w| w.name).collect();
+            bail!("no workload matches {pattern:?}; there are {}", names.join(", "));
+        }
+        Ok(chosen)
+    }
+
+    /// Every server we know, in the order of the report; the first is the reference.
+    fn peers(&self) -> Result<Vec<Box<dyn Peer>>> {
+        let binary = match &self.sendoff {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?.with_file_name("sendoff"),
+        };
+        let all: [Box<dyn Peer>; 3] = [
+            Box::new(Nginx { keep_upstream: false }),
+            Box::new(Sendoff { binary, extra_args: self.sendoff_arg.clone() }),
+            Box::new(Nginx { keep_upstream: true }),
+        ];
+        let names: Vec<&str> = all.iter().map(|p| p.name()).collect();
+        if let Some(unknown) = self.peers.iter().find(|p| !names.contains(&p.as_str())) {
+            bail!("no server is named {unknown:?}; there are {}", names.join(", "));
+        }
+        let wanted = |name: &str| self.peers.is_empty() || self.peers.iter().any(|p| p == name);
+        Ok(all.into_iter().filter(|p| wanted(p.name())).collect())
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sendoff-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether no run failed.
+fn run(options: &Options) -> Result<bool> {
+    let plan = options.plan()?;
+    let workloads = options.workloads()?;
+    let dir = tempfile::Builder::new().prefix("sendoff-bench.").tempdir()?;
+    // The servers' workers may be another user and have to get through to the site.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    let site = Site::create(dir.path(), Account::for_servers()?)?;
+
+    let mut versions = Vec::new();
+    let mut contestants = Vec::new();
+    for (number, peer) in options.peers()?.iter().enumerate() {
+        match peer.version() {
+            Ok(version) => versions.push((peer.name().to_owned(), version)),
+            Err(error) => {
+                versions.push((peer.name().to_owned(), format!("left out: {error:#}")));
+                continue;
+            }
+        }
+        let peer_dir = dir.path().join(format!("peer-{number}"));
+        fs::create_dir(&peer_dir)?;
+        let running = peer
+            .start(&site, &peer_dir)
+            .with_context(|| format!("{} did not start", peer.name()))?;
+        contestants.push(Contestant { name: peer.name().to_owned(), running });
+    }
+    let header = report::header(&versions, plan);
+    ensure!(!contestants.is_empty(), "no server to measure\n{header}");
+
+    let (body, flawless) = if options.strace || options.profile {
+        (trace_all(options, plan, &workloads, &contestants, dir.path())?, true)
+    } else {
+        measure_all(plan, &workloads, &contestants)
+    };
+    let report = format!("# Benchmark\n\n{header}\n{body}");
+    print!("{report}");
+    if let Some(path) = &options.out {
+        fs::write(path, &report).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(flawless)
+}
+
+fn measure_all(
+    plan: Plan,
+    workloads: &[&'static Workload],
+    contestants: &[Contestant],
+) -> (String, bool) {
+    let mut measured: Vec<Measured> = Vec::new();
+    for workload in workloads {
+        eprintln!("measuring {}", workload.name);
+        measured.push(measure::measure(workload, contestants, plan));
+    }
+    let names: Vec<String> = contestants.iter().map(|c| c.name.clone()).collect();
+    let mut sections: Vec<String> =
+        (1..names.len()).map(|index| report::table(&names, index, &measured)).collect();
+    if sections.is_empty() {
+        sections.push(report::single(&names, &measured));
+    }
+    sections.push(report::client_table(&names, &measured));
+    let failures = report::failures(&names, &measured);
+    let flawless = failures.is_empty();
+    if !flawless {
+        sections.push(failures);
+    }
+    (sections.join("\n"), flawless)
+}
+
+fn trace_all(
+    options: &Options,
+    plan: Plan,
+    workloads: &[&'static Workload],
+    contestants: &[Contestant],
+    dir: &Path,
+) -> Result<String> {
+    let mut sections = Vec::new();
+    for workload in workloads {
+        let section = if options.strace {
+            trace::system_calls(workload, contestants, plan, dir)?
+        } else {
+            trace::profile(workload, contestants, plan, dir)?
+        };
+        sections.push(section);
+    }
+    Ok(sections.join("\n"))
+}

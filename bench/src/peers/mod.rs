@@ -1,0 +1,167 @@
+//! The servers that are compared. Each is started with a configuration of its own, below a folder of its own, on a free port
+//! of 127.0.0.1, and ends with the benchmark.
+
+mod nginx;
+mod sendoff;
+
+pub(crate) use nginx::Nginx;
+pub(crate) use sendoff::Sendoff;
+
+use crate::site::Site;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// PHP workers of every server.
+pub(crate) const PHP_WORKERS: usize = 4;
+/// PHP's output buffer, in bytes; Debian's php.ini says the same.
+const OUTPUT_BUFFERING: usize = 4096;
+/// A server that is not ready after this long is broken.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// A server that has not ended this long after SIGTERM is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Pause between two looks at a server that starts or ends.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A server to measure.
+pub(crate) trait Peer {
+    /// The name in the report and for `--peers`.
+    fn name(&self) -> &'static str;
+    /// Program and version, for the report; an error says what is missing.
+    fn version(&self) -> Result<String>;
+    /// Starts the server for `site`; `dir` is an empty folder for its files.
+    fn start(&self, site: &Site, dir: &Path) -> Result<Running>;
+}
+
+/// A server that answers requests. Dropping it ends its processes.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) addr: SocketAddr,
+    daemons: Vec<Daemon>,
+}
+
+impl Running {
+    /// The processes whose descendants, with themselves, are the server.
+    pub(crate) fn roots(&self) -> Vec<u32> {
+        self.daemons.iter().map(|d| d.child.id()).collect()
+    }
+}
+
+/// A process that runs until it is dropped.
+#[derive(Debug)]
+struct Daemon {
+    child: Child,
+    name: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `program`; its messages go to a file in `dir`. The kernel ends it should the benchmark be killed.
+    fn spawn(program: &Path, args: &[impl AsRef<OsStr>], dir: &Path, out: Stdio) -> Result<Self> {
+        let name =
+            program.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let log = dir.join(format!("{name}.log"));
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "--"])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(File::create(&log)?)
+            .spawn()
+            .context("cannot run setpriv (package util-linux)")?;
+        Ok(Self { child, name, log })
+    }
+
+    /// Waits until `ready`, which is asked again and again, returns a value.
+    fn wait_until<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Result<T> {
+        let started = Instant::now();
+        loop {
+            if let Some(value) = ready() {
+                return Ok(value);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(self.failure(&format!("ended with {status}")));
+            }
+            if started.elapsed() > START_LIMIT {
+                return Err(self.failure("did not get ready"));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn failure(&self, what: &str) -> anyhow::Error {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(5)..].join("\n  ");
+        anyhow::anyhow!("{} {what}; its last messages:\n  {tail}", self.name)
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A child that we have not waited for cannot have given its number to somebody else.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _gone_already = kill_process(pid, signal);
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let started = Instant::now();
+        while started.elapsed() < limit {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(POLL);
+        }
+        None
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        if self.wait(STOP_LIMIT).is_none() {
+            eprintln!("{} did not end on SIGTERM and is killed", self.name);
+            self.signal(Signal::KILL);
+            let _reaped = self.child.wait();
+        }
+    }
+}
+
+/// A port that was free a moment ago, for servers that cannot pick one themselves.
+fn free_port() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// Looks for the first of `names` on PATH and where Debian keeps servers.
+fn find_program(names: &[&str]) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|candidate| candidate.is_file())
+        .with_context(|| format!("{} is not installed", names.join(" / ")))
+}
+
+/// The first line that `program ARG` prints, on either stream.
+fn version_line(program: &Path, arg: &str) -> Result<String> {
+    let output = Command::new(program)
+        .arg(arg)
+        .output()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let text = [output.stdout, output.stderr].concat();
+    match String::from_utf8_lossy(&text).lines().next() {
+        Some(line) => Ok(line.to_owned()),
+        None => bail!("{} {arg} prints nothing", program.display()),
+    }
+}

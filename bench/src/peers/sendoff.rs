@@ -1,0 +1,78 @@
+//! Sendoff itself, started with one command.
+
+use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running, START_LIMIT, version_line};
+use crate::report;
+use crate::site::Site;
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+
+/// `sendoff serve`.
+#[derive(Debug)]
+pub(crate) struct Sendoff {
+    pub(crate) binary: PathBuf,
+    /// Further options of `sendoff serve`.
+    pub(crate) extra_args: Vec<String>,
+}
+
+impl Peer for Sendoff {
+    fn name(&self) -> &'static str {
+        report::SENDOFF
+    }
+
+    fn version(&self) -> Result<String> {
+        if !self.binary.is_file() {
+            bail!("the sendoff binary is not built");
+        }
+        let version = version_line(&self.binary, "--version")?;
+        Ok([&[version], &self.extra_args[..]].concat().join(" "))
+    }
+
+    fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
+        let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
+        args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));
+        args.extend([PHP_WORKERS.to_string(), "--php-ini".into()]);
+        args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
+        args.extend_from_slice(&self.extra_args);
+        let mut daemon = Daemon::spawn(&self.binary, &args, dir, Stdio::piped())?;
+
+        let stdout = daemon.child.stdout.take().context("no standard output")?;
+        let (announce, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            let _nobody_waits_any_more = announce.send(read.map(|_| line));
+        });
+        let line =
+            lines.recv_timeout(START_LIMIT).map_err(|_| daemon.failure("printed no line"))??;
+        let addr = served_address(&line)
+            .ok_or_else(|| daemon.failure(&format!("printed {line:?} instead of its address")))?;
+        Ok(Running { addr, daemons: vec![daemon] })
+    }
+}
+
+/// The first address in `sendoff: serving ROOT at http://ADDR:PORT/`.
+fn served_address(line: &str) -> Option<SocketAddr> {
+    let after = line.rsplit_once(" at http://")?.1;
+    after.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_tells_the_address() {
+        let addr = |line| served_address(line).map(|a| a.to_string());
+        let one = "sendoff: serving /srv/a at http://b at http://127.0.0.1:80/\n";
+        assert_eq!(addr(one).as_deref(), Some("127.0.0.1:80"));
+        let two = "sendoff: serving /srv at http://127.0.0.1:8080/, http://[::1]:8080/\n";
+        assert_eq!(addr(two).as_deref(), Some("127.0.0.1:8080"));
+        assert_eq!(addr("sendoff: no\n"), None);
+        assert_eq!(addr(""), None);
+    }
+}

@@ -1,0 +1,223 @@
+use std::mem::MaybeUninit;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::HOST;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+
+use crate::framing::{expect_continue, keep_alive};
+use crate::target::is_host;
+use crate::{BodyFraming, RequestError, Target};
+
+/// The most header fields of a request. Browsers send about 20; proxies add a few.
+pub const MAX_FIELDS: usize = 128;
+
+/// Empty lines forgiven before a request line (RFC 9112 §2.2): old clients send one after a body.
+const MAX_EMPTY_LINES: u8 = 4;
+
+/// How large a request head may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of the request line, with its line ending. Longer is 414.
+    pub request_line: usize,
+    /// Bytes of the whole head, with the request line and the empty line at the end. Longer is 431.
+    pub head: usize,
+}
+
+impl Default for Limits {
+    /// What nginx allows by default: a line of 8 KiB, four times that in all.
+    fn default() -> Self {
+        Self { request_line: 8 * 1024, head: 32 * 1024 }
+    }
+}
+
+/// A request without its body. Values share the memory they were received in.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The method; any token, case-sensitive. Never `CONNECT`.
+    pub method: Method,
+    /// What the request is about.
+    pub target: Target,
+    /// `HTTP_10` or `HTTP_11`.
+    pub version: Version,
+    /// All fields. `Host` is the authority of an absolute-form target where there is one (RFC 9112 §3.2.2).
+    pub headers: HeaderMap,
+    /// How the end of the body is found.
+    pub framing: BodyFraming,
+    /// Whether the client allows another request on this connection.
+    pub keep_alive: bool,
+    /// Whether the client waits for "100 Continue"; false when there is no body to wait for.
+    pub expect_continue: bool,
+    /// `host[:port]` as sent, valid and not empty; `None` only in HTTP/1.0.
+    pub host: Option<Bytes>,
+}
+
+/// Takes request heads out of a buffer. One per connection; ready for the next head after each success.
+#[derive(Debug, Clone)]
+pub struct HeadDecoder {
+    limits: Limits,
+    scan: Scan,
+}
+
+/// How far the buffer has been searched for the end of the head, so that no byte is looked at twice.
+#[derive(Debug, Clone, Copy, Default)]
+struct Scan {
+    empty_lines: u8,
+    scanned: usize,
+    line_start: usize,
+}
+
+impl HeadDecoder {
+    /// A decoder for a new connection.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, scan: Scan::default() }
+    }
+
+    /// Takes a head out of `buf` once it is complete; `None` when it needs more bytes. Between two calls bytes may
+    /// only be added to `buf`. What follows the head stays in it.
+    ///
+    /// # Errors
+    /// The request is refused; the stream cannot be resumed.
+    pub fn next(&mut self, buf: &mut BytesMut) -> Result<Option<Head>, RequestError> {
+        let Some(len) = self.find_end(buf)? else { return Ok(None) };
+        self.scan = Scan::default();
+        parse(&buf.split_to(len).freeze()).map(Some)
+    }
+
+    /// The length of the head at the start of `buf`, once it is all there.
+    fn find_end(&mut self, buf: &mut BytesMut) -> Result<Option<usize>, RequestError> {
+        let Scan { empty_lines, scanned, line_start } = &mut self.scan;
+        if *scanned == 0 {
+            while buf.starts_with(b"\r\n") {
+                *empty_lines += 1;
+                if *empty_lines > MAX_EMPTY_LINES {
+                    return Err(RequestError::Malformed("empty lines instead of a request"));
+                }
+                buf.advance(2);
+            }
+            // Answer a TLS client, which never sends a line, at once.
+            if buf.first().is_some_and(|b| b.is_ascii_control() && *b != b'\r') {
+                return Err(RequestError::Malformed("this is not HTTP"));
+            }
+            if buf.len() < 2 {
+                return Ok(None);
+            }
+        }
+        for found in memchr::memchr_iter(b'\n', &buf[*scanned..]) {
+            let end = *scanned + found + 1;
+            let line = &buf[*line_start..end];
+            // httparse would take a bare line feed for a line ending.
+            if !line.ends_with(b"\r\n") {
+                return Err(RequestError::Malformed("a line feed without a carriage return"));
+            }
+            if *line_start == 0 && line.len() > self.limits.request_line {
+                return Err(RequestError::TargetTooLong);
+            }
+            if end > self.limits.head {
+                return Err(RequestError::HeadTooLarge);
+            }
+            if line.len() == 2 {
+                return Ok(Some(end));
+            }
+            *line_start = end;
+        }
+        *scanned = buf.len();
+        if *line_start == 0 && buf.len() >= self.limits.request_line {
+            return Err(RequestError::TargetTooLong);
+        }
+        if buf.len() >= self.limits.head {
+            return Err(RequestError::HeadTooLarge);
+        }
+        Ok(None)
+    }
+}
+
+fn parse(raw: &Bytes) -> Result<Head, RequestError> {
+    let mut fields = [MaybeUninit::uninit(); MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(raw, &mut fields) {
+        Ok(httparse::Status::Complete(len)) if len == raw.len() => {}
+        Ok(_) => return Err(RequestError::Malformed("the request head is not valid")),
+        Err(error) => return Err(refusal(error, raw)),
+    }
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+    else {
+        return Err(RequestError::Malformed("the request line is not valid"));
+    };
+    let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|_| RequestError::Malformed("the method is not a token"))?;
+    if method == Method::CONNECT {
+        return Err(RequestError::Tunnel);
+    }
+    let (target, authority) = Target::parse(raw.slice_ref(target.as_bytes()), &method)?;
+    let mut headers = header_map(raw, request.headers)?;
+    let host = host(raw, &mut headers, version, authority)?;
+    let framing = BodyFraming::of(&headers, version)?;
+    Ok(Head {
+        keep_alive: keep_alive(&headers, version),
+        expect_continue: expect_continue(&headers, version, framing)?,
+        method,
+        target,
+        version,
+        headers,
+        framing,
+        host,
+    })
+}
+
+fn header_map(raw: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, RequestError> {
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes())
+            .map_err(|_| RequestError::Malformed("a field name is not valid"))?;
+        let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value))
+            .map_err(|_| RequestError::Malformed("a field value is not valid"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// RFC 9112 §3.2 and §3.2.2.
+fn host(
+    raw: &Bytes,
+    headers: &mut HeaderMap,
+    version: Version,
+    authority: Option<Bytes>,
+) -> Result<Option<Bytes>, RequestError> {
+    const BAD_HOST: RequestError = RequestError::Malformed("the Host field is not valid");
+    let mut values = headers.get_all(HOST).iter();
+    let sent = match (values.next(), values.next()) {
+        (None, _) if version == Version::HTTP_10 => None,
+        (None, _) => return Err(RequestError::Malformed("no Host field")),
+        (Some(_), Some(_)) => return Err(RequestError::Malformed("more than one Host field")),
+        (Some(value), None) if is_host(value.as_bytes()) => Some(value),
+        _ => return Err(BAD_HOST),
+    };
+    let Some(authority) = authority else {
+        return Ok(sent.map(|value| raw.slice_ref(value.as_bytes())));
+    };
+    let value = HeaderValue::from_maybe_shared(authority.clone()).map_err(|_| BAD_HOST)?;
+    headers.insert(HOST, value);
+    Ok(Some(authority))
+}
+
+fn refusal(error: httparse::Error, raw: &[u8]) -> RequestError {
+    RequestError::Malformed(match error {
+        httparse::Error::TooManyHeaders => return RequestError::HeadTooLarge,
+        httparse::Error::Version if other_version(raw) => return RequestError::UnsupportedVersion,
+        httparse::Error::Version => "the protocol version is not valid",
+        httparse::Error::HeaderName => "a field name is not valid",
+        httparse::Error::HeaderValue => "a field value is not valid",
+        httparse::Error::NewLine => "a carriage return without a line feed",
+        httparse::Error::Token | httparse::Error::Status => "the request line is not valid",
+    })
+}
+
+/// Whether the request line is three words, the last being `HTTP/digit.digit`.
+fn other_version(raw: &[u8]) -> bool {
+    let line = &raw[..memchr::memchr(b'\r', raw).unwrap_or(raw.len())];
+    let words: Vec<&[u8]> = line.splitn(4, |b| *b == b' ').collect();
+    matches!(words[..], [_, _, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]]
+        if major.is_ascii_digit() && minor.is_ascii_digit())
+}

@@ -1,0 +1,153 @@
+use bytes::{BufMut, BytesMut};
+use http::StatusCode;
+
+/// Follows the bytes of each chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+/// Ends a chunked body, without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// A response field that cannot be sent: its name is not a token, or its value holds CR, LF or NUL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidField;
+
+impl std::fmt::Display for InvalidField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a response field with an invalid name or with CR, LF or NUL in its value")
+    }
+}
+
+impl std::error::Error for InvalidField {}
+
+/// Writes a response head (RFC 9112 §4, §5). Always as HTTP/1.1: that is what this server is, whatever the client
+/// is (RFC 9110 §2.5). The caller decides on framing and `Connection`.
+#[derive(Debug)]
+#[must_use = "a head ends with `finish`"]
+pub struct HeadEncoder<'a> {
+    out: &'a mut BytesMut,
+}
+
+impl<'a> HeadEncoder<'a> {
+    /// Writes the status line. `reason` is used if it is valid; otherwise the status code's own phrase.
+    pub fn new(out: &'a mut BytesMut, status: StatusCode, reason: Option<&[u8]>) -> Self {
+        let canonical = status.canonical_reason().unwrap_or_default().as_bytes();
+        out.put_slice(b"HTTP/1.1 ");
+        out.put_slice(status.as_str().as_bytes());
+        out.put_u8(b' ');
+        out.put_slice(reason.filter(|reason| is_value(reason)).unwrap_or(canonical));
+        out.put_slice(b"\r\n");
+        Self { out }
+    }
+
+    /// Writes a field.
+    ///
+    /// # Errors
+    /// The field would break the head, so it was left out. Worth a line in the log: an application
+    /// passed on something it should have checked.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
+        if !is_token(name) || !is_value(value) {
+            return Err(InvalidField);
+        }
+        self.out.reserve(name.len() + value.len() + 4);
+        self.out.put_slice(name);
+        self.out.put_slice(b": ");
+        self.out.put_slice(value);
+        self.out.put_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Writes a field whose name is known to be valid and whose value is a number of bytes.
+    pub fn number(&mut self, name: &'static str, mut value: u64) {
+        // The longest u64 has 20 digits.
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b"0123456789"[(value % 10) as usize];
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        self.out.put_slice(name.as_bytes());
+        self.out.put_slice(b": ");
+        self.out.put_slice(&digits[at..]);
+        self.out.put_slice(b"\r\n");
+    }
+
+    /// Writes the empty line.
+    pub fn finish(self) {
+        self.out.put_slice(b"\r\n");
+    }
+}
+
+/// Writes what stands before the `len` bytes of a chunk. `len` must not be 0: that would end the body.
+pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
+    debug_assert_ne!(len, 0, "an empty chunk ends the body");
+    let digits = (64 - len.leading_zeros()).div_ceil(4);
+    for digit in (0..digits).rev() {
+        out.put_u8(b"0123456789abcdef"[(len >> (digit * 4) & 15) as usize]);
+    }
+    out.put_slice(b"\r\n");
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
+}
+
+fn is_value(value: &[u8]) -> bool {
+    memchr::memchr3(b'\r', b'\n', 0, value).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_written_as_http_1_1() {
+        let mut out = BytesMut::new();
+        let mut head = HeadEncoder::new(&mut out, StatusCode::NOT_FOUND, None);
+        head.field(b"X-A", b"1").unwrap();
+        head.number("Content-Length", 0);
+        head.number("Age", u64::MAX);
+        head.finish();
+        assert_eq!(
+            out,
+            "HTTP/1.1 404 Not Found\r\nX-A: 1\r\nContent-Length: 0\r\nAge: 18446744073709551615\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_reason_is_kept_unless_it_breaks_the_line() {
+        for (reason, line) in
+            [("Odd", "HTTP/1.1 200 Odd\r\n"), ("a\r\nX: y", "HTTP/1.1 200 OK\r\n")]
+        {
+            let mut out = BytesMut::new();
+            let _ = HeadEncoder::new(&mut out, StatusCode::OK, Some(reason.as_bytes()));
+            assert_eq!(out, line);
+        }
+    }
+
+    #[test]
+    fn a_field_that_would_split_the_head_is_left_out() {
+        for (name, value) in
+            [("", "x"), ("a b", "x"), ("a:", "x"), ("a\r\n", "x"), ("a", "x\r\nb: c"), ("a", "\0")]
+        {
+            let mut out = BytesMut::new();
+            let mut head = HeadEncoder::new(&mut out, StatusCode::OK, None);
+            assert_eq!(head.field(name.as_bytes(), value.as_bytes()), Err(InvalidField));
+            head.finish();
+            assert_eq!(out, "HTTP/1.1 200 OK\r\n\r\n");
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_are_hexadecimal_without_leading_zeros() {
+        for len in [1, 15, 16, 255, 256, 65_535, 65_536, u64::MAX] {
+            let mut out = BytesMut::new();
+            encode_chunk_header(&mut out, len);
+            assert_eq!(out, format!("{len:x}\r\n"));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+use std::net::Ipv6Addr;
+
+use bytes::Bytes;
+use http::Method;
+
+use crate::RequestError;
+
+const BAD_TARGET: RequestError = RequestError::Malformed("the request target is not valid");
+
+/// A request target (RFC 9112 §3.2), taken apart but not decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    raw: Bytes,
+    uri: Bytes,
+    path_len: usize,
+}
+
+impl Target {
+    /// The target as sent, for logs.
+    #[must_use]
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// Path and query in origin form, whatever form was sent: `/a%20b?c=d`. `*` for `OPTIONS *`.
+    #[must_use]
+    pub fn uri(&self) -> &Bytes {
+        &self.uri
+    }
+
+    /// The path, percent-encoded as sent. Starts with `/`, except for `OPTIONS *`.
+    #[must_use]
+    pub fn path(&self) -> Bytes {
+        self.uri.slice(..self.path_len)
+    }
+
+    /// What follows the first `?`; `None` without one.
+    #[must_use]
+    pub fn query(&self) -> Option<Bytes> {
+        (self.path_len < self.uri.len()).then(|| self.uri.slice(self.path_len + 1..))
+    }
+
+    /// The target and, for the absolute form, its authority.
+    pub(crate) fn parse(
+        raw: Bytes,
+        method: &Method,
+    ) -> Result<(Self, Option<Bytes>), RequestError> {
+        // A fragment is never sent (RFC 9110 §4.2.5); some servers cut it off, others make it part of the path.
+        if raw.contains(&b'#') {
+            return Err(BAD_TARGET);
+        }
+        match raw.first() {
+            Some(b'/') => Ok((Self::from_uri(raw.clone(), raw), None)),
+            Some(b'*') if raw.len() == 1 && *method == Method::OPTIONS => {
+                Ok((Self::from_uri(raw.clone(), raw), None))
+            }
+            _ => Self::absolute(raw, method),
+        }
+    }
+
+    fn absolute(raw: Bytes, method: &Method) -> Result<(Self, Option<Bytes>), RequestError> {
+        let scheme_len = [&b"http://"[..], b"https://"]
+            .into_iter()
+            .find(|s| raw.get(..s.len()).is_some_and(|start| start.eq_ignore_ascii_case(s)))
+            .ok_or(BAD_TARGET)?
+            .len();
+        let rest = raw.slice(scheme_len..);
+        let end = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+        let (authority, after) = (rest.slice(..end), rest.slice(end..));
+        if !is_host(&authority) {
+            return Err(BAD_TARGET);
+        }
+        let uri = match after.first() {
+            Some(b'/') => after,
+            // RFC 9112 §3.2.4: OPTIONS for a URI without path and query is about the server as a whole.
+            None if *method == Method::OPTIONS => Bytes::from_static(b"*"),
+            _ => [b"/", &after[..]].concat().into(),
+        };
+        Ok((Self::from_uri(raw, uri), Some(authority)))
+    }
+
+    fn from_uri(raw: Bytes, uri: Bytes) -> Self {
+        let path_len = memchr::memchr(b'?', &uri).unwrap_or(uri.len());
+        Self { raw, uri, path_len }
+    }
+}
+
+/// Whether `host` is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a host that is not empty (§4.2.1).
+pub(crate) fn is_host(host: &[u8]) -> bool {
+    let (name, port) = if host.first() == Some(&b'[') {
+        let Some(end) = memchr::memchr(b']', host) else { return false };
+        let address = std::str::from_utf8(&host[1..end]).ok().and_then(|a| a.parse().ok());
+        if address.is_none_or(|_: Ipv6Addr| false) {
+            return false;
+        }
+        (None, &host[end + 1..])
+    } else {
+        let end = memchr::memchr(b':', host).unwrap_or(host.len());
+        (Some(&host[..end]), &host[end..])
+    };
+    name.is_none_or(is_reg_name) && is_port(port)
+}
+
+/// RFC 3986 §3.2.2.
+fn is_reg_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, after @ ..] = rest {
+        rest = match first {
+            b'%' => match after {
+                [a, b, after @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => after,
+                _ => return false,
+            },
+            b if b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(b) => after,
+            _ => return false,
+        };
+    }
+    !name.is_empty()
+}
+
+/// Nothing, or `:` and a port number, which may be left out (RFC 3986 §3.2.3).
+fn is_port(port: &[u8]) -> bool {
+    let Some((b':', digits)) = port.split_first() else { return port.is_empty() };
+    digits.is_empty()
+        || digits.len() <= 5
+            && digits.iter().all(u8::is_ascii_digit)
+            && std::str::from_utf8(digits).is_ok_and(|d| d.parse::<u16>().is_ok())
+}

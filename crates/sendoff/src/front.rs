@@ -1,0 +1,95 @@
+//! The front process: takes what the supervisor left it, gives up privileges, serves.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
+use sendoff_server::front::Front;
+use sendoff_server::settings::{AccessLogTarget, Settings};
+use sendoff_sys::process::{become_user, take_inherited};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Failure;
+use crate::options::{Delivery, Inherited, Serve};
+
+pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
+    let supervisor = rustix::process::getppid();
+    let take =
+        |number| take_inherited(number).map_err(Failure::context(format!("descriptor {number}")));
+    let mut listeners = Vec::new();
+    for numbers in inherited.listeners.split(';') {
+        let mut of_loop = Vec::new();
+        for number in numbers.split(',') {
+            let number = number
+                .parse()
+                .map_err(|_| Failure("--listeners is for sendoff serve".to_owned()))?;
+            of_loop.push(TcpListener::from(take(number)?));
+        }
+        listeners.push(of_loop);
+    }
+    let pool_socket = take(inherited.pool_fd)?;
+    let ready = take(inherited.ready_fd)?;
+    raise_descriptor_limit();
+    if let Some((uid, gid)) = inherited.uid.zip(inherited.gid) {
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid))
+            .map_err(Failure::context(format!("cannot become user {uid}")))?;
+    }
+    die_with(supervisor)?;
+    let workers = usize::from(serve.workers);
+    let front = Front { settings: settings(serve), listeners, pool_socket, workers };
+    let announce = move || {
+        // Nobody listens any more once the supervisor has heard it.
+        let _ = rustix::io::write(&ready, b"r");
+    };
+    front.run(announce, told_to_stop()).map_err(Failure::context("the front stops"))
+}
+
+fn settings(serve: Serve) -> Settings {
+    Settings {
+        root: serve.root.canonicalize().unwrap_or(serve.root),
+        follow: serve.follow_symlinks_into,
+        accept_files: serve.delivery != Delivery::Relay,
+        max_body: serve.max_body,
+        head_timeout: serve.head_timeout,
+        body_timeout: serve.body_timeout,
+        idle_timeout: serve.idle_timeout,
+        send_timeout: serve.send_timeout,
+        access_log: serve.access_log.map(|path| match path.to_str() {
+            Some("-") => AccessLogTarget::Stdout,
+            _ => AccessLogTarget::File(PathBuf::from(path)),
+        }),
+    }
+}
+
+/// Stops when the supervisor dies. After the change of user, which would undo it.
+fn die_with(supervisor: Option<rustix::process::Pid>) -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| Failure(format!("cannot tie its life to the supervisor's: {error}")))?;
+    if rustix::process::getppid() == supervisor {
+        Ok(())
+    } else {
+        Err(Failure("the supervisor is gone".to_owned()))
+    }
+}
+
+/// A connection is a descriptor, so is a file on its way: take as many as we may have.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays where it is");
+    }
+}
+
+async fn told_to_stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be handled");
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

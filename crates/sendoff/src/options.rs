@@ -1,0 +1,177 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Sends pages from PHP without the copies.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a folder: static files and PHP. Needs no configuration.
+    Serve(Serve),
+    /// The process that speaks HTTP; `serve` starts it.
+    #[command(hide = true)]
+    Front {
+        #[command(flatten)]
+        serve: Serve,
+        #[command(flatten)]
+        inherited: Inherited,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Serve {
+    /// The site.
+    #[arg(default_value = ".")]
+    pub(crate) root: PathBuf,
+    /// Address to listen on; port 0 picks a free one. May be repeated.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Event loops that speak HTTP [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) threads: Option<u8>,
+    /// PHP workers: requests that scripts work on at the same time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
+    /// User to run as, if started by root [default: the owner of ROOT]
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// PHP setting on top of php.ini, as `memory_limit=256M`. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) php_ini: Vec<String>,
+    /// Requests after which a worker is replaced; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_requests: u64,
+    /// How responses leave the workers: files by themselves, or everything copied through the link.
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Delivery::Auto)]
+    pub(crate) delivery: Delivery,
+    /// What keeps a file as the script read it until it is sent: a lease on the file, or a copy.
+    #[arg(long, value_enum, default_value_t = Snapshot::Lease)]
+    pub(crate) snapshot: Snapshot,
+    /// Where the access log goes; `-` is standard output [default: nowhere]
+    #[arg(long, value_name = "PATH|-")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Folder outside ROOT that symbolic links may lead to. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) follow_symlinks_into: Vec<PathBuf>,
+    /// Largest request body, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    pub(crate) max_body: u64,
+    /// Seconds a request head may take.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) head_timeout: Duration,
+    /// Seconds a client may pause within a request body.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) body_timeout: Duration,
+    /// Seconds a connection may wait for a request.
+    #[arg(long, value_name = "SECONDS", default_value = "75", value_parser = seconds)]
+    pub(crate) idle_timeout: Duration,
+    /// Seconds a client may take nothing of its response.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) send_timeout: Duration,
+}
+
+impl Serve {
+    pub(crate) fn threads(&self) -> u8 {
+        let cores = || std::thread::available_parallelism().map_or(1, |n| n.get().min(64));
+        self.threads.unwrap_or_else(|| u8::try_from(cores()).unwrap_or(1))
+    }
+}
+
+/// Descriptors and facts that the supervisor leaves to the front.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Inherited {
+    /// Listeners: a list for each event loop, loops separated by `;`.
+    #[arg(long)]
+    pub(crate) listeners: String,
+    #[arg(long)]
+    pub(crate) pool_fd: RawFd,
+    #[arg(long)]
+    pub(crate) ready_fd: RawFd,
+    #[arg(long, requires = "gid")]
+    pub(crate) uid: Option<u32>,
+    #[arg(long, requires = "uid")]
+    pub(crate) gid: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Delivery {
+    /// Whatever is cheapest.
+    Auto,
+    /// Files are handed over, other bytes pass through the link.
+    File,
+    /// Every byte passes through the link.
+    Relay,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Snapshot {
+    Lease,
+    Copy,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    if duration.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_the_documented_options_are_there() {
+        use clap::CommandFactory;
+        Options::command().debug_assert();
+        let options = Options::try_parse_from([
+            "sendoff",
+            "serve",
+            "/srv",
+            "--listen",
+            "127.0.0.1:0",
+            "--listen",
+            "[::1]:80",
+            "--threads",
+            "2",
+            "--workers",
+            "3",
+            "--user",
+            "www-data",
+            "--php-ini",
+            "a=b",
+            "--delivery",
+            "auto",
+            "--snapshot",
+            "copy",
+            "--access-log",
+            "-",
+            "--head-timeout",
+            "0.5",
+        ]);
+        let Command::Serve(serve) = options.unwrap().command else { panic!("expected serve") };
+        assert_eq!((serve.listen.len(), serve.workers, serve.threads()), (2, 3, 2));
+        assert_eq!(serve.head_timeout, Duration::from_millis(500));
+        for bad in [
+            ["--workers", "0"],
+            ["--listen", "nowhere"],
+            ["--idle-timeout", "0"],
+            ["--delivery", "pigeon"],
+        ] {
+            assert!(
+                Options::try_parse_from(["sendoff", "serve"].iter().chain(&bad)).is_err(),
+                "{bad:?}"
+            );
+        }
+    }
+}

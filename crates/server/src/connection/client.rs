@@ -1,0 +1,166 @@
+//! The sending side of a client's connection.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode, Version};
+use sendoff_sys::sock_diag::Connection;
+use tokio::net::TcpStream;
+
+use crate::delivery::{Progress, SendQueue};
+use crate::response::{Framing, Head};
+use crate::segment::Segment;
+
+/// A client and what it is owed.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    pub(crate) ends: Connection,
+    queue: SendQueue,
+    send_timeout: Duration,
+    /// The framing of the response under way.
+    framing: Framing,
+    head_len: u64,
+    sent: u64,
+}
+
+/// What a response's framing depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) version: Version,
+    /// Whether another request may follow on the connection.
+    pub(crate) keep_alive: bool,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream, ends: Connection, send_timeout: Duration) -> Self {
+        let framing = Framing::NoBody;
+        Self {
+            stream,
+            ends,
+            queue: SendQueue::default(),
+            send_timeout,
+            framing,
+            head_len: 0,
+            sent: 0,
+        }
+    }
+
+    /// Queues a response head. Returns whether the connection can be kept open after the response.
+    pub(crate) fn begin(
+        &mut self,
+        asked: Asked<'_>,
+        status: StatusCode,
+        reason: Option<&[u8]>,
+        length: Option<u64>,
+        fields: impl FnOnce(&mut Head<'_>),
+    ) -> io::Result<bool> {
+        self.framing = Framing::choose(asked.method, asked.version, status, length);
+        let keep_alive = asked.keep_alive && self.framing != Framing::Close;
+        let mut out = BytesMut::with_capacity(512);
+        let mut head = Head::new(&mut out, status, reason);
+        fields(&mut head);
+        let length = length.filter(|_| status != StatusCode::NO_CONTENT);
+        head.finish(self.framing, length, asked.version, keep_alive);
+        self.head_len = out.len() as u64;
+        self.sent = 0;
+        self.queue.push_bytes(out.freeze())?;
+        Ok(keep_alive)
+    }
+
+    /// Queues a piece of the body. More than the announced length is cut off; returns whether it all fitted.
+    pub(crate) fn push(&mut self, mut segment: Segment) -> io::Result<bool> {
+        let len = match &segment {
+            Segment::Bytes(bytes) => bytes.len() as u64,
+            Segment::File(file) => file.len,
+        };
+        let room = match &mut self.framing {
+            Framing::NoBody => return Ok(true),
+            Framing::Length(left) => {
+                let room = len.min(*left);
+                *left -= room;
+                room
+            }
+            Framing::Chunked | Framing::Close => len,
+        };
+        if room == 0 {
+            return Ok(len == 0);
+        }
+        match &mut segment {
+            Segment::Bytes(bytes) => bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX)),
+            Segment::File(file) => file.len = room,
+        }
+        self.push_framed(segment, room)?;
+        Ok(room == len)
+    }
+
+    fn push_framed(&mut self, segment: Segment, len: u64) -> io::Result<()> {
+        if let Some(before) = self.framing.before_piece(len) {
+            self.queue.push_bytes(before)?;
+        }
+        match segment {
+            Segment::Bytes(bytes) => self.queue.push_bytes(bytes)?,
+            Segment::File(file) => self.queue.push_file(file),
+        }
+        if let Some(after) = self.framing.after_piece() {
+            self.queue.push_bytes(after)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the end of the body. Returns the bytes that are missing of the announced length.
+    pub(crate) fn end(&mut self) -> io::Result<u64> {
+        if let Some(end) = self.framing.end() {
+            self.queue.push_bytes(end)?;
+        }
+        Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
+    }
+
+    /// Whether the client can tell a cut response from a complete one by the framing alone.
+    pub(crate) fn sees_a_cut(&self) -> bool {
+        self.framing != Framing::Close
+    }
+
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
+    }
+
+    /// Sends what the socket takes now.
+    pub(crate) fn send_now(&mut self) -> io::Result<Progress> {
+        let progress = self.queue.try_send(&self.stream, self.ends);
+        self.sent += self.queue.take_sent();
+        progress
+    }
+
+    /// Waits until the socket takes more.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match tokio::time::timeout(self.send_timeout, self.stream.writable()).await {
+            Ok(ready) => ready,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
+        }
+    }
+
+    /// Sends everything that is owed.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        loop {
+            match self.send_now()? {
+                Progress::Done => return Ok(()),
+                Progress::Blocked => self.writable().await?,
+                Progress::Yield => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// Sends bytes that are no part of a response: `100 Continue`.
+    pub(crate) async fn send_interim(&mut self, bytes: &'static [u8]) -> io::Result<()> {
+        self.queue.push_bytes(Bytes::from_static(bytes))?;
+        self.flush().await
+    }
+
+    /// Body bytes sent of the last response, for the log.
+    pub(crate) fn body_sent(&self) -> u64 {
+        self.sent.saturating_sub(self.head_len)
+    }
+}

@@ -1,0 +1,192 @@
+//! The send queue: segments still owed to one client, in order.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::{Buf, Bytes};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use sendoff_sys::sock_diag::Connection;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::spool::Spool;
+use crate::segment::{FileSegment, Segment};
+
+/// Bytes of one response that may wait in memory; more goes to the spool. With 1,000 slow clients this bounds the front
+/// to 256 MB.
+const MEMORY_LIMIT: usize = 256 * 1024;
+
+/// Pieces of one `sendmsg`. The kernel takes 1024; a page of 31 file-less pieces is already unusual.
+const MAX_PIECES: usize = 64;
+
+/// What one connection may be given in a row before others get their turn, in bytes.
+const TURN: u64 = 4 << 20;
+
+/// Where [`SendQueue::try_send`] stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is owed any more.
+    Done,
+    /// The socket takes no more now.
+    Blocked,
+    /// The turn is over; the socket would take more.
+    Yield,
+}
+
+/// Segments owed to one client. What is in it is in the front's custody: no worker waits for it.
+#[derive(Debug, Default)]
+pub struct SendQueue {
+    segments: VecDeque<Segment>,
+    in_memory: usize,
+    spool: Option<Spool>,
+    sent: u64,
+}
+
+impl SendQueue {
+    /// Queues bytes, on disk if many wait already.
+    ///
+    /// # Errors
+    /// The temporary file could not be written; the response cannot be completed.
+    pub fn push_bytes(&mut self, data: Bytes) -> io::Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if self.in_memory + data.len() > MEMORY_LIMIT && !self.segments.is_empty() {
+            return self.push_spooled(&data);
+        }
+        self.in_memory += data.len();
+        self.segments.push_back(Segment::Bytes(data));
+        Ok(())
+    }
+
+    fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
+        let spool = match &mut self.spool {
+            Some(spool) => spool,
+            none => none.insert(Spool::create()?),
+        };
+        if let Some(Segment::File(last)) = self.segments.back_mut()
+            && spool.continues(last)
+        {
+            last.len += spool.append(data)?.len;
+            return Ok(());
+        }
+        self.segments.push_back(Segment::File(spool.append(data)?));
+        Ok(())
+    }
+
+    /// Queues a range of a file.
+    pub fn push_file(&mut self, segment: FileSegment) {
+        if segment.len > 0 {
+            self.segments.push_back(Segment::File(segment));
+        }
+    }
+
+    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.spool.as_ref().is_none_or(|spool| !spool.is_full())
+    }
+
+    /// Whether nothing is owed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Bytes given to the kernel since the last call.
+    pub fn take_sent(&mut self) -> u64 {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Sends as much as the socket takes without waiting.
+    ///
+    /// # Errors
+    /// The client has gone, or a file is shorter than it was: the connection must be cut.
+    pub fn try_send(&mut self, socket: &TcpStream, connection: Connection) -> io::Result<Progress> {
+        let end_of_turn = self.sent + TURN;
+        loop {
+            if self.sent >= end_of_turn {
+                return Ok(Progress::Yield);
+            }
+            let step = match self.segments.front() {
+                None => {
+                    self.spool = None;
+                    return Ok(Progress::Done);
+                }
+                Some(Segment::Bytes(_)) => self.send_bytes(socket),
+                Some(Segment::File(segment)) => send_file(socket, segment, connection),
+            };
+            match step {
+                Ok(n) => self.advance(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::Blocked);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn send_bytes(&self, socket: &TcpStream) -> io::Result<usize> {
+        let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
+        let mut count = 0;
+        let mut segments = self.segments.iter();
+        while let Some(Segment::Bytes(data)) = segments.next() {
+            pieces[count] = IoSlice::new(data);
+            count += 1;
+            if count == MAX_PIECES {
+                break;
+            }
+        }
+        // A file after these bytes fills the packet they begin.
+        let more = count < self.segments.len();
+        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        socket.try_io(Interest::WRITABLE, || {
+            let mut control = SendAncillaryBuffer::default();
+            Ok(rustix::net::sendmsg(socket, &pieces[..count], &mut control, flags)?)
+        })
+    }
+
+    fn advance(&mut self, mut n: usize) {
+        self.sent += n as u64;
+        while n > 0 {
+            match self.segments.front_mut() {
+                Some(Segment::Bytes(data)) if data.len() > n => {
+                    data.advance(n);
+                    self.in_memory -= n;
+                    return;
+                }
+                Some(Segment::Bytes(data)) => {
+                    n -= data.len();
+                    self.in_memory -= data.len();
+                }
+                Some(Segment::File(segment)) if segment.len > n as u64 => {
+                    segment.offset += n as u64;
+                    segment.len -= n as u64;
+                    return;
+                }
+                // A file is sent alone, so it ends exactly here.
+                Some(Segment::File(_)) => n = 0,
+                None => return,
+            }
+            self.segments.pop_front();
+        }
+    }
+}
+
+fn send_file(
+    socket: &TcpStream,
+    segment: &FileSegment,
+    connection: Connection,
+) -> io::Result<usize> {
+    let lost =
+        || io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent");
+    let descriptor = segment.file.descriptor().ok_or_else(lost)?;
+    let mut offset = segment.offset;
+    let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
+    segment.file.sent_to(connection);
+    let n = socket.try_io(Interest::WRITABLE, || {
+        Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
+    })?;
+    if n == 0 { Err(lost()) } else { Ok(n) }
+}

@@ -1,0 +1,276 @@
+//! The front: one event loop per thread, each with its own listeners, connections, open files and links.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::LocalSet;
+
+use crate::access_log::{self, AccessLog};
+use crate::connection;
+use crate::response::Head;
+use crate::router::Router;
+use crate::settings::Settings;
+use crate::upstream::{Link, Links, NewLink, Pool, WorkerId, receive_workers};
+
+/// How long accepting pauses when descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a front is started with.
+#[derive(Debug)]
+pub struct Front {
+    /// Settings for all event loops.
+    pub settings: Settings,
+    /// The listeners of each event loop: as many lists as threads.
+    pub listeners: Vec<Vec<TcpListener>>,
+    /// Where the PHP master sends new workers.
+    pub pool_socket: OwnedFd,
+    /// Workers to wait for before the front calls itself ready.
+    pub workers: usize,
+}
+
+/// What an event loop knows.
+pub(crate) struct Loop {
+    pub(crate) number: usize,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) router: Router,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) access_log: Option<AccessLog>,
+    links: Rc<Links>,
+    stop: watch::Receiver<bool>,
+    connections: Cell<usize>,
+    /// Told when the last connection ends.
+    last_closed: Notify,
+    date: RefCell<(u64, Rc<str>)>,
+}
+
+impl Front {
+    /// Runs until `stop` says so and the last response has been sent. `ready` is called once, from any thread, when all
+    /// workers have arrived.
+    ///
+    /// # Errors
+    /// An event loop could not be started.
+    pub fn run(
+        self,
+        ready: impl Fn() + Send + Sync + 'static,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let Self { settings, listeners, pool_socket, workers } = self;
+        let pool = Pool::new(listeners.len());
+        let settings = Arc::new(settings);
+        let (stopper, stopping) = watch::channel(false);
+        let announce =
+            Arc::new(Announce { workers, pool: Arc::clone(&pool), ready: Box::new(ready) });
+        let (mut senders, mut loops) = (Vec::new(), Vec::new());
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let (sender, links) = mpsc::unbounded_channel();
+            senders.push(sender);
+            loops.push(Start {
+                number,
+                settings: Arc::clone(&settings),
+                pool: Arc::clone(&pool),
+                listeners,
+                links,
+                stop: stopping.clone(),
+                announce: Arc::clone(&announce),
+            });
+        }
+        let mut loops = loops.into_iter();
+        let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
+        let threads: Vec<_> = loops
+            .map(|start| {
+                let name = format!("loop-{}", start.number);
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn(move || start.run(std::future::pending()))
+            })
+            .collect::<io::Result<_>>()?;
+        let result = first.run(async move {
+            let registered = receive_workers(pool_socket, &senders);
+            tokio::select! {
+                () = stop => {}
+                // The supervisor is gone, or nobody could tell us about workers any more.
+                result = registered => {
+                    tracing::info!(?result, "the pool socket is closed, the front stops");
+                }
+            }
+            stopper.send_replace(true);
+            // Workers that start now are for the next front. Links that exist keep working.
+            std::future::pending::<()>().await;
+        });
+        for thread in threads {
+            thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
+        }
+        result
+    }
+}
+
+/// Calls `ready` when the last of the first workers has arrived.
+struct Announce {
+    workers: usize,
+    pool: Arc<Pool>,
+    ready: Box<dyn Fn() + Send + Sync>,
+}
+
+/// An event loop that is about to run.
+struct Start {
+    number: usize,
+    settings: Arc<Settings>,
+    pool: Arc<Pool>,
+    listeners: Vec<TcpListener>,
+    links: mpsc::UnboundedReceiver<NewLink>,
+    stop: watch::Receiver<bool>,
+    announce: Arc<Announce>,
+}
+
+impl Start {
+    /// Runs the event loop and, beside it, `also`.
+    fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let local = LocalSet::new();
+        local.block_on(&runtime, async move {
+            tokio::select! {
+                result = self.serve() => result,
+                () = also => Ok(()),
+            }
+        })
+    }
+
+    async fn serve(self) -> io::Result<()> {
+        let Self { number, settings, pool, listeners, mut links, stop, announce } = self;
+        let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?;
+        let event_loop = Rc::new(Loop {
+            number,
+            router: Router::new(&settings.root, &settings.follow)?,
+            settings,
+            pool,
+            access_log,
+            links: Rc::default(),
+            stop,
+            connections: Cell::new(0),
+            last_closed: Notify::new(),
+            date: RefCell::new((0, "".into())),
+        });
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tokio::task::spawn_local(Rc::clone(&event_loop).accept(listener));
+        }
+        if event_loop.access_log.is_some() {
+            tokio::task::spawn_local(Rc::clone(&event_loop).flush_access_log());
+        }
+        let linking = Rc::clone(&event_loop);
+        tokio::task::spawn_local(async move {
+            while let Some(new) = links.recv().await {
+                linking.add_link(new, &announce);
+            }
+        });
+        event_loop.stopping().await;
+        while event_loop.connections.get() > 0 {
+            event_loop.last_closed.notified().await;
+        }
+        if let Some(log) = &event_loop.access_log {
+            log.flush();
+        }
+        Ok(())
+    }
+}
+
+impl Loop {
+    async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = self.stopping() => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    self.connections.set(self.connections.get() + 1);
+                    let event_loop = Rc::clone(&self);
+                    tokio::task::spawn_local(async move {
+                        connection::serve(Rc::clone(&event_loop), stream, peer).await;
+                        event_loop.connections.set(event_loop.connections.get() - 1);
+                        if event_loop.connections.get() == 0 {
+                            event_loop.last_closed.notify_one();
+                        }
+                    });
+                }
+                // The client was gone before we looked.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::error!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn add_link(&self, new: NewLink, announce: &Announce) {
+        let pid = new.pid;
+        if let Err(error) = Link::start(new, self.number, &self.pool, &self.links) {
+            tracing::error!(worker = pid, %error, "a worker could not be taken on");
+        }
+        // The loop that completes the set says so, and again for each worker that replaces another: once is enough for
+        // whoever listens.
+        if announce.pool.workers() == announce.workers {
+            (announce.ready)();
+        }
+    }
+
+    async fn flush_access_log(self: Rc<Self>) {
+        while let Some(log) = &self.access_log {
+            tokio::time::sleep(access_log::FLUSH_INTERVAL).await;
+            log.flush();
+        }
+    }
+
+    pub(crate) fn link(&self, worker: WorkerId) -> Option<Rc<Link>> {
+        self.links.borrow().get(&worker).cloned()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Ends when the front is told to stop.
+    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + use<> {
+        let mut stop = self.stop.clone();
+        async move {
+            // An error means that nobody is left who could say so.
+            let _ = stop.wait_for(|&stop| stop).await;
+        }
+    }
+
+    /// The time as HTTP writes it (RFC 9110 §5.6.7).
+    pub(crate) fn date(&self) -> Rc<str> {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut date = self.date.borrow_mut();
+        if date.0 != second {
+            *date = (second, httpdate::fmt_http_date(now).into());
+        }
+        Rc::clone(&date.1)
+    }
+
+    /// Fields that every response has.
+    pub(crate) fn common_fields(&self, head: &mut Head<'_>) {
+        self.common_fields_unless(head, |_| false);
+    }
+
+    /// Fields that every response has, unless the application has set them. `is_set` gets names in lower case.
+    pub(crate) fn common_fields_unless(&self, head: &mut Head<'_>, is_set: impl Fn(&str) -> bool) {
+        if !is_set("server") {
+            head.field(b"Server", b"sendoff");
+        }
+        if !is_set("date") {
+            head.field(b"Date", self.date().as_bytes());
+        }
+    }
+}

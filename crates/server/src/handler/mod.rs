@@ -1,0 +1,5 @@
+//! Those who answer requests.
+
+pub(crate) mod application;
+pub(crate) mod error;
+pub(crate) mod file;

@@ -1,0 +1,128 @@
+//! Request bodies are read whole before a worker is taken: in memory while small, else in an unlinked file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+
+/// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
+const MEMORY_LIMIT: usize = 64 * 1024;
+
+/// A complete request body.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// In memory.
+    Memory(Bytes),
+    /// In an unlinked file.
+    File {
+        /// Open for reading and writing.
+        descriptor: Rc<OwnedFd>,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Body {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A body that is still arriving.
+#[derive(Debug)]
+pub struct BodyStore {
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Memory(BytesMut),
+    File {
+        file: File,
+        len: u64,
+    },
+    /// Nobody wants it.
+    Discarded,
+}
+
+impl BodyStore {
+    /// Keeps what arrives.
+    #[must_use]
+    pub fn keep() -> Self {
+        Self { state: State::Memory(BytesMut::new()) }
+    }
+
+    /// Drops what arrives.
+    #[must_use]
+    pub fn discard() -> Self {
+        Self { state: State::Discarded }
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// The temporary file cannot be written.
+    pub fn push(&mut self, data: &[u8]) -> io::Result<()> {
+        match &mut self.state {
+            State::Discarded => {}
+            State::Memory(memory) if memory.len() + data.len() <= MEMORY_LIMIT => {
+                memory.extend_from_slice(data);
+            }
+            State::Memory(memory) => {
+                let mut file = tempfile::tempfile()?;
+                file.write_all(memory)?;
+                file.write_all(data)?;
+                let len = (memory.len() + data.len()) as u64;
+                self.state = State::File { file, len };
+            }
+            State::File { file, len } => {
+                file.write_all(data)?;
+                *len += data.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The body, all of it having arrived.
+    #[must_use]
+    pub fn finish(self) -> Body {
+        match self.state {
+            State::Memory(memory) => Body::Memory(memory.freeze()),
+            State::File { file, len } => Body::File { descriptor: Rc::new(file.into()), len },
+            State::Discarded => Body::Memory(Bytes::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_moves_to_a_file_when_it_outgrows_memory() {
+        let mut store = BodyStore::keep();
+        store.push(&[b'a'; MEMORY_LIMIT]).unwrap();
+        store.push(b"").unwrap();
+        assert!(matches!(store.state, State::Memory(_)));
+        store.push(b"b").unwrap();
+        store.push(b"c").unwrap();
+        let Body::File { descriptor, len } = store.finish() else { panic!("expected a file") };
+        assert_eq!(len, MEMORY_LIMIT as u64 + 2);
+        let mut end = [0; 3];
+        rustix::io::pread(&*descriptor, &mut end, len - 3).unwrap();
+        assert_eq!(&end, b"abc");
+    }
+}

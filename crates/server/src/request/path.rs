@@ -1,0 +1,87 @@
+//! From the path of a request target to a path beneath the root.
+
+use percent_encoding::percent_decode;
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadPath(pub &'static str);
+
+/// Decodes `%xx`, merges slashes and resolves `.` and `..` (RFC 3986 §5.2.4, after decoding: what counts is the name
+/// that the file system would see). The result starts with `/`; it ends with `/` if the path named a folder.
+///
+/// # Errors
+/// The path is not absolute, has a broken `%xx` or a NUL, or climbs above the root.
+pub fn decode_path(path: &[u8]) -> Result<Vec<u8>, BadPath> {
+    if path.first() != Some(&b'/') {
+        return Err(BadPath("the path does not start with a slash"));
+    }
+    check_escapes(path)?;
+    let decoded: Vec<u8> = percent_decode(path).collect();
+    if decoded.contains(&0) {
+        return Err(BadPath("the path contains a NUL"));
+    }
+    let mut out = Vec::with_capacity(decoded.len());
+    for name in decoded[1..].split(|&b| b == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => {
+                let parent = out.iter().rposition(|&b| b == b'/');
+                out.truncate(parent.ok_or(BadPath("the path climbs above the root"))?);
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+    let names_folder = [&b"/"[..], b"/.", b"/.."].iter().any(|end| decoded.ends_with(end));
+    if names_folder || out.is_empty() {
+        out.push(b'/');
+    }
+    Ok(out)
+}
+
+fn check_escapes(path: &[u8]) -> Result<(), BadPath> {
+    for (at, _) in path.iter().enumerate().filter(|(_, b)| **b == b'%') {
+        let digits = path.get(at + 1..at + 3);
+        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(BadPath("the path contains a percent sign without two hexadecimal digits"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_what_the_file_system_sees() {
+        for (sent, expected) in [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("/a/b/", "/a/b/"),
+            ("//a///b", "/a/b"),
+            ("/a/./b/../c", "/a/c"),
+            ("/a/..", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/%61%2fb", "/a/b"),
+            ("/a/%2e%2e/c", "/c"),
+            ("/a%2f..%2fc", "/c"),
+            ("/...", "/..."),
+            ("/a\\..\\b", "/a\\..\\b"),
+            ("/a%252e", "/a%2e"),
+            ("/caf%C3%A9", "/café"),
+        ] {
+            assert_eq!(decode_path(sent.as_bytes()), Ok(expected.as_bytes().to_vec()), "{sent}");
+        }
+    }
+
+    #[test]
+    fn tricks_are_refused() {
+        for sent in ["", "a", "*", "/..", "/a/../..", "/%2e%2e/x", "/a%00b", "/%", "/%4", "/%zz"] {
+            assert!(decode_path(sent.as_bytes()).is_err(), "{sent}");
+        }
+    }
+}

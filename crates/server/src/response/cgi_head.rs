@@ -1,0 +1,184 @@
+//! The header block of a CGI response (RFC 3875 §6).
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+/// Bytes of a header block; larger ones are refused. Room for a few dozen cookies.
+pub const MAX_HEAD: usize = 64 * 1024;
+
+const MAX_FIELDS: usize = 256;
+
+/// Fields that concern one connection only (RFC 9110 §7.6.1); those of the client's connection are ours to write.
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What is wrong with a header block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadHead(pub &'static str);
+
+impl fmt::Display for BadHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A response head as the application wrote it.
+#[derive(Debug)]
+pub struct CgiHead {
+    /// From `Status`; 302 if there is only a `Location`, else 200.
+    pub status: StatusCode,
+    /// The words after the number in `Status`, if any.
+    pub reason: Option<Bytes>,
+    /// All other fields that concern the client, in their order and spelling.
+    pub fields: Vec<(Bytes, Bytes)>,
+    /// `Content-Length`, which is not among the fields.
+    pub content_length: Option<u64>,
+}
+
+impl CgiHead {
+    /// Where the header block at the start of `bytes` ends, its empty line included.
+    #[must_use]
+    pub fn find_end(bytes: &[u8]) -> Option<usize> {
+        let mut line = 0;
+        for (at, _) in bytes.iter().enumerate().filter(|(_, b)| **b == b'\n') {
+            if matches!(&bytes[line..at], b"" | b"\r") {
+                return Some(at + 1);
+            }
+            line = at + 1;
+        }
+        None
+    }
+
+    /// Reads a complete header block.
+    ///
+    /// # Errors
+    /// It breaks the grammar or contradicts itself.
+    pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
+        let mut raw = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let fields = match httparse::parse_headers(block, &mut raw) {
+            Ok(httparse::Status::Complete((_, fields))) => fields,
+            Ok(httparse::Status::Partial) => return Err(BadHead("an incomplete header block")),
+            Err(_) => return Err(BadHead("an invalid header field")),
+        };
+        let mut head = Self {
+            status: StatusCode::OK,
+            reason: None,
+            fields: Vec::with_capacity(fields.len()),
+            content_length: None,
+        };
+        let (mut has_status, mut has_location) = (false, false);
+        for field in fields {
+            let name = field.name;
+            if name.eq_ignore_ascii_case("status") {
+                (head.status, head.reason) = parse_status(block, field.value)?;
+                has_status = true;
+            } else if name.eq_ignore_ascii_case("content-length") {
+                let length = parse_length(field.value)?;
+                if head.content_length.is_some_and(|other| other != length) {
+                    return Err(BadHead("two different Content-Length fields"));
+                }
+                head.content_length = Some(length);
+            } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
+                has_location |= name.eq_ignore_ascii_case("location");
+                head.fields.push((block.slice_ref(name.as_bytes()), block.slice_ref(field.value)));
+            }
+        }
+        if has_location && !has_status {
+            head.status = StatusCode::FOUND;
+        }
+        Ok(head)
+    }
+
+    /// Whether the application set this field. `name` is in lower case.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes>), BadHead> {
+    let (code, rest) = value.split_at_checked(3).ok_or(BadHead("an invalid Status"))?;
+    let status = StatusCode::from_bytes(code).map_err(|_| BadHead("an invalid Status"))?;
+    if status.is_informational() || !(rest.is_empty() || rest[0] == b' ') {
+        return Err(BadHead("an invalid Status"));
+    }
+    let reason = rest.trim_ascii();
+    Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
+}
+
+fn parse_length(value: &[u8]) -> Result<u64, BadHead> {
+    let digits = std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).ok_or(BadHead("an invalid Content-Length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(block: &'static str) -> Result<CgiHead, BadHead> {
+        assert_eq!(CgiHead::find_end(block.as_bytes()), Some(block.len()), "{block:?}");
+        CgiHead::parse(&Bytes::from_static(block.as_bytes()))
+    }
+
+    #[test]
+    fn a_block_ends_at_the_first_empty_line() {
+        for (bytes, end) in [
+            ("A: b\r\n\r\nbody\n\n", Some(8)),
+            ("A: b\n\nbody", Some(6)),
+            ("\r\nbody", Some(2)),
+            ("A: b\r\n", None),
+            ("A: b\r\n\r", None),
+            ("", None),
+        ] {
+            assert_eq!(CgiHead::find_end(bytes.as_bytes()), end, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_status_comes_from_its_field_or_from_location() {
+        assert_eq!(parse("A: b\r\n\r\n").unwrap().status, 200);
+        assert_eq!(parse("Location: /x\r\n\r\n").unwrap().status, 302);
+        let head = parse("Status: 404 Nothing here\r\nLocation: /x\r\n\r\n").unwrap();
+        assert_eq!(
+            (head.status.as_u16(), head.reason.as_deref()),
+            (404, Some(&b"Nothing here"[..]))
+        );
+        assert_eq!(parse("status: 500\r\n\r\n").unwrap().reason, None);
+        for bad in [
+            "Status: 42\r\n\r\n",
+            "Status: 2000\r\n\r\n",
+            "Status: abc\r\n\r\n",
+            "Status: 101 x\r\n\r\n",
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn fields_keep_their_order_and_spelling_and_hop_by_hop_ones_go() {
+        let head = parse(
+            "Set-Cookie: a\r\nX-b: c\r\nConnection: close\r\nTransfer-Encoding: x\r\nSet-Cookie: d\r\n\r\n",
+        );
+        let names: Vec<_> = head.unwrap().fields;
+        let expected = [("Set-Cookie", "a"), ("X-b", "c"), ("Set-Cookie", "d")];
+        assert_eq!(names, expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value))));
+    }
+
+    #[test]
+    fn lengths_must_be_numbers_and_agree() {
+        assert_eq!(parse("Content-Length: 12\r\n\r\n").unwrap().content_length, Some(12));
+        for bad in ["-1", "+1", "1 2", "", "99999999999999999999", "1\r\nContent-Length: 2"] {
+            let block = Bytes::from(format!("Content-Length: {bad}\r\n\r\n"));
+            assert!(CgiHead::parse(&block).is_err(), "{bad:?}");
+        }
+    }
+}

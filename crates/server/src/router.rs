@@ -1,0 +1,243 @@
+//! Which handler answers a path.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use http::StatusCode;
+
+use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, Root, refuses};
+
+/// Index files of a folder, in order.
+const INDEX: [&str; 2] = ["index.php", "index.html"];
+
+/// Endings of files that PHP installations run. Files with these endings are never sent as they are, whatever the case
+/// of their letters: their source may hold passwords.
+const SOURCE_ENDINGS: [&str; 3] = ["php", "phar", "phtml"];
+
+/// A script and how it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// `SCRIPT_FILENAME`.
+    pub filename: Vec<u8>,
+    /// `SCRIPT_NAME`.
+    pub name: Vec<u8>,
+    /// `PATH_INFO`: what follows the script in the path.
+    pub path_info: Vec<u8>,
+}
+
+/// Who answers.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// A worker.
+    Script(Script),
+    /// A file as it is now.
+    File(Rc<Entry>),
+    /// A folder whose name came without the slash at its end.
+    Folder,
+    /// The server itself, with this status.
+    Refused(StatusCode),
+}
+
+/// Routes the requests of one event loop.
+#[derive(Debug)]
+pub struct Router {
+    root: Vec<u8>,
+    files: RefCell<FileCache>,
+}
+
+impl Router {
+    /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`.
+    ///
+    /// # Errors
+    /// One of the folders cannot be opened.
+    pub fn new(root: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+        let files = FileCache::new(Root::open(root, follow)?, CacheLimits::default());
+        Ok(Self { root: root.as_os_str().as_bytes().to_vec(), files: RefCell::new(files) })
+    }
+
+    /// `DOCUMENT_ROOT`.
+    #[must_use]
+    pub fn root_bytes(&self) -> &[u8] {
+        &self.root
+    }
+
+    /// Decides on a decoded and normalised path, which starts with a slash.
+    #[must_use]
+    pub fn route(&self, path: &[u8]) -> Route {
+        if refuses(path) {
+            return Route::Refused(StatusCode::FORBIDDEN);
+        }
+        if is_source(path) {
+            return self.source(path);
+        }
+        let found = self.files.borrow_mut().lookup(&path[1..]);
+        match found {
+            Ok(Found::File(entry)) => Route::File(entry),
+            Ok(Found::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    /// What ends like a script is never opened here: a worker runs it or nobody reads it.
+    fn source(&self, path: &[u8]) -> Route {
+        let kind = self.files.borrow_mut().kind(&path[1..]);
+        match kind {
+            Ok(Kind::File) if path.ends_with(b".php") => self.script(path, b""),
+            Ok(Kind::File) => Route::Refused(StatusCode::FORBIDDEN),
+            Ok(Kind::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    fn missing(&self, path: &[u8], refusal: &Refusal) -> Route {
+        match refusal {
+            Refusal::NotFound => {
+                self.script_in_path(path).unwrap_or_else(|| self.front_controller())
+            }
+            Refusal::Forbidden => Route::Refused(StatusCode::FORBIDDEN),
+            Refusal::Failed(error) => {
+                tracing::error!(path = &*String::from_utf8_lossy(path), %error, "a file cannot be served");
+                Route::Refused(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    fn folder(&self, path: &[u8]) -> Route {
+        if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
+    }
+
+    fn script(&self, name: &[u8], path_info: &[u8]) -> Route {
+        Route::Script(Script {
+            filename: [&self.root[..], name].concat(),
+            name: name.to_vec(),
+            path_info: path_info.to_vec(),
+        })
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        matches!(self.files.borrow_mut().kind(&path[1..]), Ok(Kind::File))
+    }
+
+    fn index(&self, folder: &[u8]) -> Route {
+        for name in INDEX {
+            let path = [folder, name.as_bytes()].concat();
+            if self.is_file(&path) {
+                return self.route(&path);
+            }
+        }
+        match self.front_controller() {
+            // There is a folder, but no list of what is in it.
+            Route::Refused(_) => Route::Refused(StatusCode::FORBIDDEN),
+            route => route,
+        }
+    }
+
+    /// `/dir/x.php/more`: the first name that ends in `.php` and is a file is the script, the rest is its `PATH_INFO`.
+    fn script_in_path(&self, path: &[u8]) -> Option<Route> {
+        let needle = b".php/";
+        let ends = path.windows(needle.len()).enumerate().filter(|(_, part)| part == needle);
+        let mut ends = ends.map(|(at, _)| at + needle.len() - 1);
+        let end = ends.find(|&end| self.is_file(&path[..end]))?;
+        Some(self.script(&path[..end], &path[end..]))
+    }
+
+    /// What is not there belongs to `index.php` at the root, if there is one.
+    fn front_controller(&self) -> Route {
+        let controller = b"/index.php";
+        if self.is_file(controller) {
+            self.script(controller, b"")
+        } else {
+            Route::Refused(StatusCode::NOT_FOUND)
+        }
+    }
+}
+
+fn is_source(path: &[u8]) -> bool {
+    let ending = path.rsplit(|&b| b == b'.').next().unwrap_or_default();
+    SOURCE_ENDINGS.iter().any(|source| ending.eq_ignore_ascii_case(source.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(files: &[&str]) -> (tempfile::TempDir, Router) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        let router = Router::new(dir.path(), &[]).unwrap();
+        (dir, router)
+    }
+
+    fn route(router: &Router, path: &str) -> String {
+        match router.route(path.as_bytes()) {
+            Route::Script(script) => {
+                assert_eq!(script.filename, [router.root_bytes(), &script.name].concat());
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                format!("{} {}", text(script.name), text(script.path_info))
+            }
+            Route::File(entry) => format!("file of {}", entry.size),
+            Route::Folder => "folder".to_owned(),
+            Route::Refused(status) => status.as_str().to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_site_without_front_controller() {
+        let (_dir, router) = site(&[
+            "a.txt",
+            "x.php",
+            "up.jpg",
+            "sub/index.html",
+            "p.php/real.txt",
+            "empty/d/f",
+            "s.PHP",
+            ".git/x",
+            "q.phtml",
+        ]);
+        for (path, expected) in [
+            ("/a.txt", "file of 1"),
+            ("/a.txt/", "404"),
+            ("/x.php", "/x.php "),
+            ("/x.php/a/b", "/x.php /a/b"),
+            ("/x.php/", "/x.php /"),
+            ("/x.php/y.php/z", "/x.php /y.php/z"),
+            ("/up.jpg/x.php", "404"),
+            ("/up.jpg/x.php/y", "404"),
+            ("/p.php/real.txt", "file of 1"),
+            ("/p.php/none", "404"),
+            ("/sub", "folder"),
+            ("/sub/", "file of 1"),
+            ("/empty/", "403"),
+            ("/x.php.", "404"),
+            ("/s.PHP", "403"),
+            ("/q.phtml", "403"),
+            ("/.git/x", "403"),
+            ("/none", "404"),
+        ] {
+            assert_eq!(route(&router, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_front_controller_gets_what_is_not_there() {
+        let (_dir, router) = site(&["index.php", "a.txt", "sub/f"]);
+        for (path, expected) in [
+            ("/", "/index.php "),
+            ("/blog/2026", "/index.php "),
+            ("/none.php", "/index.php "),
+            ("/index.php/x", "/index.php /x"),
+            ("/sub/", "/index.php "),
+            ("/a.txt", "file of 1"),
+            ("/.env", "403"),
+        ] {
+            assert_eq!(route(&router, path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Pieces of a response body in the front's custody.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use sendoff_sys::sock_diag::Connection;
+
+/// Up to this size a file is sent from memory: cheaper than `sendfile`, and what was copied to the socket cannot
+/// change any more. Measured per response, cached contents against `sendfile`: 10 KB 8 % and 32 KB about 10 % less CPU,
+/// equal at 60 KB, 20-30 % more from 128 KB on.
+pub const IN_MEMORY_LIMIT: u64 = 64 * 1024;
+
+/// A piece of a response body. Moving it moves the custody of its bytes.
+#[derive(Debug, Clone)]
+pub enum Segment {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A range of an open file.
+    File(FileSegment),
+}
+
+/// A range of an open file.
+#[derive(Debug, Clone)]
+pub struct FileSegment {
+    /// The file.
+    pub file: Rc<OpenFile>,
+    /// First byte, from the start of the file.
+    pub offset: u64,
+    /// Bytes left to send.
+    pub len: u64,
+}
+
+/// An open regular file whose ranges are being sent.
+#[derive(Debug)]
+pub struct OpenFile {
+    descriptor: RefCell<Rc<OwnedFd>>,
+    /// Set when a file that had to be copied could not be: its unsent ranges are lost.
+    lost: Cell<bool>,
+    /// For a file under a snapshot guard: the connections that `sendfile` gave pages of it to.
+    recipients: Option<RefCell<HashSet<Connection>>>,
+}
+
+impl OpenFile {
+    /// A file that nobody else changes, or whose changes nobody minds.
+    #[must_use]
+    pub fn new(descriptor: OwnedFd) -> Rc<Self> {
+        Rc::new(Self {
+            descriptor: RefCell::new(Rc::new(descriptor)),
+            lost: Cell::new(false),
+            recipients: None,
+        })
+    }
+
+    /// A file handed over under a lease, which can be recalled.
+    #[must_use]
+    pub fn guarded(descriptor: OwnedFd) -> Rc<Self> {
+        Rc::new(Self {
+            descriptor: RefCell::new(Rc::new(descriptor)),
+            lost: Cell::new(false),
+            recipients: Some(RefCell::default()),
+        })
+    }
+
+    /// Where to read from now; `None` if the contents are lost.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<Rc<OwnedFd>> {
+        (!self.lost.get()).then(|| Rc::clone(&self.descriptor.borrow()))
+    }
+
+    /// From now on every unsent range is read from `copy`, which has the same contents at the same offsets.
+    pub fn replace(&self, copy: OwnedFd) {
+        *self.descriptor.borrow_mut() = Rc::new(copy);
+    }
+
+    /// Gives up the unsent ranges: whoever still wants them gets a cut connection rather than wrong bytes.
+    pub fn lose(&self) {
+        self.lost.set(true);
+    }
+
+    /// Remembers that pages of a guarded file were given to this connection.
+    pub fn sent_to(&self, connection: Connection) {
+        if let Some(recipients) = &self.recipients {
+            recipients.borrow_mut().insert(connection);
+        }
+    }
+
+    /// Forgets the recipients for which `settled` holds; returns how many are left.
+    pub fn settle(&self, settled: impl Fn(Connection) -> bool) -> usize {
+        let Some(recipients) = &self.recipients else { return 0 };
+        let mut recipients = recipients.borrow_mut();
+        recipients.retain(|&connection| !settled(connection));
+        recipients.len()
+    }
+
+    /// How many connections may still hold pages of the file.
+    #[must_use]
+    pub fn recipients(&self) -> usize {
+        self.recipients.as_ref().map_or(0, |recipients| recipients.borrow().len())
+    }
+}

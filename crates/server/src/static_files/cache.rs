@@ -1,0 +1,280 @@
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::resolve::{Identity, Refusal, Resolved, Root};
+use crate::segment::{FileSegment, IN_MEMORY_LIMIT, OpenFile, Segment};
+
+/// A file is not kept before its last change is this old: two changes within one tick of the kernel's clock (at most
+/// 10 ms) can leave the same time stamp, and the second would go unnoticed.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// How often a small file that changes while it is read is tried again.
+const READ_ATTEMPTS: u8 = 4;
+
+/// How much a cache may keep.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheLimits {
+    /// Paths, each with at most one open descriptor.
+    pub entries: usize,
+    /// Bytes of file contents.
+    pub contents: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        Self { entries: 1024, contents: 16 << 20 }
+    }
+}
+
+/// A file ready to be sent. Describes one state of it: a changed file becomes a new entry.
+#[derive(Debug)]
+pub struct Entry {
+    file: Rc<OpenFile>,
+    contents: Option<Bytes>,
+    /// Bytes.
+    pub size: u64,
+    /// The strong validator, with its quotes.
+    pub etag: Bytes,
+    /// The last modification in whole seconds since 1970, not in the future.
+    pub modified: SystemTime,
+    /// The same as an HTTP date.
+    pub last_modified: Bytes,
+    /// The media type, from the name.
+    pub content_type: &'static str,
+}
+
+impl Entry {
+    /// `len` bytes of the file from `offset` on; the range must lie inside it.
+    #[must_use]
+    pub fn segment(&self, offset: u64, len: u64) -> Segment {
+        match &self.contents {
+            Some(contents) => {
+                // Contents in memory are far smaller than the address space.
+                #[expect(clippy::cast_possible_truncation, reason = "at most IN_MEMORY_LIMIT")]
+                let range = offset as usize..(offset + len) as usize;
+                Segment::Bytes(contents.slice(range))
+            }
+            None => Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len }),
+        }
+    }
+
+    fn new(path: &[u8], identity: &Identity, file: OwnedFd, contents: Option<Bytes>) -> Self {
+        let (seconds, nanoseconds) = identity.modified();
+        // RFC 9110 §8.8.2.1: not later than the response.
+        let modified = SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_secs(seconds))
+            .map_or_else(SystemTime::now, |modified| modified.min(SystemTime::now()));
+        let mut etag = String::with_capacity(48);
+        // Nanoseconds too: two versions of the same size within a second differ.
+        let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
+        let name = String::from_utf8_lossy(path);
+        Self {
+            file: OpenFile::new(file),
+            contents,
+            size: identity.size,
+            etag: etag.into(),
+            modified,
+            last_modified: httpdate::fmt_http_date(modified).into(),
+            content_type: mime_guess::from_path(&*name)
+                .first_raw()
+                .unwrap_or("application/octet-stream"),
+        }
+    }
+}
+
+/// What is at a path.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A regular file, open.
+    File(Rc<Entry>),
+    /// A directory.
+    Directory,
+}
+
+/// What kind of thing is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file; whether it can be read is not known.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// Keeps files of one root open, for one event loop. Each look at a path costs one `statx`, which notices every
+/// change; what is not there is not remembered.
+#[derive(Debug)]
+pub struct FileCache {
+    root: Root,
+    limits: CacheLimits,
+    slots: HashMap<Box<[u8]>, Slot>,
+    /// Bytes of contents in `slots`.
+    contents: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    identity: Identity,
+    known: Known,
+    used: u64,
+}
+
+#[derive(Debug)]
+enum Known {
+    Directory,
+    /// Allowed to be served, but nobody has wanted its contents.
+    File,
+    Open(Rc<Entry>),
+}
+
+impl Slot {
+    fn contents(&self) -> usize {
+        match &self.known {
+            Known::Open(entry) => entry.contents.as_ref().map_or(0, Bytes::len),
+            _ => 0,
+        }
+    }
+}
+
+impl FileCache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(root: Root, limits: CacheLimits) -> Self {
+        Self { root, limits, slots: HashMap::new(), contents: 0, clock: 0 }
+    }
+
+    /// How much is kept now: paths, and bytes of contents.
+    #[must_use]
+    pub fn kept(&self) -> (usize, usize) {
+        (self.slots.len(), self.contents)
+    }
+
+    /// What is at `path` (relative to the root, decoded) now, opened if it is a file.
+    ///
+    /// # Errors
+    /// There is nothing that may be served.
+    pub fn lookup(&mut self, path: &[u8]) -> Result<Found, Refusal> {
+        if let Some(slot) = self.current(path) {
+            match &slot.known {
+                Known::Directory => return Ok(Found::Directory),
+                Known::Open(entry) => return Ok(Found::File(Rc::clone(entry))),
+                Known::File => {}
+            }
+        }
+        for _ in 0..READ_ATTEMPTS {
+            let (file, identity) = match self.root.resolve(path)? {
+                Resolved::Directory(identity) => {
+                    self.keep(path, identity, Known::Directory);
+                    return Ok(Found::Directory);
+                }
+                Resolved::File(unopened, identity) => (unopened.open()?, identity),
+            };
+            let contents = match read(&file, &identity) {
+                Ok(contents) => contents,
+                Err(Changed) => continue,
+            };
+            let entry = Rc::new(Entry::new(path, &identity, file, contents));
+            self.keep(path, identity, Known::Open(Rc::clone(&entry)));
+            return Ok(Found::File(entry));
+        }
+        Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
+    }
+
+    /// What kind of thing is at `path` now, without opening it.
+    ///
+    /// # Errors
+    /// There is nothing that may be served.
+    pub fn kind(&mut self, path: &[u8]) -> Result<Kind, Refusal> {
+        if let Some(slot) = self.current(path) {
+            return Ok(match slot.known {
+                Known::Directory => Kind::Directory,
+                Known::File | Known::Open(_) => Kind::File,
+            });
+        }
+        let (identity, known, kind) = match self.root.resolve(path)? {
+            Resolved::Directory(identity) => (identity, Known::Directory, Kind::Directory),
+            Resolved::File(_, identity) => (identity, Known::File, Kind::File),
+        };
+        self.keep(path, identity, known);
+        Ok(kind)
+    }
+
+    /// The slot for `path`, if it still describes what is there; forgets it otherwise.
+    fn current(&mut self, path: &[u8]) -> Option<&Slot> {
+        let known = self.slots.get(path)?.identity;
+        let same =
+            self.root.identify(path).is_ok_and(|now| now == known || now.is_same_directory(&known));
+        if !same {
+            self.forget(path);
+            return None;
+        }
+        self.clock += 1;
+        let slot = self.slots.get_mut(path)?;
+        slot.used = self.clock;
+        Some(slot)
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        if let Some(slot) = self.slots.remove(path) {
+            self.contents -= slot.contents();
+        }
+    }
+
+    fn keep(&mut self, path: &[u8], identity: Identity, known: Known) {
+        self.forget(path);
+        if matches!(known, Known::Open(_)) && !identity.is_older_than(SETTLED, SystemTime::now()) {
+            return;
+        }
+        self.clock += 1;
+        let slot = Slot { identity, known, used: self.clock };
+        self.contents += slot.contents();
+        self.slots.insert(path.into(), slot);
+        self.evict();
+    }
+
+    /// Drops what was not used for longest, an eighth at a time so that the search costs little per entry.
+    fn evict(&mut self) {
+        while self.slots.len() > self.limits.entries || self.contents > self.limits.contents {
+            let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();
+            let last = uses.len() / 8;
+            let (_, &mut oldest, _) = uses.select_nth_unstable(last);
+            self.slots.retain(|_, slot| slot.used > oldest);
+            self.contents = self.slots.values().map(Slot::contents).sum();
+        }
+    }
+}
+
+/// The file is not what it was when it was found.
+struct Changed;
+
+/// The contents of a small file: all of them, all from the state that `identity` describes.
+fn read(file: &OwnedFd, identity: &Identity) -> Result<Option<Bytes>, Changed> {
+    let Some(size) =
+        usize::try_from(identity.size).ok().filter(|_| identity.size <= IN_MEMORY_LIMIT)
+    else {
+        return Ok(None);
+    };
+    // One more than expected, to notice a file that grew.
+    let mut contents = vec![0; size + 1];
+    let mut filled = 0;
+    while filled < contents.len() {
+        match rustix::io::pread(file, &mut contents[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(Changed),
+        }
+    }
+    contents.truncate(filled);
+    if filled == size && Identity::of_descriptor(file).is_ok_and(|now| now == *identity) {
+        Ok(Some(contents.into()))
+    } else {
+        Err(Changed)
+    }
+}

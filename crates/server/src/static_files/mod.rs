@@ -1,0 +1,147 @@
+//! Files of the site, sent as they are.
+//!
+//! `resolve` finds a path without leaving the root, `cache` keeps what was found open and notices every change,
+//! `conditional` and `range` are the parts of RFC 9110 that decide how much of a file is sent.
+
+mod cache;
+pub mod conditional;
+pub mod range;
+mod resolve;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+
+pub use cache::{CacheLimits, Entry, FileCache, Found, Kind};
+pub use resolve::{Refusal, Root};
+
+use crate::segment::Segment;
+use conditional::{Outcome, Validators};
+use range::{Multipart, Ranges};
+
+/// A response made of files. The caller adds `Content-Length`, `Date` and what belongs to the connection.
+#[derive(Debug)]
+pub struct StaticResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields, except `Content-Length`.
+    pub headers: Vec<(&'static str, Bytes)>,
+    /// The body; empty for HEAD.
+    pub body: Vec<Segment>,
+    /// The value of `Content-Length`: for HEAD, of the body that GET would have got. `None` for 304, which has none.
+    pub content_length: Option<u64>,
+}
+
+impl StaticResponse {
+    /// A response without a body of its own: an error, for which the caller may have a page.
+    #[must_use]
+    pub fn empty(status: StatusCode) -> Self {
+        Self { status, headers: Vec::new(), body: Vec::new(), content_length: Some(0) }
+    }
+}
+
+impl From<Refusal> for StaticResponse {
+    fn from(refusal: Refusal) -> Self {
+        Self::empty(match refusal {
+            Refusal::NotFound => StatusCode::NOT_FOUND,
+            Refusal::Forbidden => StatusCode::FORBIDDEN,
+            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        })
+    }
+}
+
+/// Whether `path` (decoded) names something that is never served: a dot file or anything in a dot folder. What
+/// `.well-known` holds is meant for the public (RFC 8615).
+#[must_use]
+pub fn refuses(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|segment| segment.starts_with(b".") && segment != b".well-known")
+}
+
+/// Answers a request for the file at `path`: relative to the root, decoded and normalised. A directory is 404: index
+/// files are the router's business.
+pub fn respond(
+    cache: &mut FileCache,
+    path: &[u8],
+    method: &Method,
+    headers: &HeaderMap,
+) -> StaticResponse {
+    if refuses(path) {
+        return StaticResponse::empty(StatusCode::NOT_FOUND);
+    }
+    match cache.lookup(path) {
+        Ok(Found::File(entry)) => respond_with(&entry, method, headers),
+        Ok(Found::Directory) => StaticResponse::empty(StatusCode::NOT_FOUND),
+        Err(refusal) => refusal.into(),
+    }
+}
+
+/// Answers a request for a file that was looked up.
+#[must_use]
+pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> StaticResponse {
+    if *method != Method::GET && *method != Method::HEAD {
+        let mut response = StaticResponse::empty(StatusCode::METHOD_NOT_ALLOWED);
+        response.headers.push(("Allow", Bytes::from_static(b"GET, HEAD")));
+        return response;
+    }
+    let validators = Validators { etag: &entry.etag, modified: entry.modified };
+    let mut response = StaticResponse::empty(match validators.evaluate(headers) {
+        Outcome::Proceed => StatusCode::OK,
+        Outcome::NotModified => StatusCode::NOT_MODIFIED,
+        Outcome::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+    });
+    if response.status == StatusCode::PRECONDITION_FAILED {
+        return response;
+    }
+    response.headers.push(("Last-Modified", entry.last_modified.clone()));
+    response.headers.push(("ETag", entry.etag.clone()));
+    if response.status == StatusCode::NOT_MODIFIED {
+        response.content_length = None;
+        return response;
+    }
+    let range = (*method == Method::GET).then(|| validators.range(headers, SystemTime::now()));
+    fill(&mut response, entry, range.flatten());
+    if *method == Method::HEAD {
+        response.body.clear();
+    }
+    response
+}
+
+/// Adds the body, or the ranges of it that were asked for.
+fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
+    let StaticResponse { status, headers, body, content_length } = response;
+    let file_type = Bytes::from_static(entry.content_type.as_bytes());
+    match range.map_or(Ranges::Whole, |value| Ranges::parse(value, entry.size)) {
+        Ranges::Whole => {
+            headers.push(("Content-Type", file_type));
+            headers.push(("Accept-Ranges", Bytes::from_static(b"bytes")));
+            *content_length = Some(entry.size);
+            if entry.size > 0 {
+                body.push(entry.segment(0, entry.size));
+            }
+        }
+        Ranges::Unsatisfiable => {
+            // The validators describe the file, and this response does not hold it.
+            headers.clear();
+            headers.push(("Content-Range", format!("bytes */{}", entry.size).into()));
+            *status = StatusCode::RANGE_NOT_SATISFIABLE;
+        }
+        Ranges::One(range) => {
+            headers.push(("Content-Type", file_type));
+            headers.push(("Content-Range", range.content_range(entry.size).into()));
+            *status = StatusCode::PARTIAL_CONTENT;
+            *content_length = Some(range.len);
+            body.push(entry.segment(range.first, range.len));
+        }
+        Ranges::Several(ranges) => {
+            let multipart = Multipart::new(entry, &ranges);
+            headers.push(("Content-Type", multipart.content_type.into()));
+            *status = StatusCode::PARTIAL_CONTENT;
+            *content_length = Some(multipart.len);
+            *body = multipart.body;
+        }
+    }
+}

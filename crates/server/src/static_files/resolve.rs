@@ -1,0 +1,204 @@
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
+};
+use rustix::io::Errno;
+
+/// A walk through `..` in a link fails with EAGAIN when something is renamed meanwhile; then it is worth another try.
+const ATTEMPTS: u8 = 8;
+
+/// What a path leads to.
+#[derive(Debug)]
+pub enum Resolved {
+    /// A regular file, not opened yet.
+    File(Unopened, Identity),
+    /// A directory.
+    Directory(Identity),
+}
+
+/// Why a path leads nowhere.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is nothing.
+    NotFound,
+    /// There is something that must not be served: outside the root, unreadable, or neither file nor directory.
+    Forbidden,
+    /// The system could not tell, or the file changes faster than it can be read.
+    Failed(io::Error),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Self::NotFound,
+            Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => Self::Forbidden,
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+/// What tells one state of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    /// Bytes.
+    pub size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+    kind: FileType,
+}
+
+impl Identity {
+    fn of(stat: &Statx) -> Self {
+        let time = |t: StatxTimestamp| (t.tv_sec, t.tv_nsec);
+        Self {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            modified: time(stat.stx_mtime),
+            changed: time(stat.stx_ctime),
+            kind: FileType::from_raw_mode(stat.stx_mode.into()),
+        }
+    }
+
+    /// Of what a descriptor refers to.
+    pub fn of_descriptor(descriptor: impl AsFd) -> Result<Self, Errno> {
+        rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map(|stat| Self::of(&stat))
+    }
+
+    /// Whether both are the same directory. Its times change with every file that comes and goes.
+    pub fn is_same_directory(&self, other: &Self) -> bool {
+        self.kind == FileType::Directory
+            && (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
+    }
+
+    /// The last modification: seconds since 1970 (0 for earlier times) and nanoseconds.
+    pub fn modified(&self) -> (u64, u32) {
+        (u64::try_from(self.modified.0).unwrap_or(0), self.modified.1)
+    }
+
+    /// Whether nothing has happened to the file for `age`.
+    pub fn is_older_than(&self, age: Duration, now: SystemTime) -> bool {
+        let Ok(seconds) = u64::try_from(self.changed.0) else { return true };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.1);
+        now.duration_since(changed).is_ok_and(|since| since >= age)
+    }
+}
+
+/// A regular file that was found but not opened for reading.
+#[derive(Debug)]
+pub struct Unopened(OwnedFd);
+
+impl Unopened {
+    /// Opens it. Goes through `/proc`, because only that opens the very file that was checked.
+    pub fn open(&self) -> Result<OwnedFd, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(rustix::fs::openat(CWD, proc_path(&self.0), flags, Mode::empty())?)
+    }
+}
+
+/// The folder that is served, and the folders outside it that its symbolic links may lead to.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+    follow: Vec<PathBuf>,
+}
+
+impl Root {
+    /// Opens the folder `path`. `follow` lists the folders outside it that links may lead to.
+    ///
+    /// # Errors
+    /// One of the folders cannot be opened.
+    pub fn open(path: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        // With links resolved, as the kernel will name what is found.
+        let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
+        Ok(Self { directory, follow })
+    }
+
+    /// Finds `path`, which is relative to the root and decoded; "" is the root.
+    ///
+    /// # Errors
+    /// There is nothing that may be served.
+    pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Refusal> {
+        if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|segment| segment == b"..") {
+            return Err(Refusal::Forbidden);
+        }
+        let found = match self.find(path, ResolveFlags::BENEATH) {
+            // It leaves the root, or is an absolute link that may well come back to it.
+            Err(Errno::XDEV) => self.find_outside(path)?,
+            found => found?,
+        };
+        let identity = Identity::of_descriptor(&found)?;
+        match identity.kind {
+            FileType::RegularFile => Ok(Resolved::File(Unopened(found), identity)),
+            FileType::Directory => Ok(Resolved::Directory(identity)),
+            _ => Err(Refusal::Forbidden),
+        }
+    }
+
+    /// The identity of what is at `path` now, in one system call. Says nothing about whether it may be served.
+    pub fn identify(&self, path: &[u8]) -> Result<Identity, Errno> {
+        let flags = StatxFlags::BASIC_STATS;
+        rustix::fs::statx(&self.directory, name(path), AtFlags::empty(), flags)
+            .map(|stat| Identity::of(&stat))
+    }
+
+    /// Only names what is there (`O_PATH`): opening a FIFO or a device would already do something to it.
+    fn find(&self, path: &[u8], bounds: ResolveFlags) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = bounds | ResolveFlags::NO_MAGICLINKS;
+        for _ in 1..ATTEMPTS {
+            match rustix::fs::openat2(&self.directory, name(path), flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                found => return found,
+            }
+        }
+        rustix::fs::openat2(&self.directory, name(path), flags, Mode::empty(), resolve)
+    }
+
+    /// Goes wherever the links lead, then asks the kernel where that was.
+    fn find_outside(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
+        let found = self.find(path, ResolveFlags::empty())?;
+        let place = place(&found)?;
+        let root = place_of_root(&self.directory)?;
+        if place.starts_with(&root) || self.follow.iter().any(|folder| place.starts_with(folder)) {
+            Ok(found)
+        } else {
+            Err(Refusal::Forbidden)
+        }
+    }
+}
+
+fn name(path: &[u8]) -> &OsStr {
+    OsStr::from_bytes(if path.is_empty() { b"." } else { path })
+}
+
+fn proc_path(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
+    let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))
+}
+
+/// A root that was removed and made again has no place any more; nothing is inside it.
+fn place_of_root(directory: &OwnedFd) -> Result<PathBuf, Refusal> {
+    let place = place(directory)?;
+    let stat = rustix::fs::statx(CWD, &place, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+    if Identity::of(&stat).is_same_directory(&Identity::of_descriptor(directory)?) {
+        Ok(place)
+    } else {
+        Err(Refusal::Forbidden)
+    }
+}

@@ -1,0 +1,77 @@
+//! A request as FastCGI records: the CGI/1.1 meta-variables of RFC 3875 §4.1, as nginx's `fastcgi.conf` names them.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::params;
+use sendoff_fastcgi::record::{BeginRequest, Header, Kind, MAX_ALIGNED_CONTENT};
+
+/// One request at a time goes over a link, so they can all have the same id.
+pub(super) const REQUEST_ID: u16 = 1;
+
+/// All records of a request, ready to be sent, as often as it takes to find a worker that lives.
+#[derive(Debug)]
+pub struct RequestMessage {
+    pub(super) records: Vec<u8>,
+    /// Goes along with the `BODY` record at the end.
+    pub(super) body: Option<Rc<OwnedFd>>,
+}
+
+/// Collects the parameters of a request.
+#[derive(Debug)]
+pub struct RequestMessageBuilder {
+    params: Vec<u8>,
+}
+
+impl RequestMessageBuilder {
+    /// No parameters yet.
+    #[must_use]
+    pub fn new() -> Self {
+        // Room for what browsers send.
+        Self { params: Vec::with_capacity(2048) }
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: &[u8], value: &[u8]) {
+        params::encode(&mut self.params, name, value);
+    }
+
+    /// The request with a body in memory.
+    #[must_use]
+    pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
+        let mut records = self.head(body.len() + 32);
+        push_stream(&mut records, Kind::STDIN, body);
+        RequestMessage { records, body: None }
+    }
+
+    /// The request with a body of `len` bytes in a file.
+    #[must_use]
+    pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
+        let mut records = self.head(32);
+        Record::Body(len).encode(REQUEST_ID, &mut records);
+        RequestMessage { records, body: Some(body) }
+    }
+
+    fn head(&self, more: usize) -> Vec<u8> {
+        let mut records = Vec::with_capacity(self.params.len() + more + 64);
+        records.extend_from_slice(&BeginRequest { keep_conn: true }.encode(REQUEST_ID));
+        push_stream(&mut records, Kind::PARAMS, &self.params);
+        records
+    }
+}
+
+impl Default for RequestMessageBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn push_stream(records: &mut Vec<u8>, kind: Kind, content: &[u8]) {
+    for piece in content.chunks(MAX_ALIGNED_CONTENT) {
+        let len = u16::try_from(piece.len()).unwrap_or(u16::MAX);
+        records.extend_from_slice(&Header::new(kind, REQUEST_ID, len).encode());
+        records.extend_from_slice(piece);
+    }
+    records.extend_from_slice(&Header::new(kind, REQUEST_ID, 0).encode());
+}

@@ -1,0 +1,350 @@
+//! Files a worker has handed over on one link, and their way back (`docs/handover.md` §2, §3).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::fs::{FileType, OFlags};
+use rustix::net::SendFlags;
+use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
+use sendoff_sys::sock_diag::SockDiag;
+use tokio::time::Instant;
+
+use crate::segment::{FileSegment, IN_MEMORY_LIMIT, OpenFile, Segment};
+
+/// How long a writer is kept waiting for clients on this host that have received pages of a file but do not read
+/// them. Well below the kernel's own limit (`lease-break-time`, 45 s) and the worker's (10 s).
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+
+/// From this many recipients on, those that have read everything are looked for and forgotten when a new one comes.
+const PRUNE_AT: usize = 1024;
+
+/// How often a released file is looked at: nothing waits for it.
+const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a worker's segment could not be.
+#[derive(Debug)]
+pub(super) struct BadFile(pub(super) &'static str);
+
+/// A file known by its id.
+#[derive(Debug)]
+struct Known {
+    file: Rc<OpenFile>,
+    size: u64,
+    /// The contents of a file of at most [`IN_MEMORY_LIMIT`], once they were asked for.
+    contents: Option<Bytes>,
+}
+
+/// The open files of one link.
+#[derive(Debug)]
+pub(super) struct HandedFiles {
+    known: HashMap<FileId, Known>,
+    /// Files that are no longer known but still owe the worker an answer.
+    releasing: Rc<RefCell<HashMap<FileId, Rc<OpenFile>>>>,
+    answers: Rc<Answers>,
+}
+
+/// Our end of the guard socket, for one link.
+#[derive(Debug)]
+struct Answers {
+    guard: OwnedFd,
+    link: u8,
+}
+
+impl Answers {
+    fn send(&self, answer: GuardAnswer, file: FileId) {
+        let message = GuardMessage { answer, link: self.link, file }.encode();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Err(error) = rustix::net::send(&self.guard, &message, flags) {
+            tracing::debug!(%error, "a worker was gone before it heard about its file");
+        }
+    }
+}
+
+impl HandedFiles {
+    pub(super) fn new(guard: OwnedFd, link: u8) -> Self {
+        let answers = Rc::new(Answers { guard, link });
+        Self { known: HashMap::new(), releasing: Rc::default(), answers }
+    }
+
+    /// `OPEN`: takes a file on.
+    pub(super) fn open(&mut self, id: FileId, descriptor: OwnedFd) -> Result<(), BadFile> {
+        let unusable = |_| BadFile("an open file that cannot be looked at");
+        let stat = rustix::fs::fstat(&descriptor).map_err(unusable)?;
+        let flags = rustix::fs::fcntl_getfl(&descriptor).map_err(unusable)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || flags & OFlags::RWMODE != OFlags::RDONLY
+            || flags.contains(OFlags::PATH)
+        {
+            return Err(BadFile("an open file that is not a regular file opened for reading"));
+        }
+        let size = u64::try_from(stat.st_size).map_err(|_| BadFile("a file of negative size"))?;
+        let known = Known { file: OpenFile::guarded(descriptor), size, contents: None };
+        match self.known.insert(id, known) {
+            None => Ok(()),
+            Some(_) => Err(BadFile("a file id that is in use already")),
+        }
+    }
+
+    /// `SEGMENT`: a range of a known file.
+    pub(super) fn segment(
+        &mut self,
+        id: FileId,
+        offset: u64,
+        len: u64,
+    ) -> Result<Segment, BadFile> {
+        let known = self.known.get_mut(&id).ok_or(BadFile("a segment of an unknown file"))?;
+        let end = offset.checked_add(len).filter(|&end| end <= known.size);
+        let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;
+        if known.size <= IN_MEMORY_LIMIT {
+            let contents = known.contents()?;
+            let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+            let (from, to) = range.ok_or(BadFile("a segment beyond the address space"))?;
+            return Ok(Segment::Bytes(contents.slice(from..to)));
+        }
+        if known.file.recipients() >= PRUNE_AT
+            && let Ok(diag) = SockDiag::open()
+        {
+            known.file.settle(|connection| diag.is_settled(connection).unwrap_or(false));
+        }
+        Ok(Segment::File(FileSegment { file: Rc::clone(&known.file), offset, len }))
+    }
+
+    /// `RECALL`: the writer waits until [`GuardAnswer::Recalled`] is sent.
+    pub(super) fn recall(&mut self, id: FileId) -> Result<(), BadFile> {
+        let known = self.known.remove(&id).map(|known| known.file);
+        let file = known.or_else(|| self.releasing.borrow_mut().remove(&id));
+        let Some(file) = file else {
+            // Answered already: RELEASED and this RECALL have passed each other.
+            self.answers.send(GuardAnswer::Recalled, id);
+            return Ok(());
+        };
+        let answers = Rc::clone(&self.answers);
+        tokio::task::spawn_local(async move {
+            give_back(file).await;
+            answers.send(GuardAnswer::Recalled, id);
+        });
+        Ok(())
+    }
+
+    /// `RELEASE`: nobody waits.
+    pub(super) fn release(&mut self, id: FileId) -> Result<(), BadFile> {
+        let known = self.known.remove(&id).ok_or(BadFile("a release of an unknown file"))?;
+        self.releasing.borrow_mut().insert(id, known.file);
+        let (answers, releasing) = (Rc::clone(&self.answers), Rc::clone(&self.releasing));
+        tokio::task::spawn_local(async move {
+            while !try_release(&releasing, id) {
+                tokio::time::sleep(RELEASE_INTERVAL).await;
+            }
+            // Unless a recall took it over.
+            if releasing.borrow_mut().remove(&id).is_some() {
+                answers.send(GuardAnswer::Released, id);
+            }
+        });
+        Ok(())
+    }
+
+    /// The worker has died: nobody watches the leases of its files any more, so they end as soon as may be.
+    pub(super) fn orphan(&mut self) {
+        let known = std::mem::take(&mut self.known).into_values().map(|known| known.file);
+        let releasing = std::mem::take(&mut *self.releasing.borrow_mut()).into_values();
+        for file in known.chain(releasing) {
+            if Rc::strong_count(&file) > 1 || file.recipients() > 0 {
+                tokio::task::spawn_local(give_back(file));
+            }
+        }
+    }
+}
+
+impl Known {
+    fn contents(&mut self) -> Result<Bytes, BadFile> {
+        if let Some(contents) = &self.contents {
+            return Ok(contents.clone());
+        }
+        let descriptor = self.file.descriptor().ok_or(BadFile("a file that was lost"))?;
+        let mut contents = vec![0; usize::try_from(self.size).unwrap_or(0)];
+        let mut at = 0;
+        while at < contents.len() {
+            match rustix::io::pread(&*descriptor, &mut contents[at..], at as u64) {
+                Ok(0) => return Err(BadFile("a file that is shorter than it was")),
+                Ok(n) => at += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Err(BadFile("a file that cannot be read")),
+            }
+        }
+        Ok(self.contents.insert(contents.into()).clone())
+    }
+}
+
+/// Whether a released file has left entirely; true also if it is no longer in the list.
+fn try_release(releasing: &RefCell<HashMap<FileId, Rc<OpenFile>>>, id: FileId) -> bool {
+    let releasing = releasing.borrow();
+    let Some(file) = releasing.get(&id) else { return true };
+    Rc::strong_count(file) == 1 && settle(file) == 0
+}
+
+fn settle(file: &OpenFile) -> usize {
+    match SockDiag::open() {
+        Ok(diag) => file.settle(|connection| diag.is_settled(connection).unwrap_or(false)),
+        Err(_) => file.recipients(),
+    }
+}
+
+/// Ends our use of a file's contents: copies what is not sent, and waits until what is sent cannot change.
+async fn give_back(file: Rc<OpenFile>) {
+    let Some(original) = file.descriptor() else { return };
+    if Rc::strong_count(&file) > 1 {
+        match copy(&original).await {
+            Ok(copy) => file.replace(copy),
+            Err(error) => {
+                tracing::error!(%error, "a file that is about to change could not be copied: its downloads are cut");
+                file.lose();
+            }
+        }
+    }
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    let mut pause = Duration::from_millis(1);
+    while settle(&file) > 0 {
+        if Instant::now() >= deadline {
+            let clients = file.recipients();
+            tracing::warn!(
+                clients,
+                "clients on this host have not read what they received of a file that is about to change"
+            );
+            break;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    drop(original);
+}
+
+/// An unlinked copy of the whole file, made off the event loop.
+async fn copy(original: &Rc<OwnedFd>) -> io::Result<OwnedFd> {
+    let original = File::from(original.as_fd().try_clone_to_owned()?);
+    let copied = tokio::task::spawn_blocking(move || {
+        let copy = tempfile::tempfile()?;
+        let (mut at, mut buffer) = (0, vec![0; 256 * 1024]);
+        loop {
+            let n = original.read_at(&mut buffer, at)?;
+            if n == 0 {
+                return Ok(copy.into());
+            }
+            copy.write_all_at(&buffer[..n], at)?;
+            at += n as u64;
+        }
+    });
+    copied.await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn files() -> (HandedFiles, OwnedFd) {
+        let (ours, theirs) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        (HandedFiles::new(ours, 2), theirs)
+    }
+
+    fn file_of(len: usize) -> OwnedFd {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![b'x'; len]).unwrap();
+        File::open(file.path()).unwrap().into()
+    }
+
+    #[test]
+    fn only_regular_files_opened_for_reading_are_taken_and_only_once() {
+        let (mut files, _worker) = files();
+        assert!(files.open(FileId(1), File::open("/dev/null").unwrap().into()).is_err());
+        assert!(files.open(FileId(1), File::open("/").unwrap().into()).is_err());
+        assert!(files.open(FileId(1), tempfile::tempfile().unwrap().into()).is_err());
+        files.open(FileId(1), file_of(10)).unwrap();
+        assert!(files.open(FileId(1), file_of(10)).is_err());
+    }
+
+    #[test]
+    fn only_ranges_inside_a_known_file_are_taken() {
+        let (mut files, _worker) = files();
+        files.open(FileId(1), file_of(100)).unwrap();
+        files.open(FileId(2), file_of(100_000)).unwrap();
+        assert!(files.segment(FileId(3), 0, 1).is_err());
+        for (id, size) in [(FileId(1), 100), (FileId(2), 100_000)] {
+            assert!(files.segment(id, 0, size).is_ok());
+            assert!(files.segment(id, size, 0).is_ok());
+            assert!(files.segment(id, 1, size).is_err());
+            assert!(files.segment(id, u64::MAX, 2).is_err());
+        }
+        assert!(matches!(files.segment(FileId(1), 1, 2).unwrap(), Segment::Bytes(b) if b == "xx"));
+        assert!(matches!(files.segment(FileId(2), 1, 2).unwrap(), Segment::File(_)));
+    }
+
+    fn answer(worker: &OwnedFd) -> GuardMessage {
+        let mut raw = [0; 16];
+        let (n, _) = rustix::net::recv(worker, &mut raw, rustix::net::RecvFlags::DONTWAIT).unwrap();
+        GuardMessage::decode(&raw[..n]).unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_recall_copies_what_is_not_sent_and_answers() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let (mut files, worker) = files();
+                let original = tempfile::NamedTempFile::new().unwrap();
+                original.as_file().write_all_at(&[b'o'; 70_000], 0).unwrap();
+                files.open(FileId(5), File::open(original.path()).unwrap().into()).unwrap();
+                let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
+                    panic!("expected a file segment");
+                };
+                files.recall(FileId(5)).unwrap();
+                while segment.file.recipients() > 0 || Rc::strong_count(&segment.file) > 1 {
+                    tokio::task::yield_now().await;
+                }
+                original.as_file().write_all_at(&[b'n'; 70_000], 0).unwrap();
+                let mut sent = vec![0; 70_000];
+                let copy = segment.file.descriptor().unwrap();
+                rustix::io::pread(&*copy, &mut sent, 0).unwrap();
+                assert!(sent.iter().all(|&byte| byte == b'o'), "the snapshot is sent");
+                let expected =
+                    GuardMessage { answer: GuardAnswer::Recalled, link: 2, file: FileId(5) };
+                assert_eq!(answer(&worker), expected);
+                assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
+            })
+            .await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_release_is_answered_when_the_last_segment_is_gone() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                tokio::time::pause();
+                let (mut files, worker) = files();
+                files.open(FileId(5), file_of(70_000)).unwrap();
+                let segment = files.segment(FileId(5), 0, 70_000).unwrap();
+                files.release(FileId(5)).unwrap();
+                tokio::time::sleep(RELEASE_INTERVAL * 3).await;
+                let mut raw = [0; 8];
+                let early = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
+                assert!(early.is_err(), "not while a segment is on its way");
+                drop(segment);
+                tokio::time::sleep(RELEASE_INTERVAL * 3).await;
+                assert_eq!(answer(&worker).answer, GuardAnswer::Released);
+            })
+            .await;
+    }
+}

@@ -1,0 +1,509 @@
+//! One event loop's link to one worker: requests go out, segments come in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::record::{EndRequest, Header, Kind};
+use sendoff_fastcgi::{Decoder, Part};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+use super::cgi::{REQUEST_ID, RequestMessage};
+use super::files::{BadFile, HandedFiles};
+use super::pool::{Pool, Ticket, WorkerId};
+use super::register::NewLink;
+use crate::segment::Segment;
+
+/// What one `recvmsg` may bring, in bytes.
+const RECEIVE: usize = 64 * 1024;
+/// A buffer with less room than this is replaced before the next `recvmsg`.
+const RECEIVE_MIN: usize = 16 * 1024;
+/// Bytes that may wait for the connection's task before the link is no longer read.
+const INBOX_LIMIT: usize = 256 * 1024;
+
+/// What a worker says in answer to a request, in order.
+#[derive(Debug)]
+pub enum Event {
+    /// The whole body will have this many bytes. At most once, before any segment.
+    Length(u64),
+    /// The CGI header block and then the body.
+    Segment(Segment),
+    /// The response is complete.
+    End,
+    /// The worker has gone. `unread`: without having read the request, which another worker may thus be given.
+    Lost {
+        /// Whether the request was never read.
+        unread: bool,
+    },
+}
+
+/// The links of one event loop.
+pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
+
+/// A link to a worker.
+#[derive(Debug)]
+pub struct Link {
+    socket: UnixStream,
+    pid: i32,
+    state: RefCell<State>,
+}
+
+/// What has come for one request and was not yet taken by the connection's task. It outlives the link's work on the
+/// request: the worker may be at the next one before the connection's task has looked.
+#[derive(Debug, Default)]
+struct Inbox {
+    events: RefCell<VecDeque<Event>>,
+    /// Bytes in memory among them.
+    bytes: Cell<usize>,
+    /// For the connection's task: something is in the inbox.
+    arrived: Notify,
+    /// For the link's task: the inbox has room again.
+    room: Notify,
+}
+
+impl Inbox {
+    fn push(&self, event: Event) {
+        if let Event::Segment(Segment::Bytes(bytes)) = &event {
+            self.bytes.set(self.bytes.get() + bytes.len());
+        }
+        self.events.borrow_mut().push_back(event);
+        self.arrived.notify_one();
+    }
+
+    fn take(&self) -> Option<Event> {
+        let event = self.events.borrow_mut().pop_front()?;
+        if let Event::Segment(Segment::Bytes(bytes)) = &event {
+            self.bytes.set(self.bytes.get() - bytes.len());
+            if !self.is_full() {
+                self.room.notify_one();
+            }
+        }
+        Some(event)
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.get() > INBOX_LIMIT
+    }
+
+    fn clear(&self) {
+        self.events.borrow_mut().clear();
+        self.bytes.set(0);
+        self.room.notify_one();
+    }
+}
+
+/// ```text
+///        begin             END_REQUEST
+///  Idle ───────▶ Answering ───────────▶ Idle
+///                  │ DETACH, END_REQUEST   ▲ READY
+///                  └────────▶ Detached ────┘       any: link closed or broken ──▶ Lost
+/// ```
+#[derive(Debug)]
+enum State {
+    Idle,
+    Answering(Answering),
+    Detached { _ticket: Ticket },
+    Lost,
+}
+
+/// A request the worker is at work on.
+#[derive(Debug)]
+struct Answering {
+    ticket: Ticket,
+    inbox: Rc<Inbox>,
+    /// Nobody wants the rest of the response.
+    abandoned: bool,
+    detached: bool,
+    body_begun: bool,
+    log_name: Rc<str>,
+}
+
+/// Why a link can no longer be used.
+#[derive(Debug)]
+enum Failure {
+    Closed { unread: bool },
+    Broken(String),
+}
+
+impl From<BadFile> for Failure {
+    fn from(BadFile(what): BadFile) -> Self {
+        Self::Broken(what.to_owned())
+    }
+}
+
+impl From<sendoff_fastcgi::Error> for Failure {
+    fn from(error: sendoff_fastcgi::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl Link {
+    /// Makes the link, starts its task and tells the pool.
+    ///
+    /// # Errors
+    /// The socket could not be registered with the event loop.
+    pub fn start(
+        new: NewLink,
+        event_loop: usize,
+        pool: &Arc<Pool>,
+        links: &Rc<Links>,
+    ) -> io::Result<()> {
+        let NewLink { worker, pid, number, socket, guard } = new;
+        let socket = std::os::unix::net::UnixStream::from(socket);
+        socket.set_nonblocking(true)?;
+        let link = Rc::new(Self {
+            socket: UnixStream::from_std(socket)?,
+            pid,
+            state: RefCell::new(State::Idle),
+        });
+        links.borrow_mut().insert(worker, Rc::clone(&link));
+        pool.link_made(worker, event_loop);
+        let (pool, links) = (Arc::clone(pool), Rc::clone(links));
+        tokio::task::spawn_local(async move {
+            let mut reader = Reader {
+                decoder: Decoder::default(),
+                buffer: BytesMut::new(),
+                descriptors: VecDeque::new(),
+                files: HandedFiles::new(guard, number),
+            };
+            let failure = match reader.run(&link).await {
+                Ok(never) => match never {},
+                Err(failure) => failure,
+            };
+            pool.remove(worker);
+            links.borrow_mut().remove(&worker);
+            reader.files.orphan();
+            link.lose(failure);
+        });
+        Ok(())
+    }
+
+    /// Gives the worker a request.
+    ///
+    /// # Errors
+    /// The worker is gone and has not read it: try another one.
+    pub async fn begin(
+        self: &Rc<Self>,
+        ticket: Ticket,
+        request: &RequestMessage,
+        log_name: Rc<str>,
+    ) -> io::Result<Exchange> {
+        if !matches!(*self.state.borrow(), State::Idle) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let inbox = Rc::new(Inbox::default());
+        *self.state.borrow_mut() = State::Answering(Answering {
+            ticket,
+            inbox: Rc::clone(&inbox),
+            abandoned: false,
+            detached: false,
+            body_begun: false,
+            log_name,
+        });
+        let exchange = Exchange { link: Rc::clone(self), inbox, ended: Cell::new(false) };
+        if let Err(error) = self.send(&request.records, request.body.as_deref()).await {
+            exchange.ended.set(true);
+            return Err(error);
+        }
+        Ok(exchange)
+    }
+
+    async fn send(&self, mut bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        let mut descriptor = descriptor;
+        while !bytes.is_empty() {
+            let sent = self.socket.try_io(Interest::WRITABLE, || {
+                let fds = descriptor.map(AsFd::as_fd);
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                if let Some(fds) = &fds {
+                    control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fds)));
+                }
+                Ok(sendmsg(
+                    &self.socket,
+                    &[IoSlice::new(bytes)],
+                    &mut control,
+                    SendFlags::NOSIGNAL,
+                )?)
+            });
+            match sent {
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    descriptor = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.socket.writable().await?
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The last thing the link's task does.
+    fn lose(&self, failure: Failure) {
+        let unread = match failure {
+            Failure::Closed { unread } => unread,
+            Failure::Broken(why) => {
+                tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
+                false
+            }
+        };
+        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost);
+        if let State::Answering(answering) = before
+            && !answering.abandoned
+        {
+            answering.inbox.push(Event::Lost { unread });
+        }
+        // The worker must notice even if the connection's task keeps the link for a while.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Stops caring for the response in `inbox`: the worker is told, and what it still sends is dropped.
+    fn abandon(&self, inbox: &Rc<Inbox>) {
+        inbox.clear();
+        if let State::Answering(answering) = &mut *self.state.borrow_mut()
+            && Rc::ptr_eq(&answering.inbox, inbox)
+        {
+            answering.abandoned = true;
+            let abort = Header::new(Kind::ABORT_REQUEST, REQUEST_ID, 0).encode();
+            // If even 8 bytes do not fit now, the worker finds out at the end of its response.
+            drop(self.socket.try_write(&abort));
+        }
+    }
+
+    /// Where what comes now goes, if the connection's task is behind with it.
+    fn full_inbox(&self) -> Option<Rc<Inbox>> {
+        match &*self.state.borrow() {
+            State::Answering(answering) if answering.inbox.is_full() => {
+                Some(Rc::clone(&answering.inbox))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Reads a link and gives every part to whom it concerns.
+struct Reader {
+    decoder: Decoder,
+    buffer: BytesMut,
+    descriptors: VecDeque<OwnedFd>,
+    files: HandedFiles,
+}
+
+impl Reader {
+    async fn run(&mut self, link: &Link) -> Result<std::convert::Infallible, Failure> {
+        loop {
+            while let Some(inbox) = link.full_inbox() {
+                inbox.room.notified().await;
+            }
+            self.receive(link).await?;
+            while let Some(part) = self.decoder.next(&mut self.buffer)? {
+                self.handle(link, part)?;
+            }
+        }
+    }
+
+    async fn receive(&mut self, link: &Link) -> Result<(), Failure> {
+        if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
+            self.buffer.reserve(RECEIVE);
+        }
+        let received = link.socket.async_io(Interest::READABLE, || {
+            sendoff_sys::fdpass::receive(
+                link.socket.as_fd(),
+                &mut self.buffer,
+                &mut self.descriptors,
+            )
+        });
+        let received = received.await;
+        if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
+            // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
+            // instead of asking once more. Bytes that arrive meanwhile are a new event.
+            let _ = link
+                .socket
+                .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        }
+        match received {
+            Ok(0) if self.decoder.at_boundary() => Err(Failure::Closed { unread: false }),
+            Ok(0) => Err(Failure::Broken("it closed the link inside a record".to_owned())),
+            Ok(_) => Ok(()),
+            // It died with something in its receive queue. Only a request that was not begun counts as unread.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                let unread = match &*link.state.borrow() {
+                    State::Answering(answering) => !answering.abandoned && !answering.body_begun,
+                    _ => false,
+                };
+                Err(Failure::Closed { unread })
+            }
+            Err(error) => Err(Failure::Broken(format!("its link cannot be read: {error}"))),
+        }
+    }
+
+    fn handle(&mut self, link: &Link, part: Part) -> Result<(), Failure> {
+        match part {
+            Part::Stream { kind: Kind::STDOUT, data, .. } => stdout(link, data),
+            Part::Stream { kind: Kind::STDERR, data, .. } => {
+                log_stderr(link, &data);
+                Ok(())
+            }
+            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(()),
+            Part::Record { kind: Kind::END_REQUEST, content, .. } => end_request(link, &content),
+            Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
+                Some(record) => self.handover(link, record),
+                None => Err(out_of_place(kind)),
+            },
+            Part::Stream { kind, .. } | Part::EndOfStream { kind, .. } => Err(out_of_place(kind)),
+        }
+    }
+
+    fn handover(&mut self, link: &Link, record: Record) -> Result<(), Failure> {
+        match record {
+            Record::Open(id) => {
+                let missing = || Failure::Broken("it announced a file and sent none".to_owned());
+                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                self.files.open(id, descriptor)?;
+            }
+            Record::Segment { file, offset, length } => {
+                let segment = self.files.segment(file, offset, length)?;
+                answering(link, Kind::SEGMENT, |answering| {
+                    answering.body_begun = true;
+                    Some(Event::Segment(segment))
+                })?;
+            }
+            Record::Length(length) => {
+                answering(link, Kind::LENGTH, |_| Some(Event::Length(length)))?;
+            }
+            Record::Detach => answering(link, Kind::DETACH, |answering| {
+                answering.detached = true;
+                None
+            })?,
+            Record::Ready => {
+                let mut state = link.state.borrow_mut();
+                if !matches!(*state, State::Detached { .. }) {
+                    return Err(out_of_place(Kind::READY));
+                }
+                let before = std::mem::replace(&mut *state, State::Idle);
+                drop(state);
+                drop(before);
+            }
+            Record::Recall(id) => self.files.recall(id)?,
+            Record::Release(id) => self.files.release(id)?,
+            Record::Body(_) => return Err(out_of_place(Kind::BODY)),
+        }
+        Ok(())
+    }
+}
+
+/// Passes a record on that belongs to a response, if one is under way.
+fn answering(
+    link: &Link,
+    kind: Kind,
+    pass: impl FnOnce(&mut Answering) -> Option<Event>,
+) -> Result<(), Failure> {
+    let State::Answering(answering) = &mut *link.state.borrow_mut() else {
+        return Err(out_of_place(kind));
+    };
+    if let Some(event) = pass(answering).filter(|_| !answering.abandoned) {
+        answering.inbox.push(event);
+    }
+    Ok(())
+}
+
+fn stdout(link: &Link, data: Bytes) -> Result<(), Failure> {
+    answering(link, Kind::STDOUT, |answering| {
+        answering.body_begun = true;
+        Some(Event::Segment(Segment::Bytes(data)))
+    })
+}
+
+fn end_request(link: &Link, content: &[u8]) -> Result<(), Failure> {
+    let end = EndRequest::decode(content)?;
+    if end.protocol_status != 0 {
+        return Err(Failure::Broken("it refused the request".to_owned()));
+    }
+    let mut state = link.state.borrow_mut();
+    let State::Answering(Answering { ticket, inbox, abandoned, detached, .. }) =
+        std::mem::replace(&mut *state, State::Idle)
+    else {
+        return Err(out_of_place(Kind::END_REQUEST));
+    };
+    let free = if detached {
+        *state = State::Detached { _ticket: ticket };
+        None
+    } else {
+        Some(ticket)
+    };
+    drop(state);
+    if !abandoned {
+        inbox.push(Event::End);
+    }
+    // The worker may get its next request right here.
+    drop(free);
+    Ok(())
+}
+
+fn out_of_place(kind: Kind) -> Failure {
+    Failure::Broken(format!("a record of type {} out of place", kind.0))
+}
+
+fn log_stderr(link: &Link, data: &[u8]) {
+    let state = link.state.borrow();
+    let request = match &*state {
+        State::Answering(answering) => &*answering.log_name,
+        _ => "no request",
+    };
+    for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
+        tracing::warn!(worker = link.pid, request, "{line}");
+    }
+}
+
+/// One request and its answer. Dropped before [`Event::End`], it abandons the rest.
+#[derive(Debug)]
+pub struct Exchange {
+    link: Rc<Link>,
+    inbox: Rc<Inbox>,
+    ended: Cell<bool>,
+}
+
+impl Exchange {
+    /// The next event, if it is there already.
+    #[must_use]
+    pub fn try_next(&self) -> Option<Event> {
+        let event = self.inbox.take()?;
+        self.ended.set(matches!(event, Event::End | Event::Lost { .. }));
+        Some(event)
+    }
+
+    /// The next event.
+    pub async fn next(&self) -> Event {
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            self.inbox.arrived.notified().await;
+        }
+    }
+
+    /// The process that answers, for the log.
+    #[must_use]
+    pub fn worker_pid(&self) -> i32 {
+        self.link.pid
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if !self.ended.get() {
+            self.link.abandon(&self.inbox);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How workers reach the front: the PHP master sends each new worker's sockets over the pool socket.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bytes::BytesMut;
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::pool::WorkerId;
+
+/// One event loop's link to a new worker.
+#[derive(Debug)]
+pub struct NewLink {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its process, for the log.
+    pub pid: i32,
+    /// The worker's number for the link.
+    pub number: u8,
+    /// The link itself.
+    pub socket: OwnedFd,
+    /// A descriptor for the worker's guard socket.
+    pub guard: OwnedFd,
+}
+
+/// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
+const MESSAGE_LEN: usize = 8;
+
+/// Hands every worker that arrives on the pool socket to the event loops, a link to each. Ends when the supervisor
+/// closes the other side.
+///
+/// # Errors
+/// The pool socket cannot be read.
+pub async fn receive_workers(
+    pool_socket: OwnedFd,
+    loops: &[UnboundedSender<NewLink>],
+) -> io::Result<()> {
+    // A packet socket, but all we ask of the type is to wait for it.
+    let socket = std::os::unix::net::UnixStream::from(pool_socket);
+    socket.set_nonblocking(true)?;
+    let socket = UnixStream::from_std(socket)?;
+    let mut next = 0;
+    loop {
+        let mut message = BytesMut::with_capacity(MESSAGE_LEN);
+        let mut fds = VecDeque::new();
+        let received = socket.async_io(Interest::READABLE, || {
+            sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
+        });
+        match received.await {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+                tracing::error!("too many open files: a new worker could not be taken on");
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        if register(&message, fds, WorkerId(next), loops).is_none() {
+            tracing::error!("a worker that does not fit this front was refused");
+        }
+        next += 1;
+    }
+}
+
+fn register(
+    message: &[u8],
+    mut fds: VecDeque<OwnedFd>,
+    worker: WorkerId,
+    loops: &[UnboundedSender<NewLink>],
+) -> Option<()> {
+    let (pid, links) = message.split_first_chunk::<4>()?;
+    let pid = i32::try_from(u32::from_be_bytes(*pid)).ok()?;
+    let links = u32::from_be_bytes(links.try_into().ok()?) as usize;
+    Pid::from_raw(pid)?;
+    if links != loops.len() || fds.len() != links + 1 {
+        return None;
+    }
+    let guard = fds.pop_back()?;
+    for (i, (event_loop, socket)) in loops.iter().zip(fds).enumerate() {
+        let guard = guard.try_clone().ok()?;
+        let new = NewLink { worker, pid, number: u8::try_from(i).ok()?, socket, guard };
+        // A loop that has ended needs no link.
+        drop(event_loop.send(new));
+    }
+    Some(())
+}
