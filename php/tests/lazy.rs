@@ -1,5 +1,7 @@
 //! Lazy strings on real PHP: what leaves as a file, what as bytes, and that the bytes are right.
 
+#![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
+
 mod common;
 
 use std::fs::{self, File, OpenOptions};
