@@ -257,20 +257,17 @@ static bool map_surroundings(lazy_region *region, size_t size)
 	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
 }
 
-/* Opens what stat(2) saw. The descriptor moves up: scripts get the low numbers they expect. */
+/* Opens what stat(2) saw; -1 if it is not there any more, or opening would wait for somebody. */
 static int open_same(const char *path, const struct stat *st)
 {
 	struct stat opened;
-	int low = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	if (low < 0) {
+	if (fd >= 0 && (fstat(fd, &opened) != 0 || opened.st_dev != st->st_dev ||
+			opened.st_ino != st->st_ino)) {
+		close(fd);
 		return -1;
 	}
-	int fd = -1;
-	if (fstat(low, &opened) == 0 && opened.st_dev == st->st_dev && opened.st_ino == st->st_ino) {
-		fd = fcntl(low, F_DUPFD_CLOEXEC, 256);
-	}
-	close(low);
 	return fd;
 }
 
