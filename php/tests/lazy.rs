@@ -147,6 +147,29 @@ fn what_is_no_whole_plain_file_leaves_as_bytes() {
 }
 
 #[test]
+fn the_threshold_is_a_setting() {
+    let a = content("a", 50_000);
+    for (setting, expected) in [
+        ("sendoff.threshold=0", Piece::Bytes(a.clone())),
+        ("sendoff.threshold=50001", Piece::Bytes(a.clone())),
+        ("sendoff.threshold=50000", Piece::File(a.clone())),
+    ] {
+        let mut site = Site::new(setting);
+        site.file("a", &a);
+        assert_eq!(site.ask(r#"readfile("$d/a");"#), [expected], "{setting}");
+    }
+}
+
+#[test]
+fn memory_limit_does_not_count_lazy_strings() {
+    let mut site = Site::new("memory_limit=8M");
+    let a = content("a", 20_000_000);
+    site.file("a", &a);
+    let code = r#"echo file_get_contents("$d/a"); readfile("$d/a");"#;
+    assert_eq!(site.ask(code), [Piece::File(a.clone()), Piece::File(a)]);
+}
+
+#[test]
 fn a_front_that_takes_no_files_gets_bytes() {
     let master = Master::start(&[]);
     let mut worker = master.worker();
