@@ -46,6 +46,24 @@ static void refuse_named(int code, const char *page, const char *format, const c
 	refuse(code, page, line);
 }
 
+/*
+ * The script runs in its folder, and everything after it (shutdown functions, destructors) in the
+ * root, as under a php-fpm started by the system. PHP would do the same, but ask each time where to
+ * return to.
+ */
+static void run_in_folder(zend_file_handle *script, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	if (slash) {
+		char *folder = estrndup(path, MAX((size_t)(slash - path), 1));
+		php_ignore_value(chdir(folder));
+		efree(folder);
+	}
+	SG(options) |= SAPI_OPTION_NO_CHDIR;
+	php_execute_script(script);
+	php_ignore_value(chdir("/"));
+}
+
 static void run_script(void)
 {
 	zend_file_handle script;
@@ -61,7 +79,7 @@ static void run_script(void)
 					 "Unable to open primary script: %s (%s)", path, strerror(errno));
 	} else {
 		EG(exit_status) = 0;
-		php_execute_script(&script);
+		run_in_folder(&script, path);
 	}
 	efree(path);
 	/* With opcache, the engine owns the handle only when it compiled the script. */

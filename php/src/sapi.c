@@ -182,6 +182,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 					  uint64_t max_requests)
 {
 	set_environment();
+	php_ignore_value(chdir("/"));
 	sendoff_php_worker = new_worker(links, link_count, guard);
 	if (!sendoff_php_worker) {
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));

@@ -6,6 +6,7 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use common::TempDir;
@@ -256,8 +257,9 @@ fn a_file_of_somebody_else_is_read_plainly() {
         eprintln!("skipped: only root can run workers as somebody else");
         return;
     }
-    let without = ["--bounding-set=-lease", "--"];
-    let master = Master::start_by("setpriv", &without, &["--uid", "65534", "--gid", "65534"]);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
+    let master = Master::spawn(&mut command, &["--uid", "65534", "--gid", "65534"]);
     let mut front = Front::new(master.worker());
     let dir = TempDir::new();
     let (ours, theirs) = (content("ours", 50_000), content("theirs", 50_000));

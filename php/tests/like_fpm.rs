@@ -1,4 +1,5 @@
 //! The same requests to a worker and to php-fpm: the same bytes come back, and the same lines reach the log.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
 

@@ -1,10 +1,12 @@
 //! What only shows on the link: streaming, detaching, aborts, and what becomes of processes.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::link::Request;
 use common::master::{Master, Worker};
@@ -100,6 +102,63 @@ fn a_killed_worker_costs_its_request_and_is_replaced() {
         assert_eq!(body(&mut one, "hello.php", ""), "Hello, world\n");
     }
     assert_eq!(body(&mut other, "hello.php", ""), "Hello, world\n");
+}
+
+#[test]
+fn workers_do_not_outlive_their_master() {
+    let mut master = Master::start(&["--workers", "2"]);
+    let (mut busy, mut idle) = (master.worker(), master.worker());
+    busy.link().send(&get("burn.php", "60"));
+    master.signal(Signal::KILL);
+    master.wait();
+    assert_gone(&mut busy);
+    assert_gone(&mut idle);
+}
+
+/// 100, 200 and 400 ms: only what takes too short a time is wrong.
+#[test]
+fn a_worker_that_cannot_start_is_replaced_ever_later() {
+    let master = Master::start(&[]);
+    let began = Instant::now();
+    for _ in 0..3 {
+        kill_process(master.worker().pid, Signal::KILL).unwrap();
+    }
+    assert_eq!(body(&mut master.worker(), "hello.php", ""), "Hello, world\n");
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+}
+
+/// php.ini's own place may be named, and its sections count.
+#[test]
+fn sections_of_php_ini_hold_for_their_host_and_folder() {
+    let dir = TempDir::new();
+    let path = script("");
+    let ini = format!(
+        "memory_limit=20M\n[PATH={}]\nmemory_limit=21M\n[HOST=special.example]\nmemory_limit=22M\n",
+        path.trim_end_matches('/')
+    );
+    fs::write(dir.path().join("php.ini"), ini).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    let master = Master::spawn(command.env("PHPRC", dir.path()), &[]);
+    let mut worker = master.worker();
+    let request = get("user_ini/page.php", "").without("DOCUMENT_ROOT");
+    assert_eq!(worker.link().ask(&request).body(), "21M\n");
+    // What lies nearer wins.
+    let special = request.with("SERVER_NAME", "Special.Example");
+    assert_eq!(worker.link().ask(&special).body(), "21M\n");
+    fs::write(dir.path().join("page.php"), "<?php echo ini_get('memory_limit');").unwrap();
+    let outside = |host| Request::new(&dir.file("page.php")).with("SERVER_NAME", host);
+    assert_eq!(worker.link().ask(&outside("localhost")).body(), "20M");
+    assert_eq!(worker.link().ask(&outside("Special.Example")).body(), "22M");
+}
+
+/// In the script its own folder; afterwards the root, as with php-fpm under systemd.
+#[test]
+fn the_working_directory_is_the_folder_of_the_script() {
+    let master = Master::start(&[]);
+    let mut worker = master.worker();
+    for _ in 0..2 {
+        assert_eq!(body(&mut worker, "folder/where.php", ""), "folder ../ /");
+    }
 }
 
 #[test]

@@ -33,8 +33,6 @@ pub struct Master {
     pool: Option<OwnedFd>,
 }
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_sendoff-php");
-
 /// Between making the pool socket inheritable and the fork, no other test may fork.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
@@ -44,17 +42,12 @@ impl Master {
     }
 
     pub fn start_with(options: &[&str], stderr: Stdio) -> Self {
-        Self::spawn(Command::new(PROGRAM), options, stderr)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+        Self::spawn(command.stderr(stderr), options)
     }
 
-    /// Lets another program start it, as its last argument.
-    pub fn start_by(program: &str, args: &[&str], options: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        command.args(args).arg(PROGRAM);
-        Self::spawn(command, options, Stdio::inherit())
-    }
-
-    fn spawn(mut command: Command, options: &[&str], stderr: Stdio) -> Self {
+    /// Runs the command given, which is `sendoff-php` with something of the test's own.
+    pub fn spawn(command: &mut Command, options: &[&str]) -> Self {
         let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -68,7 +61,7 @@ impl Master {
                 command.args([name, default]);
             }
         }
-        let child = command.args(options).stdin(Stdio::null()).stderr(stderr).spawn().unwrap();
+        let child = command.args(options).stdin(Stdio::null()).spawn().unwrap();
         Self { child, pool: Some(ours) }
     }
 
