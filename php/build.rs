@@ -1,6 +1,5 @@
 //! Compiles the C of the SAPI against the distribution's PHP and links its library.
 
-use std::path::Path;
 use std::process::Command;
 
 /// Debian's name carries the version; elsewhere there is one PHP and a plain name.
@@ -47,7 +46,7 @@ fn include_flags() -> String {
             _ => {}
         }
     }
-    let missing = Path::new(PHP_CONFIG[0]).display().to_string();
-    println!("cargo::error={missing} not found: install php8.2-dev and libphp8.2-embed");
+    let wanted = PHP_CONFIG[0];
+    println!("cargo::error={wanted} not found: install php8.2-dev and libphp8.2-embed");
     std::process::exit(1);
 }

@@ -36,6 +36,8 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_apache_request_headers, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
+/* Tables of macros, which the formatter takes for expressions. */
+/* clang-format off */
 static const zend_function_entry functions[] = {
 	PHP_FE(fastcgi_finish_request, arginfo_fastcgi_finish_request)
 	PHP_FE(apache_request_headers, arginfo_apache_request_headers)
@@ -46,7 +48,8 @@ static const zend_function_entry functions[] = {
 #define SETTING(key, standard, who, handler, field) \
 	STD_PHP_INI_ENTRY(key, standard, who, handler, field, sendoff_php_ini, sendoff_php_settings)
 #define SWITCH(key, standard, who, field) \
-	STD_PHP_INI_BOOLEAN(key, standard, who, OnUpdateBool, field, sendoff_php_ini, sendoff_php_settings)
+	STD_PHP_INI_BOOLEAN(key, standard, who, OnUpdateBool, field, sendoff_php_ini, \
+		sendoff_php_settings)
 
 PHP_INI_BEGIN()
 	SWITCH("cgi.rfc2616_headers", "0", PHP_INI_ALL, rfc2616_headers)
@@ -55,6 +58,7 @@ PHP_INI_BEGIN()
 	SWITCH("fastcgi.logging", "1", PHP_INI_SYSTEM, fcgi_logging)
 	SETTING("fastcgi.error_header", NULL, PHP_INI_SYSTEM, OnUpdateString, error_header)
 PHP_INI_END()
+/* clang-format on */
 
 static PHP_MINIT_FUNCTION(sendoff_sapi)
 {
@@ -85,5 +89,5 @@ zend_module_entry sendoff_sapi_entry = {
 	NULL,
 	PHP_MINFO(sendoff_sapi),
 	PHP_VERSION,
-	STANDARD_MODULE_PROPERTIES
+	STANDARD_MODULE_PROPERTIES,
 };

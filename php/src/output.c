@@ -1,7 +1,8 @@
 /*
  * The response: what PHP writes goes to the worker, which sends it over the link or hands it over.
  *
- * A failed write ends the script by a long jump, unless it asked not to be. No sendoff_ function is on the stack then.
+ * A failed write ends the script by a long jump, unless it asked not to be. No sendoff_ function is
+ * on the stack then.
  */
 #include "php_sendoff.h"
 #include "php_main.h"
@@ -71,7 +72,10 @@ static const char *reason_phrase(int code)
 	return NULL;
 }
 
-/* Appends the status line, unless a Status header will do (`done` is false then). Returns the status clients will see. */
+/*
+ * Appends the status line, unless a Status header will do (`done` is false then). Returns the
+ * status clients will see.
+ */
 static int append_status(smart_str *block, bool *done)
 {
 	const char *line = SG(sapi_headers).http_status_line;
@@ -104,7 +108,7 @@ static int append_status(smart_str *block, bool *done)
 
 int sendoff_send_headers(sapi_headers_struct *headers)
 {
-	smart_str block = { 0 };
+	smart_str block = {0};
 	bool status_done = false;
 	int code = SG(sapi_headers).http_response_code;
 	zend_llist_position at;
@@ -137,7 +141,10 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 	return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
-/* Where error_log is not set. Outside a response the line goes to standard error, which is the server's log too. */
+/*
+ * Where error_log is not set. Outside a response the line goes to standard error, which is the
+ * server's log too.
+ */
 void sendoff_log_message(const char *message, int syslog_type)
 {
 	(void)syslog_type;

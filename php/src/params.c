@@ -1,8 +1,9 @@
 /*
- * The table of request parameters. They live in the worker until the next request; only what the request's paths
- * change is copied here.
+ * The table of request parameters. They live in the worker until the next request; only what the
+ * request's paths change is copied here.
  *
- * A linear search over some thirty entries compares lengths first and is cheaper than filling a hash table.
+ * A linear search over some thirty entries compares lengths first and is cheaper than filling a
+ * hash table.
  */
 #include "php_sendoff.h"
 
@@ -57,7 +58,8 @@ void sendoff_params_load(const sendoff_worker *worker)
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
 	for (size_t i = 0; i < count; i++) {
-		/* The last of two parameters of one name counts, in the place of the first, as in php-fpm. */
+		/* Of two parameters of one name the last counts, in the place of the first, as in php-fpm.
+		 */
 		param *entry = find(sent[i].name, sent[i].name_len);
 		if (!entry) {
 			entry = add(sent[i].name, sent[i].name_len);
@@ -113,7 +115,7 @@ void sendoff_params_each(sendoff_params_visitor visit, void *arg)
 		param *entry = &params[i];
 		if (entry->value) {
 			visit(entry->name, (unsigned int)entry->name_len, entry->value,
-				(unsigned int)entry->value_len, arg);
+				  (unsigned int)entry->value_len, arg);
 		}
 	}
 }

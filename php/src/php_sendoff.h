@@ -1,6 +1,6 @@
 /*
- * What the files of the SAPI share. One process serves one request at a time, so the request at hand is a global,
- * as everything in a PHP without thread safety is.
+ * What the files of the SAPI share. One process serves one request at a time, so the request at
+ * hand is a global, as everything in a PHP without thread safety is.
  */
 #ifndef PHP_SENDOFF_H
 #define PHP_SENDOFF_H
@@ -9,10 +9,14 @@
 #include "SAPI.h"
 #include "sendoff.h"
 
+#ifdef ZTS
+#error "Sendoff needs a PHP without thread safety (NTS)"
+#endif
+
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
 
-/* Whether the response of the request at hand has ended: what is echoed from now on goes nowhere. */
+/* Whether the response of the request at hand has ended: what is echoed now goes nowhere. */
 extern bool sendoff_php_finished;
 
 /* Settings of php.ini, under the names php-fpm gave them. */
@@ -29,17 +33,20 @@ extern sendoff_php_ini sendoff_php_settings;
 /* sapi.c: what the Rust side calls. */
 
 /*
- * Starts PHP: reads php.ini from `ini_dir` and the files of its conf.d, with `defines` (KEY=VALUE) on top, and loads
- * the extensions. Call it once, before any worker is forked, so that their shared memory is one. 0, or -1.
+ * Starts PHP: reads php.ini from `ini_dir` and the files of its conf.d, with `defines` (KEY=VALUE)
+ * on top, and loads the extensions. Call it once, before any worker is forked, so that their shared
+ * memory is one. 0, or -1.
  */
 int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t define_count);
 
 /*
- * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have been answered.
- * Takes ownership of the links and the guard. The event counter `busy` is raised at the first request, so that the
- * master can tell a worker that fell over its work from one that cannot start. Returns the exit status of the process.
+ * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
+ * been answered. Takes ownership of the links and the guard. The event counter `busy` is raised at
+ * the first request, so that the master can tell a worker that fell over its work from one that
+ * cannot start. Returns the exit status of the process.
  */
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, uint64_t max_requests);
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+					  uint64_t max_requests);
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
@@ -47,14 +54,20 @@ int sendoff_serve_requests(int busy, uint64_t max_requests);
 /* functions.c */
 extern zend_module_entry sendoff_sapi_entry;
 
-/* params.c: the request's parameters, as the front sent them and as the request's paths then change them. */
+/*
+ * params.c: the request's parameters, as the front sent them and as the request's paths then change
+ * them.
+ */
 void sendoff_params_load(const sendoff_worker *worker);
 char *sendoff_params_get(const char *name, size_t name_len);
-/* A NULL value removes the parameter. The value is copied. Returns the copy, which lives as long as the request. */
+/*
+ * A NULL value removes the parameter. The value is copied. Returns the copy, which lives as long as
+ * the request.
+ */
 char *sendoff_params_set(const char *name, size_t name_len, const char *value);
 void sendoff_params_clear(void);
 typedef void (*sendoff_params_visitor)(const char *name, unsigned int name_len, char *value,
-	unsigned int value_len, void *arg);
+									   unsigned int value_len, void *arg);
 void sendoff_params_each(sendoff_params_visitor visit, void *arg);
 
 #define SENDOFF_PARAM(name) sendoff_params_get(name, sizeof(name) - 1)

@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 
 /* Only these run, whatever the front was talked into (php-fpm's security.limit_extensions). */
-static const char *const extensions[] = { ".php", ".phar" };
+static const char *const extensions[] = {".php", ".phar"};
 
 static bool may_run(const char *path)
 {
@@ -38,11 +38,30 @@ static void refuse(int code, const char *page, const char *log_line)
 	zend_end_try();
 }
 
-static void refuse_named(int code, const char *page, const char *format, const char *path, const char *why)
+static void refuse_named(int code, const char *page, const char *format, const char *path,
+						 const char *why)
 {
 	char line[MAXPATHLEN + 128];
 	snprintf(line, sizeof(line), format, path, why);
 	refuse(code, page, line);
+}
+
+/*
+ * The script runs in its folder, and everything after it (shutdown functions, destructors) in the
+ * root, as under a php-fpm started by the system. PHP would do the same, but ask each time where to
+ * return to.
+ */
+static void run_in_folder(zend_file_handle *script, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	if (slash) {
+		char *folder = estrndup(path, MAX((size_t)(slash - path), 1));
+		php_ignore_value(chdir(folder));
+		efree(folder);
+	}
+	SG(options) |= SAPI_OPTION_NO_CHDIR;
+	php_execute_script(script);
+	php_ignore_value(chdir("/"));
 }
 
 static void run_script(void)
@@ -56,11 +75,11 @@ static void run_script(void)
 	if (php_fopen_primary_script(&script) == FAILURE) {
 		bool forbidden = errno == EACCES;
 		refuse_named(forbidden ? 403 : 404,
-			forbidden ? "Access denied.\n" : "No input file specified.\n",
-			"Unable to open primary script: %s (%s)", path, strerror(errno));
+					 forbidden ? "Access denied.\n" : "No input file specified.\n",
+					 "Unable to open primary script: %s (%s)", path, strerror(errno));
 	} else {
 		EG(exit_status) = 0;
-		php_execute_script(&script);
+		run_in_folder(&script, path);
 	}
 	efree(path);
 	/* With opcache, the engine owns the handle only when it compiled the script. */
@@ -69,12 +88,12 @@ static void run_script(void)
 	}
 }
 
-/* fastcgi.error_header replaces the status of a script that ended with 255, as a fatal error does. */
+/* fastcgi.error_header replaces the status of a script that ended with 255 (a fatal error). */
 static void apply_error_header(void)
 {
 	char *line = sendoff_php_settings.error_header;
 	if (EG(exit_status) == 255 && line && *line && !SG(headers_sent)) {
-		sapi_header_line header = { .line = line, .line_len = strlen(line) };
+		sapi_header_line header = {.line = line, .line_len = strlen(line)};
 		sapi_header_op(SAPI_HEADER_REPLACE, &header);
 	}
 }
@@ -90,7 +109,8 @@ static void answer(void)
 		refuse(404, "File not found.\n", "Primary script unknown");
 	} else if (!may_run(path)) {
 		refuse_named(403, "Access denied.\n",
-			"Access to the script '%s' has been denied (only .php and .phar run)%s", path, "");
+					 "Access to the script '%s' has been denied (only .php and .phar run)%s", path,
+					 "");
 	} else {
 		run_script();
 	}

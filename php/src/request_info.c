@@ -1,7 +1,7 @@
 /*
- * From parameters to SG(request_info): which script to run and how the URL's path divides into script and path info.
- * The rules are php-fpm's for a server that speaks as nginx does; its repairs for Apache and IIS are left out,
- * since our front is neither.
+ * From parameters to SG(request_info): which script to run and how the URL's path divides into
+ * script and path info. The rules are php-fpm's for a server that speaks as nginx does; its repairs
+ * for Apache and IIS are left out, since our front is neither.
  */
 #include "php_sendoff.h"
 #include "php_main.h"
@@ -21,7 +21,10 @@ static bool path_is_plain(const char *path)
 	return true;
 }
 
-/* Shortens `path` at its slashes, from the right, until it names a regular file. False if it never does. */
+/*
+ * Shortens `path` at its slashes, from the right, until it names a regular file. False if it never
+ * does.
+ */
 static bool strip_to_file(char *path)
 {
 	char *slash;
@@ -55,7 +58,10 @@ static void set_path_translated(const char *folder, size_t folder_len, const cha
 	efree(joined);
 }
 
-/* PATH_INFO held the script as well, as it does for a server that does not split: its end is the path info. */
+/*
+ * PATH_INFO held the script as well, as it does for a server that does not split: its end is the
+ * path info.
+ */
 static char *split_path_info(const char *path_info, size_t script_len, char *script_name)
 {
 	char *name = estrndup(path_info, script_len);
@@ -70,7 +76,10 @@ static char *split_path_info(const char *path_info, size_t script_len, char *scr
 	return SENDOFF_PARAM_SET("PATH_INFO", path_info + script_len);
 }
 
-/* The parameters named `script`/info as the script; `stripped` is the length of what had to be cut off. */
+/*
+ * The parameters named `script`/info as the script; `stripped` is the length of what had to be cut
+ * off.
+ */
 static char *use_stripped(const char *script, size_t stripped, char *script_name)
 {
 	char *path_info = SENDOFF_PARAM("PATH_INFO");
@@ -92,7 +101,10 @@ static char *use_stripped(const char *script, size_t stripped, char *script_name
 	return kept;
 }
 
-/* With cgi.fix_pathinfo: finds the script in the path given, which may have path info at its end. NULL: none there. */
+/*
+ * With cgi.fix_pathinfo: finds the script in the path given, which may have path info at its end.
+ * NULL: none there.
+ */
 static char *find_script(char *path, char *script_name)
 {
 	size_t len = strlen(path);

@@ -46,12 +46,13 @@ static int activate(void)
 }
 
 /*
- * The library has pcntl compiled in, which no web server's PHP has: a script that forks would leave two processes
- * on one link.
+ * The library has pcntl compiled in, which no web server's PHP has: a script that forks would leave
+ * two processes on one link.
  */
 static void remove_pcntl(void)
 {
-	zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
+	zend_module_entry *pcntl =
+		zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
 	if (pcntl) {
 		zend_unregister_functions(pcntl->functions, -1, CG(function_table));
 		zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
@@ -61,7 +62,7 @@ static void remove_pcntl(void)
 /* PHP takes one module from a SAPI; we bring two. */
 static int register_extensions(void)
 {
-	zend_module_entry *const ours[] = { &sendoff_sapi_entry, &sendoff_module_entry };
+	zend_module_entry *const ours[] = {&sendoff_sapi_entry, &sendoff_module_entry};
 	if (php_register_internal_extensions() == FAILURE) {
 		return FAILURE;
 	}
@@ -94,7 +95,10 @@ static sapi_module_struct sendoff_sapi_module = {
 	.php_ini_ignore_cwd = 1,
 };
 
-/* PHP looks for its files where the library was built to look; the environment may still say otherwise. */
+/*
+ * PHP looks for its files where the library was built to look; the environment may still say
+ * otherwise.
+ */
 static void use_ini_dir(const char *dir)
 {
 	char path[MAXPATHLEN];
@@ -134,7 +138,7 @@ static void on_sigterm(int signo)
 
 static void set_signals(void)
 {
-	struct sigaction action = { 0 };
+	struct sigaction action = {0};
 	sigemptyset(&action.sa_mask);
 	action.sa_flags = SA_RESTART;
 	action.sa_handler = on_sigterm;
@@ -149,7 +153,10 @@ static void set_signals(void)
 #endif
 }
 
-/* Scripts see the environment that php-fpm shows them: who they run as, and nothing of the server's own. */
+/*
+ * Scripts see the environment that php-fpm shows them: who they run as, and nothing of the server's
+ * own.
+ */
 static void set_environment(void)
 {
 	const struct passwd *account = getpwuid(geteuid());
@@ -171,9 +178,11 @@ static sendoff_worker *new_worker(const int *links, size_t link_count, int guard
 	return worker;
 }
 
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy, uint64_t max_requests)
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+					  uint64_t max_requests)
 {
 	set_environment();
+	php_ignore_value(chdir("/"));
 	sendoff_php_worker = new_worker(links, link_count, guard);
 	if (!sendoff_php_worker) {
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));

@@ -16,12 +16,13 @@ char *sendoff_read_cookies(void)
 	return SENDOFF_PARAM("HTTP_COOKIE");
 }
 
-static void register_param(const char *name, unsigned int name_len, char *value, unsigned int value_len,
-	void *arg)
+static void register_param(const char *name, unsigned int name_len, char *value,
+						   unsigned int value_len, void *arg)
 {
 	zval *array = arg;
 	zval *env = &PG(http_globals)[TRACK_VARS_ENV];
-	int source = Z_TYPE_P(env) == IS_ARRAY && Z_ARR_P(array) == Z_ARR_P(env) ? PARSE_ENV : PARSE_SERVER;
+	int source =
+		Z_TYPE_P(env) == IS_ARRAY && Z_ARR_P(array) == Z_ARR_P(env) ? PARSE_ENV : PARSE_SERVER;
 	size_t filtered_len;
 	(void)name_len;
 	(void)value_len;
@@ -32,7 +33,8 @@ static void register_param(const char *name, unsigned int name_len, char *value,
 	}
 }
 
-static void load_param(const char *name, unsigned int name_len, char *value, unsigned int value_len, void *arg)
+static void load_param(const char *name, unsigned int name_len, char *value, unsigned int value_len,
+					   void *arg)
 {
 	(void)name_len;
 	php_register_variable_safe(name, value, value_len, arg);
@@ -58,7 +60,10 @@ static bool copy_superglobal(int which, zval *array)
 	return true;
 }
 
-/* For $_ENV and $_SERVER: both hold process environment and parameters, so the second starts as a copy. */
+/*
+ * For $_ENV and $_SERVER: both hold process environment and parameters, so the second starts as a
+ * copy.
+ */
 static void import_environment(zval *array)
 {
 	if (!copy_superglobal(TRACK_VARS_ENV, array) && !copy_superglobal(TRACK_VARS_SERVER, array)) {

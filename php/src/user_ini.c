@@ -1,6 +1,7 @@
 /*
- * Settings that depend on where the script lies: php.ini's [HOST=] and [PATH=] sections, and the .user.ini files from
- * the document root down to the script's folder, read again every user_ini.cache_ttl seconds.
+ * Settings that depend on where the script lies: php.ini's [HOST=] and [PATH=] sections, and the
+ * .user.ini files from the document root down to the script's folder, read again every
+ * user_ini.cache_ttl seconds.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
@@ -30,8 +31,12 @@ void sendoff_user_ini_shutdown(void)
 	zend_hash_destroy(&folders);
 }
 
-/* Reads the files of `path` (with a slash at its end) and, if it lies in the root, of the folders between. */
-static void read_files(char *path, size_t path_len, const char *root, size_t root_len, HashTable *settings)
+/*
+ * Reads the files of `path` (with a slash at its end) and, if it lies in the root, of the folders
+ * between.
+ */
+static void read_files(char *path, size_t path_len, const char *root, size_t root_len,
+					   HashTable *settings)
 {
 	zend_hash_clean(settings);
 	if (strncmp(path, root, MIN(path_len, root_len)) != 0) {

@@ -1,8 +1,10 @@
 //! The same requests to a worker and to php-fpm: the same bytes come back, and the same lines reach the log.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
 
 use common::fpm::Fpm;
+use common::front::Front;
 use common::link::{Request, Response};
 use common::master::Master;
 use common::{TempDir, script};
@@ -269,6 +271,21 @@ fn answers_are_those_of_php_fpm() {
         }
     }
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n----\n"));
+}
+
+/// To a front that takes files, with every file that a script reads handed over.
+#[test]
+fn handed_over_answers_are_those_of_php_fpm() {
+    let fpm = Fpm::start(&SETTINGS);
+    let mut options: Vec<_> = SETTINGS.iter().flat_map(|setting| ["--php-ini", *setting]).collect();
+    options.extend(["--php-ini", "sendoff.threshold=1"]);
+    let master = Master::start(&options);
+    let mut front = Front::new(master.worker());
+    for (name, request) in cases() {
+        let (ours, theirs) = (front.stdout(&request), fpm.ask(&request).stdout);
+        let (a, b) = (String::from_utf8_lossy(&ours), String::from_utf8_lossy(&theirs));
+        assert!(ours == theirs, "{name}: we send\n{}\nphp-fpm sends\n{}", short(&a), short(&b));
+    }
 }
 
 fn short(text: &str) -> String {

@@ -1,10 +1,12 @@
 //! What only shows on the link: streaming, detaching, aborts, and what becomes of processes.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::link::Request;
 use common::master::{Master, Worker};
@@ -103,6 +105,63 @@ fn a_killed_worker_costs_its_request_and_is_replaced() {
 }
 
 #[test]
+fn workers_do_not_outlive_their_master() {
+    let mut master = Master::start(&["--workers", "2"]);
+    let (mut busy, mut idle) = (master.worker(), master.worker());
+    busy.link().send(&get("burn.php", "60"));
+    master.signal(Signal::KILL);
+    master.wait();
+    assert_gone(&mut busy);
+    assert_gone(&mut idle);
+}
+
+/// 100, 200 and 400 ms: only what takes too short a time is wrong.
+#[test]
+fn a_worker_that_cannot_start_is_replaced_ever_later() {
+    let master = Master::start(&[]);
+    let began = Instant::now();
+    for _ in 0..3 {
+        kill_process(master.worker().pid, Signal::KILL).unwrap();
+    }
+    assert_eq!(body(&mut master.worker(), "hello.php", ""), "Hello, world\n");
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+}
+
+/// php.ini's own place may be named, and its sections count.
+#[test]
+fn sections_of_php_ini_hold_for_their_host_and_folder() {
+    let dir = TempDir::new();
+    let path = script("");
+    let ini = format!(
+        "memory_limit=20M\n[PATH={}]\nmemory_limit=21M\n[HOST=special.example]\nmemory_limit=22M\n",
+        path.trim_end_matches('/')
+    );
+    fs::write(dir.path().join("php.ini"), ini).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    let master = Master::spawn(command.env("PHPRC", dir.path()), &[]);
+    let mut worker = master.worker();
+    let request = get("user_ini/page.php", "").without("DOCUMENT_ROOT");
+    assert_eq!(worker.link().ask(&request).body(), "21M\n");
+    // What lies nearer wins.
+    let special = request.with("SERVER_NAME", "Special.Example");
+    assert_eq!(worker.link().ask(&special).body(), "21M\n");
+    fs::write(dir.path().join("page.php"), "<?php echo ini_get('memory_limit');").unwrap();
+    let outside = |host| Request::new(&dir.file("page.php")).with("SERVER_NAME", host);
+    assert_eq!(worker.link().ask(&outside("localhost")).body(), "20M");
+    assert_eq!(worker.link().ask(&outside("Special.Example")).body(), "22M");
+}
+
+/// In the script its own folder; afterwards the root, as with php-fpm under systemd.
+#[test]
+fn the_working_directory_is_the_folder_of_the_script() {
+    let master = Master::start(&[]);
+    let mut worker = master.worker();
+    for _ in 0..2 {
+        assert_eq!(body(&mut worker, "folder/where.php", ""), "folder ../ /");
+    }
+}
+
+#[test]
 fn a_worker_that_recurses_to_death_is_replaced() {
     let master = Master::start(&["--php-ini", "memory_limit=-1"]);
     let mut worker = master.worker();
@@ -153,7 +212,7 @@ fn settings_of_the_command_line_win() {
     let mut worker = master.worker();
     let mut ask = |name: &str| body(&mut worker, "ini.php", &format!("name={name}"));
     assert_eq!(ask("memory_limit"), r#"{"memory_limit":"50M","admin":false}"#);
-    assert_eq!(ask("allow_url_fopen"), r#"{"allow_url_fopen":"0","admin":false}"#);
+    assert_eq!(ask("allow_url_fopen"), r#"{"allow_url_fopen":"","admin":false}"#);
     assert_eq!(ask("sys_temp_dir"), r#"{"sys_temp_dir":"\/a b;c","admin":false}"#);
     assert_eq!(ask("log_errors"), r#"{"log_errors":"1","admin":"1"}"#);
 }
@@ -269,6 +328,20 @@ fn a_worker_has_only_its_own_descriptors() {
         assert!(answer.contains(r#""socket:[]":3"#), "{answer}");
         assert!(!answer.contains("signalfd"), "{answer}");
     }
+}
+
+/// Each request has the whole time, and only the one that takes more is ended.
+#[test]
+fn the_time_limit_is_per_request() {
+    let master = Master::start(&["--php-ini", "max_execution_time=1"]);
+    let mut worker = master.worker();
+    for _ in 0..3 {
+        assert_eq!(body(&mut worker, "burn.php", "0.6"), "done");
+    }
+    let over = worker.link().ask(&get("burn.php", "5"));
+    assert!(over.head().starts_with("Status: 500"), "{}", over.head());
+    assert!(over.log().contains("Maximum execution time of 1 second exceeded"), "{}", over.log());
+    assert_eq!(body(&mut worker, "burn.php", "0.6"), "done");
 }
 
 #[test]

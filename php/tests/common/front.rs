@@ -33,15 +33,17 @@ pub struct Front {
     files: HashMap<FileId, OwnedFd>,
     pieces: Vec<Piece>,
     pub recalls: usize,
+    length: Option<u64>,
 }
 
 impl Front {
     pub fn new(worker: Worker) -> Self {
-        Self { worker, files: HashMap::new(), pieces: Vec::new(), recalls: 0 }
+        Self { worker, files: HashMap::new(), pieces: Vec::new(), recalls: 0, length: None }
     }
 
     pub fn send(&mut self, request: &Request) {
         self.pieces.clear();
+        self.length = None;
         self.worker.link().send(&request.clone().with("SENDOFF_ACCEPT", "file"));
     }
 
@@ -58,7 +60,23 @@ impl Front {
     /// Takes records until the response is over.
     pub fn rest(&mut self) -> Vec<Piece> {
         while self.step() {}
+        self.cut_head();
         std::mem::take(&mut self.pieces)
+    }
+
+    /// Head and body in one. The length told must be that of the body.
+    pub fn stdout(&mut self, request: &Request) -> Vec<u8> {
+        self.send(request);
+        while self.step() {}
+        let all: Vec<u8> =
+            std::mem::take(&mut self.pieces).into_iter().flat_map(Piece::into_bytes).collect();
+        if let Some(length) = self.length {
+            // A script can do without any header.
+            let bare = all.starts_with(b"\r\n").then_some(2);
+            let end = || all.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
+            assert_eq!(length, (all.len() - bare.unwrap_or_else(end)) as u64);
+        }
+        all
     }
 
     /// Takes records until the bytes at hand end like this.
@@ -87,10 +105,7 @@ impl Front {
             Part::Stream { kind: Kind::STDERR, data, .. } => {
                 eprint!("{}", String::from_utf8_lossy(&data));
             }
-            Part::Record { kind: Kind::END_REQUEST, .. } => {
-                self.cut_head();
-                return false;
-            }
+            Part::Record { kind: Kind::END_REQUEST, .. } => return false,
             Part::Record { kind, content, .. } => self.record(kind, &content),
             Part::EndOfStream { .. } | Part::Stream { .. } => {}
         }
@@ -122,7 +137,8 @@ impl Front {
                 self.forget(file, GuardAnswer::Recalled);
             }
             Record::Release(file) => self.forget(file, GuardAnswer::Released),
-            Record::Length(_) | Record::Detach | Record::Ready => {}
+            Record::Length(length) => assert_eq!(self.length.replace(length), None),
+            Record::Detach | Record::Ready => {}
             Record::Body(_) => panic!("a worker sends no body"),
         }
     }

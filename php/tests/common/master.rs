@@ -42,6 +42,12 @@ impl Master {
     }
 
     pub fn start_with(options: &[&str], stderr: Stdio) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+        Self::spawn(command.stderr(stderr), options)
+    }
+
+    /// Runs the command given, which is `sendoff-php` with something of the test's own.
+    pub fn spawn(command: &mut Command, options: &[&str]) -> Self {
         let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -49,14 +55,13 @@ impl Master {
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(Duration::from_secs(20)))
             .unwrap();
         fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
         command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());
         for (name, default) in [("--workers", "1"), ("--links", "1")] {
             if !options.contains(&name) {
                 command.args([name, default]);
             }
         }
-        let child = command.args(options).stdin(Stdio::null()).stderr(stderr).spawn().unwrap();
+        let child = command.args(options).stdin(Stdio::null()).spawn().unwrap();
         Self { child, pool: Some(ours) }
     }
 

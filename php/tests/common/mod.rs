@@ -1,4 +1,5 @@
 //! A scripted front, and php-fpm to compare with.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 #![allow(dead_code, unreachable_pub, reason = "each test program is a crate and uses its part")]
 
 pub mod fpm;
