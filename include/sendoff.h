@@ -7,6 +7,8 @@
  *   Memory handed in is borrowed for the call only, unless the function says otherwise.
  * - A function that takes ownership of a descriptor owns it even when it fails.
  * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the function says so.
+ * - A child that the process forks inherits memory, not the worker: in it no output is taken, no file is held or in use,
+ *   sendoff_accept() returns 0. What was mapped when it was forked may change under it when somebody writes to the file.
  * - No function raises signals, calls back, or jumps. An internal failure is reported as a lost link.
  */
 #ifndef SENDOFF_H
@@ -38,7 +40,7 @@ typedef struct sendoff_param {
  */
 sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guard);
 
-/* Frees the worker and closes its sockets. NULL is allowed. */
+/* Frees the worker, drops its files and closes its sockets. NULL is allowed. */
 void sendoff_worker_free(sendoff_worker *worker);
 
 /*
@@ -109,7 +111,7 @@ int sendoff_accepts_files(const sendoff_worker *worker);
  * If somebody opens the file for writing later, the helper thread replaces the mapping by a private copy before the
  * writer goes on, so what lies at `addr` never changes while the file is in use.
  * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it changed),
- * EMFILE (too many held), others from fcntl(2) and mmap(2). The address space is then PROT_NONE again.
+ * EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from fcntl(2) and mmap(2). The address space is then PROT_NONE again.
  * A file that is held is in use.
  */
 int sendoff_file_hold(sendoff_worker *worker, int fd, void *addr, uint64_t size, const struct timespec *mtime,
@@ -127,7 +129,7 @@ void sendoff_files_unuse(sendoff_worker *worker);
 /* Whether the lease still stands. Unlike sendoff_file_use() it changes nothing. */
 int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
 
-/* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs it no longer. */
+/* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs the file no longer. */
 void sendoff_file_drop(sendoff_worker *worker, uint32_t file);
 
 #ifdef __cplusplus

@@ -15,6 +15,7 @@ ZEND_DECLARE_MODULE_GLOBALS(sendoff)
 
 static zif_handler php_file_get_contents;
 static zif_handler php_readfile;
+static zif_handler php_pcntl_fork;
 
 /*
  * Whether the arguments after the path are absent or say what their absence says. `defaults` holds
@@ -32,14 +33,14 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 		bool same;
 
 		switch (defaults[n - 2]) {
-			case 'f':
-				same = Z_TYPE_P(arg) == IS_FALSE;
-				break;
-			case 'n':
-				same = Z_TYPE_P(arg) == IS_NULL;
-				break;
-			default:
-				same = Z_TYPE_P(arg) == IS_LONG && Z_LVAL_P(arg) == 0;
+		case 'f':
+			same = Z_TYPE_P(arg) == IS_FALSE;
+			break;
+		case 'n':
+			same = Z_TYPE_P(arg) == IS_NULL;
+			break;
+		default:
+			same = Z_TYPE_P(arg) == IS_LONG && Z_LVAL_P(arg) == 0;
 		}
 		if (!same) {
 			return false;
@@ -49,16 +50,12 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 }
 
 /*
- * What the first argument names, if it is a plain local file PHP would open here and now.
- * `resolved` receives the path PHP would give to open(2): symbolic links are followed through the
- * realpath cache, as PHP does, so a link that just moved means the same file to both of us.
+ * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
+ * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
+ * does, so a link that just moved means the same file to both of us.
  */
-static bool plain_path(zend_execute_data *execute_data, char resolved[MAXPATHLEN])
+static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 {
-	if (ZEND_NUM_ARGS() < 1 || Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING) {
-		return false;
-	}
-	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
 	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
 		return false;
 	}
@@ -82,11 +79,20 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 {
 	char resolved[MAXPATHLEN];
 
-	if (!lazy_worker() || !rest_is_default(execute_data, defaults) ||
-		!plain_path(execute_data, resolved)) {
+	if (!lazy_worker() || ZEND_NUM_ARGS() < 1 ||
+		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
+		!rest_is_default(execute_data, defaults)) {
 		return NULL;
 	}
-	return lazy_region_open(resolved);
+	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
+	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
+		return NULL;
+	}
+	lazy_region *region = lazy_region_open(resolved);
+	if (!region) {
+		lazy_region_give_up(path);
+	}
+	return region;
 }
 
 /*
@@ -120,17 +126,27 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
 	lazy_region *region = NULL;
-	if (lazy_output_is_plain(SENDOFF_G(threshold))) {
+	if (lazy_output_is_plain(SIZE_MAX / 2)) {
 		region = region_of_call(execute_data, "fn");
 	}
-	if (!region) {
+	zend_string *contents = region ? lazy_region_string(region) : NULL;
+	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
 		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
 	imitate_stream();
-	zend_string *contents = lazy_region_string(region);
 	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
 	RETURN_LONG((zend_long) ZSTR_LEN(contents));
+}
+
+/* Programs that are started by proc_open() and its kin look at none of our memory. */
+static ZEND_NAMED_FUNCTION(lazy_pcntl_fork)
+{
+	lazy_region_before_fork();
+	php_pcntl_fork(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	if (Z_TYPE_P(return_value) == IS_LONG && Z_LVAL_P(return_value) == 0) {
+		sendoff_lazy_attach(NULL);
+	}
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
@@ -179,6 +195,7 @@ static PHP_MINIT_FUNCTION(sendoff)
 	lazy_output_startup();
 	php_file_get_contents = replace("file_get_contents", lazy_file_get_contents);
 	php_readfile = replace("readfile", lazy_readfile);
+	php_pcntl_fork = replace("pcntl_fork", lazy_pcntl_fork);
 	return SUCCESS;
 }
 
@@ -212,6 +229,7 @@ static PHP_GINIT_FUNCTION(sendoff)
 /* The replaced functions must be there before this module's start. */
 static const zend_module_dep dependencies[] = {
 	ZEND_MOD_REQUIRED("standard")
+	ZEND_MOD_OPTIONAL("pcntl")
 	ZEND_MOD_END
 };
 

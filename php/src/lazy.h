@@ -56,6 +56,10 @@ sendoff_worker *lazy_worker(void);
  */
 lazy_region *lazy_region_open(const char *path);
 
+/* Whether this path, as the script gave it, led to no region just now; and: it did not. */
+bool lazy_region_is_hopeless(zend_string *path);
+void lazy_region_give_up(zend_string *path);
+
 /* The region's contents as a string. It is flagged interned: nobody counts, writes or frees it. */
 zend_string *lazy_region_string(lazy_region *region);
 
@@ -63,6 +67,12 @@ zend_string *lazy_region_string(lazy_region *region);
  * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
  */
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+
+/*
+ * The helper thread that guards the mappings does not exist in a forked child: what this request
+ * uses becomes memory, which both processes then have.
+ */
+void lazy_region_before_fork(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);

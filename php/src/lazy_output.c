@@ -9,7 +9,6 @@
 #include "lazy.h"
 
 #include "SAPI.h"
-#include "php_main.h"
 #include "php_output.h"
 
 /* Shorter pieces of a region cost less as bytes than as a segment. */
@@ -81,7 +80,7 @@ static size_t size_after_append(const php_output_handler *handler, size_t len)
 static void grow(php_output_handler *handler, size_t size)
 {
 	if (size > handler->buffer.size &&
-		size < (size_t) PG(memory_limit) - MIN(zend_memory_usage(1), (size_t) PG(memory_limit))) {
+		size < (size_t)PG(memory_limit) - MIN(zend_memory_usage(1), (size_t)PG(memory_limit))) {
 		handler->buffer.data = erealloc(handler->buffer.data, size);
 		handler->buffer.size = size;
 	}
@@ -93,7 +92,7 @@ static size_t write_past_buffer(php_output_handler *handler, const char *str, si
 
 	OG(flags) |= PHP_OUTPUT_WRITTEN;
 	php_output_flush();
-	/* As php_output_flush() does it: without the handler on the stack, output goes on to the SAPI. */
+	/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI. */
 	zend_stack_del_top(&OG(handlers));
 	size_t written = php_zend_write(str, len);
 	zend_stack_push(&OG(handlers), &handler);
@@ -114,27 +113,28 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-static size_t lazy_ub_write(const char *str, size_t len)
+static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
-	sendoff_worker *worker = NULL;
 
 	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
-	if (len >= SEGMENT_MIN && SG(headers_sent) && lazy_region_find(str, len, &file, &offset)) {
-		worker = lazy_worker();
+	if (len < SEGMENT_MIN || !SG(headers_sent) || !lazy_region_find(str, len, &file, &offset)) {
+		return false;
 	}
-	if (!worker) {
-		SENDOFF_G(copied_bytes) += (zend_long) len;
-		return sapi_ub_write(str, len);
+	return sendoff_write_file(lazy_worker(), file, offset, len) == 0;
+}
+
+static size_t lazy_ub_write(const char *str, size_t len)
+{
+	if (hand_over(str, len)) {
+		SENDOFF_G(handed_over_bytes) += (zend_long)len;
+		SENDOFF_G(segments)++;
+		return len;
 	}
-	if (sendoff_write_file(worker, file, offset, len) != 0) {
-		php_handle_aborted_connection();
-		return 0;
-	}
-	SENDOFF_G(handed_over_bytes) += (zend_long) len;
-	SENDOFF_G(segments)++;
-	return len;
+	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	SENDOFF_G(copied_bytes) += (zend_long)len;
+	return sapi_ub_write(str, len);
 }
 
 void lazy_output_startup(void)

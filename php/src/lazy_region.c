@@ -28,20 +28,18 @@
 /* Every region costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
 #define REGIONS 128
 /* Above this PHP's memory_limit refuses the file anyway; it bounds the slot. */
-#define REGION_MAX ((size_t) 1 << 30)
-#define PAGE ((size_t) 4096)
+#define REGION_MAX ((size_t)1 << 30)
+#define PAGE ((size_t)4096)
 /* Header, contents, tail, and one page never mapped, so that overruns fault. */
 #define SLOT_SPAN (REGION_MAX + 3 * PAGE)
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
-#define TOTAL_MAX ((size_t) 8 << 30)
+#define TOTAL_MAX ((size_t)8 << 30)
 
 /* Keeps a deleted file from taking disk space for longer than this. */
 #define IDLE_SECONDS 60
-/* A file that could not be held is not tried again for so long. */
-#define REFUSED_SECONDS 2
-/* The owner of a file rarely changes. */
-#define NOT_OURS_SECONDS 60
-#define REFUSED_ENTRIES 64
+/* A path that led to no region is not looked at again for so long. */
+#define HOPELESS_SECONDS 2
+#define HOPELESS_ENTRIES 256
 #define SEEN_ENTRIES 256
 /* The most regions that one request may displace. */
 #define DISPLACED_MAX 16
@@ -61,21 +59,20 @@ struct lazy_region {
 	bool stale;
 };
 
-typedef struct refusal {
-	dev_t dev;
-	ino_t ino;
+typedef struct hopeless {
+	zend_ulong path_hash;
 	time_t until;
-} refusal;
+} hopeless;
 
 static sendoff_worker *attached;
 static char *arena;
 static lazy_region regions[REGIONS];
-/* The inode of region i; 0 if it is free or stale. Apart from the regions: every read searches it. */
+/* The inode of region i; 0 if it is free or stale. Apart, since every read searches it. */
 static uint64_t keys[REGIONS];
 static size_t total;
 static uint32_t used[REGIONS];
 static uint32_t used_count;
-static refusal refusals[REFUSED_ENTRIES];
+static hopeless hopeless_paths[HOPELESS_ENTRIES];
 
 /*
  * When no slot is free, a file must be read a second time before it displaces another, and that
@@ -97,25 +94,25 @@ static time_t now(void)
 /* One number for an inode. Two inodes may share it; 0 is not taken. */
 static uint64_t key_of(const struct stat *st)
 {
-	uint64_t key = ((uint64_t) st->st_ino + ((uint64_t) st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
+	uint64_t key = ((uint64_t)st->st_ino + ((uint64_t)st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
 
 	return key ? key : 1;
 }
 
 static uint32_t hash_of(const struct stat *st)
 {
-	return (uint32_t) (key_of(st) >> 32);
+	return (uint32_t)(key_of(st) >> 32);
 }
 
 static char *contents_of(const lazy_region *region)
 {
-	return arena + (size_t) (region - regions) * SLOT_SPAN + PAGE;
+	return arena + (size_t)(region - regions) * SLOT_SPAN + PAGE;
 }
 
 zend_result lazy_region_startup(void)
 {
 	/* One rule of the layout is the processor's, so ask rather than assume. */
-	if (sysconf(_SC_PAGESIZE) != (long) PAGE) {
+	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
 		return FAILURE;
 	}
 	void *reserved = mmap(NULL, REGIONS * SLOT_SPAN, PROT_NONE,
@@ -147,7 +144,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 /* The change time counts too: after a chmod the file may no longer be ours to read. */
 static bool same_file(const lazy_region *region, const struct stat *st)
 {
-	return region->size == (size_t) st->st_size && same_time(&region->mtime, &st->st_mtim) &&
+	return region->size == (size_t)st->st_size && same_time(&region->mtime, &st->st_mtim) &&
 		same_time(&region->ctime, &st->st_ctim);
 }
 
@@ -164,7 +161,7 @@ static void write_header(lazy_region *region)
 
 zend_string *lazy_region_string(lazy_region *region)
 {
-	return (zend_string *) (contents_of(region) - _ZSTR_HEADER_SIZE);
+	return (zend_string *)(contents_of(region) - _ZSTR_HEADER_SIZE);
 }
 
 static void give_back(lazy_region *region)
@@ -197,7 +194,7 @@ static void mark_used(lazy_region *region)
 	region->last_use = now();
 	if (!region->used) {
 		region->used = true;
-		used[used_count++] = (uint32_t) (region - regions);
+		used[used_count++] = (uint32_t)(region - regions);
 	}
 }
 
@@ -214,26 +211,26 @@ static lazy_region *kept(const struct stat *st)
 	return NULL;
 }
 
-static bool recently_refused(const struct stat *st)
+/* Small files are many and read fast; looking at each of them first would cost them a fifth. */
+bool lazy_region_is_hopeless(zend_string *path)
 {
-	refusal *entry = &refusals[hash_of(st) % REFUSED_ENTRIES];
+	zend_ulong hash = zend_string_hash_val(path);
+	const hopeless *entry = &hopeless_paths[hash % HOPELESS_ENTRIES];
 
-	return entry->ino == st->st_ino && entry->dev == st->st_dev && now() < entry->until;
+	return entry->path_hash == hash && now() < entry->until;
 }
 
-static void refuse(const struct stat *st, time_t seconds)
+void lazy_region_give_up(zend_string *path)
 {
-	refusal *entry = &refusals[hash_of(st) % REFUSED_ENTRIES];
+	zend_ulong hash = zend_string_hash_val(path);
 
-	entry->dev = st->st_dev;
-	entry->ino = st->st_ino;
-	entry->until = now() + seconds;
+	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless) { hash, now() + HOPELESS_SECONDS };
 }
 
 /* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
 static lazy_region *free_slot(const struct stat *st)
 {
-	if (total + (size_t) st->st_size <= TOTAL_MAX) {
+	if (total + (size_t)st->st_size <= TOTAL_MAX) {
 		for (lazy_region *region = regions; region < regions + REGIONS; region++) {
 			if (!region->size) {
 				return region;
@@ -260,7 +257,7 @@ static bool map_surroundings(lazy_region *region, size_t size)
 	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
 }
 
-/* Opens what stat(2) saw. The descriptor is moved up, so that scripts see the numbers they would. */
+/* Opens what stat(2) saw. The descriptor moves up: scripts get the low numbers they expect. */
 static int open_same(const char *path, const struct stat *st)
 {
 	struct stat opened;
@@ -279,8 +276,8 @@ static int open_same(const char *path, const struct stat *st)
 
 static lazy_region *hold(const char *path, const struct stat *st)
 {
-	size_t size = (size_t) st->st_size;
-	lazy_region *region = recently_refused(st) ? NULL : free_slot(st);
+	size_t size = (size_t)st->st_size;
+	lazy_region *region = free_slot(st);
 
 	if (!region) {
 		return NULL;
@@ -291,13 +288,11 @@ static lazy_region *hold(const char *path, const struct stat *st)
 	}
 	if (!map_surroundings(region, size)) {
 		close(fd);
-		refuse(st, REFUSED_SECONDS);
 		return NULL;
 	}
 	uint32_t file;
 	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
 			&file) != 0) {
-		refuse(st, errno == EACCES ? NOT_OURS_SECONDS : REFUSED_SECONDS);
 		return NULL;
 	}
 	*region = (lazy_region) {
@@ -319,7 +314,7 @@ lazy_region *lazy_region_open(const char *path)
 	struct stat st;
 
 	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
-		(size_t) st.st_size > REGION_MAX) {
+		(size_t)st.st_size > REGION_MAX) {
 		return NULL;
 	}
 	lazy_region *region = kept(&st);
@@ -328,11 +323,12 @@ lazy_region *lazy_region_open(const char *path)
 		region = NULL;
 	}
 	if (region && sendoff_file_use(attached, region->file) != 1) {
-		if (region->used) {
-			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
-			refuse(&st, REFUSED_SECONDS);
-		}
+		bool in_use = region->used;
 		retire(region);
+		if (in_use) {
+			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
+			return NULL;
+		}
 		region = NULL;
 	}
 	if (!region) {
@@ -346,7 +342,7 @@ lazy_region *lazy_region_open(const char *path)
 
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset)
 {
-	uintptr_t distance = (uintptr_t) ptr - (uintptr_t) arena;
+	uintptr_t distance = (uintptr_t)ptr - (uintptr_t)arena;
 
 	if (!arena || distance >= REGIONS * SLOT_SPAN) {
 		return false;
@@ -362,6 +358,30 @@ bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *off
 	*file = region->file;
 	*offset = in_slot - PAGE;
 	return true;
+}
+
+/* The bytes a region has now, in memory of our own, over the mapping. */
+static void make_private(const lazy_region *region)
+{
+	size_t whole = (region->size + PAGE - 1) & ~(PAGE - 1);
+	void *copy = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (copy == MAP_FAILED) {
+		return;
+	}
+	memcpy(copy, contents_of(region), region->size);
+	if (mprotect(copy, whole, PROT_READ) != 0 ||
+		mremap(copy, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, contents_of(region)) ==
+			MAP_FAILED) {
+		munmap(copy, whole);
+	}
+}
+
+void lazy_region_before_fork(void)
+{
+	for (uint32_t i = 0; i < used_count; i++) {
+		make_private(&regions[used[i]]);
+	}
 }
 
 static lazy_region *least_recently_used(void)
@@ -402,7 +422,7 @@ void sendoff_lazy_end_request(void)
 		lazy_region *region = &regions[used[i]];
 
 		region->used = false;
-		if (region->stale) {
+		if (region->stale || !sendoff_file_intact(attached, region->file)) {
 			give_back(region);
 		} else {
 			write_header(region);

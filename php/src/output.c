@@ -27,7 +27,7 @@ void sendoff_sapi_flush(void *server_context)
 	if (!server_context || sendoff_php_finished) {
 		return;
 	}
-	sapi_send_headers();
+	/* As in php-fpm, headers leave with the first byte of the body and not before. */
 	if (sendoff_flush(sendoff_php_worker) < 0) {
 		php_handle_aborted_connection();
 	}

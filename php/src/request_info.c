@@ -59,13 +59,15 @@ static void set_path_translated(const char *folder, size_t folder_len, const cha
 static char *split_path_info(const char *path_info, size_t script_len, char *script_name)
 {
 	char *name = estrndup(path_info, script_len);
+	/* First, because the order shows in $_SERVER. */
+	SENDOFF_PARAM_SET("ORIG_PATH_INFO", path_info);
 	if (script_name && !strcmp(script_name, name)) {
 		SG(request_info).request_uri = script_name;
 	} else {
 		SG(request_info).request_uri = REPLACE_PARAM("SCRIPT_NAME", name);
 	}
 	efree(name);
-	return REPLACE_PARAM("PATH_INFO", path_info + script_len);
+	return SENDOFF_PARAM_SET("PATH_INFO", path_info + script_len);
 }
 
 /* The parameters named `script`/info as the script; `stripped` is the length of what had to be cut off. */

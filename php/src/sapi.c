@@ -45,6 +45,19 @@ static int activate(void)
 	return sendoff_php_worker ? sendoff_activate() : SUCCESS;
 }
 
+/*
+ * The library has pcntl compiled in, which no web server's PHP has: a script that forks would leave two processes
+ * on one link.
+ */
+static void remove_pcntl(void)
+{
+	zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
+	if (pcntl) {
+		zend_unregister_functions(pcntl->functions, -1, CG(function_table));
+		zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
+	}
+}
+
 /* PHP takes one module from a SAPI; we bring two. */
 static int register_extensions(void)
 {
@@ -52,6 +65,7 @@ static int register_extensions(void)
 	if (php_register_internal_extensions() == FAILURE) {
 		return FAILURE;
 	}
+	remove_pcntl();
 	return php_register_extensions(ours, sizeof(ours) / sizeof(ours[0]));
 }
 

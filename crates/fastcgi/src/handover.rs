@@ -48,6 +48,18 @@ pub enum Record {
 pub const MAX_RECORD_LEN: usize = HEADER_LEN + 24;
 
 impl Record {
+    /// Bytes that [`Self::encode`] appends.
+    #[must_use]
+    pub fn wire_len(self) -> usize {
+        HEADER_LEN
+            + match self {
+                Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
+                Self::Segment { .. } => 24,
+                Self::Length(_) | Self::Body(_) => 8,
+                Self::Detach | Self::Ready => 0,
+            }
+    }
+
     /// Appends the whole record.
     pub fn encode(self, request_id: u16, out: &mut Vec<u8>) {
         let mut start = |kind, id, len| out.extend_from_slice(&Header::new(kind, id, len).encode());
@@ -187,6 +199,7 @@ mod tests {
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);
+            assert_eq!(record.wire_len(), wire.len());
             let header = Header::decode(wire[..8].try_into().unwrap()).unwrap();
             assert_eq!(usize::from(header.content_len), wire.len() - 8);
             assert_eq!(Record::decode(header.kind, &wire[8..]), Ok(Some(record)));

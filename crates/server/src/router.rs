@@ -17,6 +17,9 @@ const INDEX: [&str; 2] = ["index.php", "index.html"];
 /// of their letters: their source may hold passwords.
 const SOURCE_ENDINGS: [&str; 3] = ["php", "phar", "phtml"];
 
+/// Names in a path that are tried as a script before the rest of it: each costs a system call.
+const MAX_SCRIPTS_IN_PATH: usize = 16;
+
 /// A script and how it is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
@@ -139,7 +142,7 @@ impl Router {
     fn script_in_path(&self, path: &[u8]) -> Option<Route> {
         let needle = b".php/";
         let ends = path.windows(needle.len()).enumerate().filter(|(_, part)| part == needle);
-        let mut ends = ends.map(|(at, _)| at + needle.len() - 1);
+        let mut ends = ends.map(|(at, _)| at + needle.len() - 1).take(MAX_SCRIPTS_IN_PATH);
         let end = ends.find(|&end| self.is_file(&path[..end]))?;
         Some(self.script(&path[..end], &path[end..]))
     }

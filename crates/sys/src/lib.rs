@@ -2,5 +2,8 @@
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
 pub mod fdpass;
+pub mod fork;
+pub mod lease;
+pub mod mapping;
 pub mod process;
 pub mod sock_diag;

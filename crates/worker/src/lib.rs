@@ -3,6 +3,8 @@
 //! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
 #![forbid(unsafe_code)]
 
+mod files;
+mod helper;
 mod input;
 mod output;
 mod queue;
@@ -11,7 +13,9 @@ mod worker;
 
 use std::fmt;
 
+pub use files::{Identity, MAX_HELD};
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
+pub use rustix::fs::Timespec;
 pub use worker::Worker;
 
 /// The client has gone or the link is lost: output leads nowhere any more.

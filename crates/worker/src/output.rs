@@ -10,11 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, getpid};
-use sendoff_fastcgi::handover::MAX_FDS_PER_MESSAGE;
+use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 
+use sendoff_sys::fork;
+
 use crate::Gone;
+use crate::files::Files;
 use crate::queue::Queue;
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
@@ -26,7 +28,8 @@ pub(crate) struct Shared {
     pub(crate) links: Vec<OwnedFd>,
     state: Mutex<State>,
     stopping: AtomicBool,
-    process: Pid,
+    /// `fork::generation()` of the process that has the helper thread.
+    generation: u32,
 }
 
 #[derive(Debug, Default)]
@@ -37,13 +40,23 @@ pub(crate) struct State {
     pub(crate) link: usize,
     /// A link cannot be written to any more; the worker is about to end.
     pub(crate) lost: bool,
+    pub(crate) files: Files,
+    /// `RECALL` and `RELEASE` records that wait for room in a link.
+    pub(crate) backlog: Vec<(usize, Record)>,
+    /// The guard socket is gone: no file may be held any more.
+    pub(crate) unguarded: bool,
 }
 
 type Locked<'a> = MutexGuard<'a, State>;
 
 impl Shared {
     pub(crate) fn new(links: Vec<OwnedFd>) -> Self {
-        Self { links, state: Mutex::default(), stopping: AtomicBool::new(false), process: getpid() }
+        Self {
+            links,
+            state: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            generation: fork::generation(),
+        }
     }
 
     /// A thread that panicked under the lock takes the process with it, so what the lock guards is whole.
@@ -54,13 +67,24 @@ impl Shared {
     /// Lets no further request in; what the front has already written is still read. Async-signal-safe. A forked child
     /// shares the sockets, so it must not.
     pub(crate) fn stop(&self) {
-        if self.process == getpid() {
+        if !self.is_forked() {
             self.stopping.store(true, Ordering::Relaxed);
             for link in &self.links {
                 // It fails only on a link whose other end has gone, which ends accept too.
                 let _gone = rustix::net::shutdown(link, rustix::net::Shutdown::Read);
             }
         }
+    }
+
+    /// Whether this is a child of the process that made the worker. It must not lock: the helper thread, which is not
+    /// there, may have held the lock when the child was made.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// For what a child may do if it can.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.state.try_lock().ok()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -113,6 +137,8 @@ impl Shared {
         more: &[IoSlice<'_>],
     ) -> Result<(Locked<'a>, usize), Gone> {
         let link = self.links[state.link].as_fd();
+        // First what the helper thread could not send: we might leave it no room for ever.
+        state.send_backlog(&self.links);
         let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };
         match send_now(&state, link, more) {
             Ok(n) => {
@@ -133,10 +159,32 @@ impl Shared {
             }
             Err(_) => {
                 state.lost = true;
-                state.queue.clear();
+                state.discard_queue();
                 Err(Gone)
             }
         }
+    }
+}
+
+impl State {
+    /// Sends what of the backlog there is room for.
+    pub(crate) fn send_backlog(&mut self, links: &[OwnedFd]) {
+        let Self { backlog, queue, link: current, .. } = self;
+        let mut wire = Vec::new();
+        backlog.retain(|(link, record)| {
+            if link == current && queue.in_flight() {
+                queue.record(0, *record);
+                return false;
+            }
+            wire.clear();
+            record.encode(0, &mut wire);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // So few bytes are taken whole or not at all. A link that has gone has no use for them.
+            matches!(
+                rustix::net::send(&links[*link], &wire, flags),
+                Err(Errno::AGAIN | Errno::INTR)
+            )
+        });
     }
 }
 
@@ -173,7 +221,7 @@ fn send_now(
     more: &[IoSlice<'_>],
 ) -> rustix::io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let (bytes, mut files) = state.queue.batch();
+    let (bytes, files) = state.queue.batch();
     let mut vectors;
     let queued = [IoSlice::new(bytes)];
     let vectors: &[IoSlice<'_>] = if more.is_empty() {
@@ -184,12 +232,13 @@ fn send_now(
         vectors.extend_from_slice(more);
         &vectors
     };
-    if files.next().is_none() {
+    let fds: Vec<BorrowedFd<'_>> =
+        files.filter_map(|file| Some(state.files.get(file)?.fd()?.as_fd())).collect();
+    if fds.is_empty() {
         return sendmsg(link, vectors, &mut SendAncillaryBuffer::default(), flags);
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<BorrowedFd<'_>> = Vec::new();
     control.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(link, vectors, &mut control, flags)
 }

@@ -13,6 +13,9 @@ use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 /// Room at the start for a `LENGTH` record, which is known last and sent first.
 const LENGTH_SLOT: usize = HEADER_LEN + 8;
 
+/// A buffer that a broken lease has blown up is given back down to this.
+const KEEP_CAPACITY: usize = 256 * 1024;
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     wire: Vec<u8>,
@@ -32,6 +35,12 @@ struct Mark {
     at: usize,
     record: Record,
     request_id: u16,
+}
+
+impl Mark {
+    fn names(&self, wanted: FileId) -> bool {
+        matches!(self.record, Record::Open(file) | Record::Segment { file, .. } if file == wanted)
+    }
 }
 
 impl Default for Queue {
@@ -120,10 +129,7 @@ impl Queue {
 
     /// What one `sendmsg` may take next, and the files whose descriptors must ride along, oldest first.
     pub(crate) fn batch(&self) -> (&[u8], impl Iterator<Item = FileId>) {
-        let opens = self.marks.iter().filter_map(|mark| match mark.record {
-            Record::Open(file) => Some((mark.at, file)),
-            _ => None,
-        });
+        let opens = self.opens();
         let end = opens.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |(at, _)| at);
         let files = opens.take(MAX_FDS_PER_MESSAGE).map(|(_, file)| file);
         (&self.wire[self.sent..end], files)
@@ -146,6 +152,63 @@ impl Queue {
         });
     }
 
+    /// Whether a `RECALL` of the file waits behind a record that is half sent.
+    pub(crate) fn has_recall(&self, file: FileId) -> bool {
+        self.marks.iter().any(|mark| mark.record == Record::Recall(file))
+    }
+
+    /// Whether something that has not begun to leave names the file.
+    pub(crate) fn names(&self, file: FileId) -> bool {
+        self.marks.iter().any(|mark| mark.names(file))
+    }
+
+    /// Turns the file's unsent segments into `STDOUT` records, with what `read` appends for offset and length, and takes
+    /// back its `OPEN`. `true` if there was one whose descriptor had not been sent: the link has never known the file.
+    pub(crate) fn take_back<E>(
+        &mut self,
+        file: FileId,
+        mut read: impl FnMut(u64, u64, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        self.close_record();
+        if !self.names(file) {
+            return Ok(false);
+        }
+        let old = std::mem::take(&mut self.wire);
+        let (mut copied, mut was_unknown) = (0, false);
+        for mark in std::mem::take(&mut self.marks) {
+            self.wire.extend_from_slice(&old[copied..mark.at]);
+            copied = mark.at;
+            match mark.record {
+                Record::Open(of) if of == file => {
+                    was_unknown = true;
+                    copied += mark.record.wire_len();
+                }
+                Record::Segment { file: of, offset, length } if of == file => {
+                    let mut bytes = Vec::new();
+                    read(offset, length, &mut bytes)?;
+                    self.stdout(mark.request_id, &bytes);
+                    self.close_record();
+                    copied += mark.record.wire_len();
+                }
+                _ => self.marks.push(Mark { at: self.wire.len(), ..mark }),
+            }
+        }
+        self.wire.extend_from_slice(&old[copied..]);
+        Ok(was_unknown)
+    }
+
+    /// The files whose `OPEN` has not been sent.
+    pub(crate) fn unsent_opens(&self) -> impl Iterator<Item = FileId> {
+        self.opens().map(|(_, file)| file)
+    }
+
+    fn opens(&self) -> impl Iterator<Item = (usize, FileId)> + Clone {
+        self.marks.iter().filter_map(|mark| match mark.record {
+            Record::Open(file) => Some((mark.at, file)),
+            _ => None,
+        })
+    }
+
     /// The rest of a record whose beginning was sent from elsewhere.
     pub(crate) fn rest_of_record(&mut self, rest: [&[u8]; 2]) {
         debug_assert!(self.is_empty() && self.open.is_none());
@@ -156,6 +219,7 @@ impl Queue {
     /// Forgets everything. The buffer stays.
     pub(crate) fn clear(&mut self) {
         self.wire.truncate(LENGTH_SLOT);
+        self.wire.shrink_to(KEEP_CAPACITY);
         self.sent = LENGTH_SLOT;
         self.open = None;
         self.marks.clear();

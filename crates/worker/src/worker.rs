@@ -8,12 +8,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use sendoff_fastcgi::Part;
-use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER};
 
+use sendoff_sys::mapping::Region;
+
+use crate::files::{Held, Identity};
+use crate::helper::Helper;
 use crate::input::Input;
-use crate::output::Shared;
+use crate::output::{Shared, State};
 use crate::request::{Body, Phase, Request};
 use crate::{Bad, Gone, log};
 
@@ -22,6 +26,9 @@ const COPY_LIMIT: usize = 16 * 1024;
 
 /// With more than this waiting, the queue is sent.
 const FLUSH_LIMIT: usize = 32 * 1024;
+
+/// Bytes of a mapping that are copied under the lock at a time.
+const MAPPED_PIECE: usize = 1024 * 1024;
 
 /// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
 const CANT_MULTIPLEX: u8 = 1;
@@ -38,6 +45,8 @@ pub struct Worker {
     inputs: Vec<Input>,
     request: Request,
     response: Response,
+    /// `None` without a guard socket.
+    helper: Option<Helper>,
 }
 
 /// How far the response to the request at hand has got.
@@ -55,22 +64,27 @@ struct Response {
 }
 
 impl Worker {
-    /// Takes connected UNIX stream sockets, at most 255.
+    /// Takes connected UNIX stream sockets, at most 255, and the guard socket, for which it starts a thread: call it
+    /// after the last fork.
     ///
     /// # Errors
-    /// `EINVAL`: no link, or too many.
+    /// `EINVAL`: no link, or too many. A thread or descriptor could not be had.
     pub fn new(links: Vec<OwnedFd>, guard: Option<OwnedFd>) -> io::Result<Self> {
-        drop(guard);
         if links.is_empty() || links.len() > usize::from(u8::MAX) {
             return Err(Errno::INVAL.into());
         }
         let inputs = links.iter().map(|_| Input::default()).collect();
         let shared = Arc::new(Shared::new(links));
-        Ok(Self { shared, inputs, request: Request::default(), response: Response::default() })
+        let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
+        let (request, response) = (Request::default(), Response::default());
+        Ok(Self { shared, inputs, request, response, helper })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.
     pub fn accept(&mut self) -> bool {
+        if self.shared.is_forked() {
+            return false;
+        }
         if self.request.phase != Phase::Idle {
             self.finish(0, false);
             self.ready();
@@ -120,25 +134,36 @@ impl Worker {
         }
     }
 
-    /// Receives from the first link that has something; `None`: the front closed it.
+    /// Receives from the first link that has something; `None`: nothing to come, and a link was closed.
     fn wait_for_input(&mut self) -> Result<Option<usize>, Bad> {
-        let mut at = 0;
-        if self.inputs.len() > 1 {
-            let mut polled: Vec<PollFd<'_>> =
-                self.shared.links.iter().map(|link| PollFd::new(link, PollFlags::IN)).collect();
-            while let Err(error) = poll(&mut polled, None) {
-                if error != Errno::INTR {
-                    return Err(io::Error::from(error).into());
-                }
-            }
-            at = polled.iter().position(|link| !link.revents().is_empty()).unwrap_or(0);
+        if self.inputs.len() == 1 {
+            return Ok(self.receive_when_idle(0)?.then_some(0));
         }
+        let mut polled: Vec<PollFd<'_>> =
+            self.shared.links.iter().map(|link| PollFd::new(link, PollFlags::IN)).collect();
+        while let Err(error) = poll(&mut polled, None) {
+            if error != Errno::INTR {
+                return Err(io::Error::from(error).into());
+            }
+        }
+        let is_ready = |link: &PollFd<'_>| !link.revents().is_empty();
+        let ready: Vec<usize> = (0..polled.len()).filter(|at| is_ready(&polled[*at])).collect();
+        for at in ready {
+            if self.receive_when_idle(at)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `false`: the front closed the link, where it may.
+    fn receive_when_idle(&mut self, at: usize) -> Result<bool, Bad> {
         match self.receive(at) {
-            Ok(0) if self.inputs[at].at_boundary() => Ok(None),
+            Ok(0) if self.inputs[at].at_boundary() => Ok(false),
             Ok(0) => Err(Bad::Cut),
+            Ok(_) => Ok(true),
             // The front died with something of ours unread: no more to say than when it closes.
-            Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
-            Ok(_) => Ok(Some(at)),
+            Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(bad) => Err(bad),
         }
     }
@@ -147,13 +172,15 @@ impl Worker {
         Ok(self.inputs[at].receive(self.shared.links[at].as_fd())?)
     }
 
-    /// Works through what has been received, up to the end of a request.
-    fn take_parts(&mut self, at: usize) -> Result<(), Bad> {
+    /// Works through what has been received, up to the end of a request. `false`: there was nothing.
+    fn take_parts(&mut self, at: usize) -> Result<bool, Bad> {
+        let mut took = false;
         while !(self.request.phase == Phase::Ready && self.request.body.is_complete()) {
             let Some(part) = self.inputs[at].next()? else { break };
             self.take_part(at, part)?;
+            took = true;
         }
-        Ok(())
+        Ok(took)
     }
 
     fn take_part(&mut self, at: usize, part: Part) -> Result<(), Bad> {
@@ -329,7 +356,7 @@ impl Worker {
                     *read = 0;
                 }
             }
-            if self.request.aborted {
+            if self.request.aborted || self.shared.is_forked() {
                 return Err(Errno::CONNRESET.into());
             }
             self.receive_more().map_err(|bad| {
@@ -342,19 +369,18 @@ impl Worker {
     /// Waits for more of the request at hand.
     fn receive_more(&mut self) -> Result<(), Bad> {
         let at = self.request.link;
-        let lost = match self.inputs[at].has_bytes() {
-            true => None,
-            false => match self.receive(at) {
-                Ok(0) => Some(Bad::Cut),
-                Ok(_) => None,
-                Err(bad) => Some(bad),
+        let more = match self.take_parts(at) {
+            Ok(true) => Ok(()),
+            Ok(false) => match self.receive(at) {
+                Ok(0) => Err(Bad::Cut),
+                other => other.map(drop),
             },
+            Err(bad) => Err(bad),
         };
-        let lost = lost.or_else(|| self.take_parts(at).err());
-        lost.map_or(Ok(()), |bad| {
+        if more.is_err() {
             self.shared.lock().lost = true;
-            Err(bad)
-        })
+        }
+        more
     }
 
     /// Queues the CGI header block, with the empty line that ends it.
@@ -432,7 +458,10 @@ impl Worker {
     /// Whether the client has gone. Looks at the link without waiting.
     pub fn aborted(&mut self) -> bool {
         self.request.phase == Phase::Ready
-            && (self.request.aborted || self.shared.lock().lost || self.look_for_abort().is_err())
+            && (self.shared.is_forked()
+                || self.request.aborted
+                || self.shared.lock().lost
+                || self.look_for_abort().is_err())
     }
 
     /// No output is taken: there is no request, or its response is finished, or nobody wants it.
@@ -440,6 +469,7 @@ impl Worker {
         self.request.phase != Phase::Ready
             || self.response.finished
             || self.request.aborted
+            || self.shared.is_forked()
             || self.shared.lock().lost
     }
 
@@ -468,7 +498,7 @@ impl Worker {
             state.lost = true;
         }
         if state.lost || self.request.aborted {
-            state.queue.clear();
+            state.discard_queue();
             return Err(Gone);
         }
         Ok(())
@@ -483,7 +513,7 @@ impl Worker {
 
     /// Ends the response. With `detach` the application goes on, without output, until [`Self::ready`].
     pub fn finish(&mut self, app_status: u32, detach: bool) {
-        if self.request.phase != Phase::Ready || self.response.finished {
+        if self.request.phase != Phase::Ready || self.response.finished || self.shared.is_forked() {
             return;
         }
         self.response.finished = true;
@@ -491,6 +521,9 @@ impl Worker {
         let mut state = self.shared.lock();
         if state.lost {
             return;
+        }
+        if self.request.aborted {
+            state.discard_queue();
         }
         let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), false, true) = (body, begun, self.tells_length()) {
@@ -517,12 +550,131 @@ impl Worker {
 
     /// After [`Self::finish`] with `detach`: another request may come.
     pub fn ready(&mut self) {
-        if std::mem::take(&mut self.response.detached) {
+        if std::mem::take(&mut self.response.detached) && !self.shared.is_forked() {
             let mut state = self.shared.lock();
             if !state.lost {
                 state.queue.record(self.request.id, Record::Ready);
                 let _lost_is_noted = self.shared.flush(state);
             }
+        }
+    }
+
+    /// Body bytes that are `len` bytes of a held file from `offset` on.
+    ///
+    /// # Errors
+    /// The client has gone, or the file is not held or shorter.
+    pub fn write_file(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        let mut state = self.shared.lock();
+        let State { queue, files, link, .. } = &mut *state;
+        let within = |size: u64| offset.checked_add(len).is_some_and(|end| end <= size);
+        let handed_over = files.use_file(file) && self.request.accepts_files;
+        let held = files.get_mut(file).filter(|held| within(held.size)).ok_or(Gone)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if !handed_over {
+            drop(state);
+            return self.write_mapped(file, offset, len);
+        }
+        self.response.wrote_stdout = true;
+        if !held.links.contains(*link) {
+            held.links.insert(*link);
+            queue.record(self.request.id, Record::Open(file));
+        }
+        queue.record(self.request.id, Record::Segment { file, offset, length: len });
+        let full = queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if let Some(body) = &mut self.response.body {
+            *body += len;
+        }
+        if full { self.flush() } else { Ok(()) }
+    }
+
+    /// The same as bytes from the snapshot, which after a break is a private copy.
+    fn write_mapped(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        let mut offset = usize::try_from(offset).map_err(|_| Gone)?;
+        let end = offset + usize::try_from(len).map_err(|_| Gone)?;
+        while offset < end {
+            let next = end.min(offset + MAPPED_PIECE);
+            let mut state = self.shared.lock();
+            let State { queue, files, .. } = &mut *state;
+            let bytes = files.get(file).and_then(Held::bytes).ok_or(Gone)?;
+            queue.stdout(self.request.id, &bytes[offset..next]);
+            drop(state);
+            self.response.wrote_stdout = true;
+            if let Some(body) = &mut self.response.body {
+                *body += (next - offset) as u64;
+            }
+            offset = next;
+            // A response that fits keeps its length.
+            if offset < end || self.shared.lock().queue.len() > FLUSH_LIMIT {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds an open file under a read lease and maps it. It is then in use.
+    ///
+    /// # Errors
+    /// `EACCES`: not the owner and without `CAP_LEASE`. `EAGAIN`: a writer has it open. `ESTALE`: it is not the file
+    /// described. `EMFILE`: too many held. `EOPNOTSUPP`: no guard. Others of `fcntl(2)` and `mmap(2)`.
+    pub fn file_hold(
+        &mut self,
+        fd: OwnedFd,
+        region: Region,
+        identity: Identity,
+    ) -> io::Result<FileId> {
+        let helper = self.helper.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        if self.shared.is_forked() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let mut state = self.shared.lock();
+        if state.unguarded {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        state.files.hold(fd, region, identity, helper.tid)
+    }
+
+    /// Puts a file in use: `true` if its mapping is whole and the lease stands.
+    pub fn file_use(&mut self, file: FileId) -> bool {
+        !self.shared.is_forked() && self.shared.lock().files.use_file(file)
+    }
+
+    /// No file is in use any more.
+    pub fn files_unuse(&mut self) {
+        if !self.shared.is_forked() {
+            self.shared.lock().files.unuse_all();
+        }
+    }
+
+    /// Whether the lease stands.
+    #[must_use]
+    pub fn file_intact(&self, file: FileId) -> bool {
+        !self.shared.is_forked() && self.shared.lock().files.get(file).is_some_and(Held::stands)
+    }
+
+    /// Gives the mapping back. The lease ends when the front has no more need of the file.
+    pub fn file_drop(&mut self, file: FileId) {
+        if self.shared.is_forked() {
+            if let Some(mut state) = self.shared.try_lock() {
+                state.files.drop_mapping(file);
+            }
+            return;
+        }
+        if self.shared.lock().queue.names(file) {
+            // RELEASE must not overtake what it releases. If the client has gone there is nothing to overtake.
+            let _gone = self.flush();
+        }
+        let mut state = self.shared.lock();
+        for link in state.files.drop_mapping(file).iter() {
+            state.tell(&self.shared.links, link, Record::Release(file));
+        }
+        if let (false, Some(helper)) = (state.backlog.is_empty(), &self.helper) {
+            helper.wake();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! One end of a FastCGI connection: requests out, records in.
 
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -125,6 +126,8 @@ pub struct Link {
     stream: UnixStream,
     decoder: Decoder,
     buf: BytesMut,
+    /// Descriptors that came along and no record has taken yet, oldest first.
+    pub fds: VecDeque<OwnedFd>,
     id: u16,
 }
 
@@ -132,7 +135,8 @@ impl Link {
     pub fn new(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, decoder: Decoder::default(), buf: BytesMut::new(), id: 0 }
+        let (decoder, buf, fds) = (Decoder::default(), BytesMut::new(), VecDeque::new());
+        Self { stream, decoder, buf, fds, id: 0 }
     }
 
     pub fn from_fd(fd: OwnedFd) -> Self {
@@ -155,10 +159,11 @@ impl Link {
             if let Some(part) = self.decoder.next(&mut self.buf).unwrap() {
                 return Some(part);
             }
-            let mut piece = [0; 65_536];
-            match self.stream.read(&mut piece) {
+            self.buf.reserve(65_536);
+            let (buf, fds) = (&mut self.buf, &mut self.fds);
+            match sendoff_sys::fdpass::receive(self.stream.as_fd(), buf, fds) {
                 Ok(0) => return None,
-                Ok(n) => self.buf.extend_from_slice(&piece[..n]),
+                Ok(_) => {}
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,
                 Err(e) => panic!("nothing from the worker: {e}"),
             }

@@ -1,7 +1,8 @@
 //! A scripted front, and php-fpm to compare with.
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program is a crate and uses its part")]
 
 pub mod fpm;
+pub mod front;
 pub mod link;
 pub mod master;
 

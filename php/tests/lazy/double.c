@@ -38,17 +38,17 @@ int sendoff_file_hold(sendoff_worker *worker, int fd, void *addr, uint64_t size,
 {
 	struct stat st;
 
-	if (fstat(fd, &st) != 0 || (uint64_t) st.st_size != size ||
+	if (fstat(fd, &st) != 0 || (uint64_t)st.st_size != size ||
 		st.st_mtim.tv_nsec != mtime->tv_nsec || st.st_ctim.tv_nsec != ctime->tv_nsec ||
 		worker->files == 65535) {
 		close(fd);
 		errno = ESTALE;
 		return -1;
 	}
-	size_t whole = (size + 4095) & ~(uint64_t) 4095;
+	size_t whole = (size + 4095) & ~(uint64_t)4095;
 	if (mmap(addr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 			MAP_FAILED ||
-		pread(fd, addr, size, 0) != (ssize_t) size || mprotect(addr, whole, PROT_READ) != 0) {
+		pread(fd, addr, size, 0) != (ssize_t)size || mprotect(addr, whole, PROT_READ) != 0) {
 		abort();
 	}
 	close(fd);
@@ -75,7 +75,7 @@ void sendoff_files_unuse(sendoff_worker *worker)
 
 void sendoff_file_drop(sendoff_worker *worker, uint32_t file)
 {
-	mmap((void *) worker->addr[file], (worker->size[file] + 4095) & ~(uint64_t) 4095, PROT_NONE,
+	mmap((void *)worker->addr[file], (worker->size[file] + 4095) & ~(uint64_t)4095, PROT_NONE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	worker->addr[file] = NULL;
 }
@@ -93,8 +93,8 @@ int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, u
 		if (written < 0) {
 			return -1;
 		}
-		offset += (uint64_t) written;
-		len -= (uint64_t) written;
+		offset += (uint64_t)written;
+		len -= (uint64_t)written;
 	}
 	return 0;
 }

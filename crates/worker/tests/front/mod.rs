@@ -1,5 +1,6 @@
 //! The front's end of a worker's sockets, scripted.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "a module of several test programs")]
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

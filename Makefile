@@ -1,0 +1,40 @@
+# The one door. Each target installs the Debian packages it lacks (tools/install) and says so.
+
+LISTEN ?= 127.0.0.1:8080
+
+.PHONY: serve build test test-heavy bench check fmt
+
+# The demonstration site.
+serve: build
+	target/release/sendoff serve examples/site --listen $(LISTEN)
+
+build:
+	tools/install serve
+	cargo build --release --bin sendoff --bin sendoff-php
+
+# What every commit must pass; under 10 minutes.
+test:
+	tools/install test
+	cargo build --release --bin sendoff --bin sendoff-php
+	cargo test --release --workspace
+
+# Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when.
+test-heavy:
+	tools/install test
+	cargo build --release --bin sendoff --bin sendoff-php
+	cargo test --release --package sendoff-tests -- --ignored --nocapture --test-threads 1
+
+# Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
+bench:
+	tools/install bench
+	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-bench
+	target/release/sendoff-bench
+
+check:
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	clang-format --dry-run -Werror php/src/*.c php/src/*.h
+
+fmt:
+	cargo fmt --all
+	clang-format -i php/src/*.c php/src/*.h

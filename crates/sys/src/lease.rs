@@ -1,0 +1,160 @@
+//! Read leases (`fcntl(2)`, "Leases"): being told before somebody writes to a file.
+//!
+//! A break is signalled to one thread, which takes it from a descriptor. No handler runs and no other thread's system
+//! call is interrupted.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::thread::Pid;
+
+/// Which real-time signal tells of breaks, counted from `SIGRTMIN`. It goes to a thread that blocks it, so that an
+/// application which uses the same number for itself is not disturbed.
+const SIGNAL: i32 = 7;
+
+/// In `<linux/fcntl.h>`; the `libc` crate has neither.
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+const F_OWNER_TID: i32 = 0;
+
+#[repr(C)]
+struct OwnerEx {
+    kind: i32,
+    pid: i32,
+}
+
+/// Takes a read lease on the open file. `thread` of this process is told of the break, with the number that `file` has
+/// now, whatever duplicates there are.
+///
+/// # Errors
+/// Those of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if somebody has it open for writing.
+pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
+    let owner = OwnerEx { kind: F_OWNER_TID, pid: thread.as_raw_nonzero().get() };
+    // Signal and owner first: from the moment the lease stands it can break.
+    check(
+        // SAFETY: takes an integer.
+        unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGRTMIN() + SIGNAL) },
+    )?;
+    check(
+        // SAFETY: reads a `struct f_owner_ex`, which `OwnerEx` is.
+        unsafe { libc::fcntl(file.as_raw_fd(), F_SETOWN_EX, &raw const owner) },
+    )?;
+    check(
+        // SAFETY: takes an integer.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) },
+    )?;
+    Ok(())
+}
+
+/// Whether the lease stands: it was taken and nobody waits for its end.
+#[must_use]
+pub fn stands(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: takes no argument.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }
+}
+
+/// Ends the lease; who waits for that goes on.
+///
+/// # Errors
+/// Those of `fcntl(2)`.
+pub fn give_up(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes an integer.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }).map(drop)
+}
+
+/// One thing the kernel told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// The lease taken under this descriptor number has probably broken; the number may have been reused since.
+    Broken(RawFd),
+    /// Signals were lost: any lease may have broken.
+    Anything,
+}
+
+/// The calling thread's break signals, as a descriptor to wait on. They must be blocked in it ([`spawn_deaf`]).
+#[derive(Debug)]
+pub struct Breaks {
+    fd: OwnedFd,
+}
+
+impl Breaks {
+    /// Opens the descriptor.
+    ///
+    /// # Errors
+    /// Those of `signalfd(2)`.
+    pub fn open() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set that the others then use.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGRTMIN() + SIGNAL);
+            // What the kernel sends when it has no room to queue the other.
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGIO);
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        check(fd)?;
+        // SAFETY: signalfd has just made it and nobody else has it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The next thing told; `None` when there is none. Call it in the thread that [`take`] named.
+    ///
+    /// # Errors
+    /// Those of `read(2)`.
+    pub fn next(&self) -> io::Result<Option<Told>> {
+        const LEN: usize = size_of::<libc::signalfd_siginfo>();
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        // SAFETY: the buffer is writable for `LEN` bytes.
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), LEN) };
+        if usize::try_from(n) == Ok(LEN) {
+            // SAFETY: read filled all of it, and any bytes are a valid signalfd_siginfo.
+            let info = unsafe { info.assume_init() };
+            let overflow = info.ssi_signo == libc::SIGIO.cast_unsigned();
+            return Ok(Some(if overflow { Told::Anything } else { Told::Broken(info.ssi_fd) }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) }
+    }
+}
+
+impl std::os::fd::AsFd for Breaks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Starts a thread in which every signal is blocked, so that signals to the process go to the threads that know them.
+///
+/// # Errors
+/// Those of `pthread_create(3)`.
+pub fn spawn_deaf(
+    builder: Builder,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. A thread inherits its maker's mask.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let thread = builder.spawn(run);
+    // SAFETY: `before` was initialised above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    thread
+}
+
+/// Ends the process at once: no handlers, no destructors. For a thread that must not wait for the others.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit may be called at any time.
+    unsafe { libc::_exit(status) }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+const _: () = assert!(size_of::<OwnerEx>() == 8, "struct f_owner_ex is two ints");

@@ -1,0 +1,143 @@
+//! A file mapped at an address the caller reserved, and replaced there by a private copy when the file is about to change.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::slice;
+
+use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
+
+/// A piece of address space, and what is mapped there. Dropping it leaves the space without access.
+#[derive(Debug)]
+pub struct Region {
+    /// An address rather than a pointer, so that any thread may own the region.
+    addr: usize,
+    size: usize,
+    readable: bool,
+}
+
+impl Region {
+    /// A region of `size` bytes, rounded up to pages, without access until [`Self::map`].
+    ///
+    /// # Errors
+    /// `EINVAL`: `addr` is not the start of a page, or `size` is 0 or does not fit.
+    ///
+    /// # Safety
+    /// The caller owns the address space, nobody else maps anything there, and no Rust reference leads into it, until
+    /// the region is dropped.
+    pub unsafe fn new(addr: *mut c_void, size: u64) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let addr = addr.expose_provenance();
+        let end =
+            usize::try_from(size).ok().and_then(|size| addr.checked_add(size)?.checked_add(page));
+        match usize::try_from(size) {
+            Ok(size) if size > 0 && addr > 0 && addr % page == 0 && end.is_some() => {
+                Ok(Self { addr, size, readable: false })
+            }
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+
+    fn start(&self) -> *mut c_void {
+        ptr::with_exposed_provenance_mut(self.addr)
+    }
+
+    /// Maps the file's first bytes, private and read-only.
+    ///
+    /// Whoever reads them needs a lease on the file: they change with it, and vanish (`SIGBUS`) when it is cut.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`; the region then has no access.
+    pub fn map(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = MAP_PRIVATE | MAP_FIXED;
+        // SAFETY: MAP_FIXED replaces only address space that the region owns.
+        let at = unsafe {
+            libc::mmap(self.start(), self.size, libc::PROT_READ, flags, file.as_raw_fd(), 0)
+        };
+        if at == MAP_FAILED {
+            let error = io::Error::last_os_error();
+            self.forbid()?;
+            return Err(error);
+        }
+        self.readable = true;
+        Ok(())
+    }
+
+    /// Replaces the mapping by a copy of the file's bytes, in one step for whoever is reading it.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter. The region must
+    /// then be taken for unreadable.
+    pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        // SAFETY: the kernel chooses an address that nobody uses.
+        let copy = unsafe {
+            libc::mmap(ptr::null_mut(), self.size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if copy == MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `copy` is a fresh mapping of `size` zero bytes that nobody else knows.
+        let bytes = unsafe { slice::from_raw_parts_mut(copy.cast::<u8>(), self.size) };
+        let moved = read_exactly(file, bytes).and_then(|()| {
+            // SAFETY: `bytes` is not used any more; the target is address space that the region owns, and what readers
+            // find there before and after is the same.
+            let at = unsafe {
+                if libc::mprotect(copy, self.size, libc::PROT_READ) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                libc::mremap(copy, self.size, self.size, flags, self.start())
+            };
+            if at == MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        });
+        if moved.is_err() {
+            // SAFETY: `copy` was not moved away and nobody else knows it.
+            unsafe { libc::munmap(copy, self.size) };
+        }
+        moved
+    }
+
+    /// Takes access away and frees what was there.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn forbid(&mut self) -> io::Result<()> {
+        self.readable = false;
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+        // SAFETY: MAP_FIXED replaces only address space that the region owns.
+        let at = unsafe { libc::mmap(self.start(), self.size, libc::PROT_NONE, flags, -1, 0) };
+        if at == MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// What is mapped; `None` without access.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        // SAFETY: readable for `size` bytes. They do not change while the lease stands, and every method that replaces
+        // them needs the region mutably.
+        self.readable.then(|| unsafe { slice::from_raw_parts(self.start().cast(), self.size) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // If even that fails the mapping stays, which harms nobody.
+        let _stays = self.forbid();
+    }
+}
+
+fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8]) -> io::Result<()> {
+    let mut offset = 0;
+    while !buf.is_empty() {
+        match rustix::io::pread(file, &mut *buf, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                offset += n as u64;
+                buf = &mut buf[n..];
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Held files and their leases.
+//!
+//! ```text
+//!          drop()                    every link answered RELEASED
+//!  Stands ────────▶ Releasing ──────────────────────────────────┐
+//!    │                  │ break: RECALL                         ▼
+//!    │ break: RECALL    ▼        every link answered, or 10 s   lease and descriptor given up; the entry goes when
+//!    └─────────────▶ Broken ───────────────────────────────▶    the mapping has been dropped too
+//! ```
+//!
+//! Everything here happens under the lock of `Shared`. That settles the races:
+//! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper thread finds the entry when
+//!   it gets the lock; the writer waits that long. If the hold fails, closing the descriptor ends the lease, and the
+//!   signal that was on its way finds no entry.
+//! - A descriptor number may have been reused when its signal is looked at. So a signal is only a hint: the lease itself
+//!   is asked (`F_GETLEASE`).
+//! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at the same address, and
+//!   `write_file` sends bytes from there.
+//! - A break while a batch is half sent: segments of which a byte has left are in the front's custody, the `RECALL` goes
+//!   behind them; the others become bytes. An `OPEN` whose descriptor has left stays, or the front would give the
+//!   descriptor to another file.
+//! - Ids count up and are never used again; at the end of the numbers holds are refused.
+//! - The process dies: nothing is unlocked. The front shares the open file, copies what it has, closes; that ends the lease.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, Stat, Timespec, fstat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::Pid;
+use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_sys::lease;
+use sendoff_sys::mapping::Region;
+
+use crate::log;
+use crate::output::State;
+
+/// Files one worker holds at most: a descriptor and two mappings each, and a break may have to copy them.
+pub const MAX_HELD: usize = 256;
+
+/// Held files are numbered from here, because an application's `select(2)` knows no descriptor above 1023.
+const LOWEST_FD: RawFd = 512;
+
+/// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
+pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the application knows of the file it wants held.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Bytes.
+    pub size: u64,
+    /// Last modification.
+    pub mtime: Timespec,
+    /// Last change of the inode.
+    pub ctime: Timespec,
+}
+
+impl Identity {
+    fn fits(&self, stat: &Stat) -> bool {
+        let time = |time: Timespec| (i128::from(time.tv_sec), i128::from(time.tv_nsec));
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && u64::try_from(stat.st_size) == Ok(self.size)
+            && time(self.mtime) == (stat.st_mtime.into(), stat.st_mtime_nsec.into())
+            && time(self.ctime) == (stat.st_ctime.into(), stat.st_ctime_nsec.into())
+    }
+}
+
+/// A set of a worker's links.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LinkSet([u64; 4]);
+
+impl LinkSet {
+    pub(crate) fn insert(&mut self, link: usize) {
+        self.0[link / 64] |= 1 << (link % 64);
+    }
+
+    pub(crate) fn remove(&mut self, link: usize) {
+        self.0[link / 64] &= !(1 << (link % 64));
+    }
+
+    pub(crate) fn contains(self, link: usize) -> bool {
+        self.0[link / 64] & (1 << (link % 64)) != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..256).filter(move |link| self.contains(*link))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Held {
+    lease: Lease,
+    /// `None` once dropped.
+    region: Option<Region>,
+    /// The use it was last in; see `Files::current_use`.
+    used_in: u64,
+    pub(crate) size: u64,
+    /// The links on which the front knows the file, or, in `Releasing` and `Broken`, has yet to answer.
+    pub(crate) links: LinkSet,
+}
+
+#[derive(Debug)]
+enum Lease {
+    Stands(OwnedFd),
+    Releasing(OwnedFd),
+    Broken { fd: OwnedFd, deadline: Instant },
+    Ended,
+}
+
+impl Held {
+    pub(crate) fn stands(&self) -> bool {
+        matches!(self.lease, Lease::Stands(_))
+    }
+
+    pub(crate) fn fd(&self) -> Option<&OwnedFd> {
+        match &self.lease {
+            Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } => Some(fd),
+            Lease::Ended => None,
+        }
+    }
+
+    /// The snapshot, if it can be read.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        self.region.as_ref()?.bytes()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Files {
+    held: HashMap<FileId, Held>,
+    last_id: u32,
+    /// Counts the times that everything ceased to be in use.
+    current_use: u64,
+    most: usize,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        // Three quarters of the descriptors are left to the application.
+        let quarter = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / 4);
+        let most = usize::try_from(quarter).unwrap_or(MAX_HELD).min(MAX_HELD);
+        Self { held: HashMap::new(), last_id: 0, current_use: 1, most }
+    }
+}
+
+impl Files {
+    pub(crate) fn get(&self, file: FileId) -> Option<&Held> {
+        self.held.get(&file)
+    }
+
+    pub(crate) fn get_mut(&mut self, file: FileId) -> Option<&mut Held> {
+        self.held.get_mut(&file)
+    }
+
+    /// Holds a file; `helper` is the thread that will be told of the break.
+    pub(crate) fn hold(
+        &mut self,
+        fd: OwnedFd,
+        mut region: Region,
+        identity: Identity,
+        helper: Pid,
+    ) -> io::Result<FileId> {
+        if self.held.len() >= self.most {
+            return Err(Errno::MFILE.into());
+        }
+        let id = self.last_id.checked_add(1).ok_or(Errno::OVERFLOW)?;
+        // With few descriptors allowed there are no high numbers.
+        let fd = rustix::io::fcntl_dupfd_cloexec(&fd, LOWEST_FD).unwrap_or(fd);
+        lease::take(fd.as_fd(), helper)?;
+        // From here on nobody writes; what was written before shows now.
+        if !identity.fits(&fstat(&fd)?) {
+            return Err(Errno::STALE.into());
+        }
+        region.map(fd.as_fd())?;
+        self.last_id = id;
+        let held = Held {
+            lease: Lease::Stands(fd),
+            region: Some(region),
+            used_in: self.current_use,
+            size: identity.size,
+            links: LinkSet::default(),
+        };
+        self.held.insert(FileId(id), held);
+        Ok(FileId(id))
+    }
+
+    /// Puts the file in use; `false` if its lease has broken.
+    pub(crate) fn use_file(&mut self, file: FileId) -> bool {
+        let current_use = self.current_use;
+        self.held.get_mut(&file).is_some_and(|held| {
+            let stands = held.stands();
+            if stands {
+                held.used_in = current_use;
+            }
+            stands
+        })
+    }
+
+    pub(crate) fn unuse_all(&mut self) {
+        self.current_use += 1;
+    }
+
+    /// Gives the mapping back. The links that must be told to release the file.
+    pub(crate) fn drop_mapping(&mut self, file: FileId) -> LinkSet {
+        let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
+        held.region = None;
+        let mut tell = LinkSet::default();
+        held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
+            Lease::Stands(fd) if !held.links.is_empty() => {
+                tell = held.links;
+                Lease::Releasing(fd)
+            }
+            Lease::Stands(_) => Lease::Ended,
+            other => other,
+        };
+        self.remove_if_done(file);
+        tell
+    }
+
+    fn remove_if_done(&mut self, file: FileId) {
+        if let Some(held) = self.held.get_mut(&file) {
+            let answered = held.links.is_empty() && !held.stands();
+            if answered {
+                end(&mut held.lease);
+            }
+            if matches!(held.lease, Lease::Ended) && held.region.is_none() {
+                self.held.remove(&file);
+            }
+        }
+    }
+
+    /// The front has answered `RELEASE` or `RECALL` on a link: `false` if that was not asked.
+    pub(crate) fn answered(&mut self, file: FileId, link: usize) -> bool {
+        let Some(held) = self.held.get_mut(&file) else { return false };
+        if held.stands() || link >= 256 || !held.links.contains(link) {
+            return false;
+        }
+        held.links.remove(link);
+        self.remove_if_done(file);
+        true
+    }
+
+    /// The held files whose lease is being broken and was not so far.
+    pub(crate) fn newly_broken(&self, told: lease::Told) -> Vec<FileId> {
+        let concerned = |fd: &OwnedFd| match told {
+            lease::Told::Broken(number) => fd.as_raw_fd() == number,
+            lease::Told::Anything => true,
+        };
+        let broken = self.held.iter().filter(|(_, held)| match &held.lease {
+            Lease::Stands(fd) | Lease::Releasing(fd) => concerned(fd) && !lease::stands(fd.as_fd()),
+            Lease::Broken { .. } | Lease::Ended => false,
+        });
+        broken.map(|(file, _)| *file).collect()
+    }
+
+    /// When the first broken lease is given up without an answer.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.broken().map(|(_, deadline)| deadline).min()
+    }
+
+    fn broken(&self) -> impl Iterator<Item = (FileId, Instant)> {
+        self.held.iter().filter_map(|(file, held)| match held.lease {
+            Lease::Broken { deadline, .. } => Some((*file, deadline)),
+            _ => None,
+        })
+    }
+
+    /// The broken leases whose time is up, and the links that have not answered.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<(FileId, LinkSet)> {
+        self.broken()
+            .filter(|(_, deadline)| *deadline <= now)
+            .filter_map(|(file, _)| Some((file, self.held.get(&file)?.links)))
+            .collect()
+    }
+
+    /// Gives up a lease without waiting for answers.
+    pub(crate) fn give_up(&mut self, file: FileId) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.links = LinkSet::default();
+        }
+        self.remove_if_done(file);
+    }
+}
+
+/// Ends a lease whatever the front still holds; the descriptor goes with it.
+fn end(lease: &mut Lease) {
+    if let Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } =
+        std::mem::replace(lease, Lease::Ended)
+    {
+        // It can only have ended already, by the kernel's own time limit.
+        let _ended = lease::give_up(fd.as_fd());
+    }
+}
+
+impl State {
+    /// The worker's part in a break (`docs/handover.md` §3): afterwards nothing of the file is in this process's hands.
+    /// Returns the links on which `RECALL` must be sent.
+    ///
+    /// # Errors
+    /// The snapshot could not be saved. The writer must not be let go while this process lives.
+    pub(crate) fn on_break(&mut self, file: FileId) -> io::Result<LinkSet> {
+        let Self { queue, files, link, .. } = self;
+        let current_use = files.current_use;
+        let Some(held) = files.held.get_mut(&file) else { return Ok(LinkSet::default()) };
+        let (Lease::Stands(fd) | Lease::Releasing(fd)) =
+            std::mem::replace(&mut held.lease, Lease::Ended)
+        else {
+            return Ok(LinkSet::default());
+        };
+        if let Some(region) = &mut held.region {
+            if held.used_in == current_use {
+                region.replace_by_copy(fd.as_fd())?;
+            } else {
+                region.forbid()?;
+            }
+        }
+        // Not from the mapping: it may have been dropped.
+        if queue.take_back(file, |offset, len, out| read_range(&fd, offset, len, out))? {
+            held.links.remove(*link);
+        }
+        held.lease = Lease::Broken { fd, deadline: Instant::now() + RECALL_TIMEOUT };
+        let tell = held.links;
+        files.remove_if_done(file);
+        Ok(tell)
+    }
+
+    /// Forgets output that will not be sent, and what it would have opened.
+    pub(crate) fn discard_queue(&mut self) {
+        for file in self.queue.unsent_opens() {
+            if let Some(held) = self.files.held.get_mut(&file) {
+                held.links.remove(self.link);
+            }
+        }
+        self.queue.clear();
+    }
+
+    /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.
+    pub(crate) fn tell(&mut self, links: &[OwnedFd], link: usize, record: Record) {
+        if link == self.link && self.queue.in_flight() {
+            self.queue.record(0, record);
+        } else {
+            self.backlog.push((link, record));
+            self.send_backlog(links);
+        }
+    }
+
+    /// Whether the file's `RECALL` has not even left.
+    pub(crate) fn recall_waits(&self, file: FileId) -> bool {
+        let recall = Record::Recall(file);
+        self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)
+    }
+}
+
+fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io::Result<()> {
+    let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+    out.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
+    out.resize(len, 0);
+    let mut rest = &mut out[..];
+    while !rest.is_empty() {
+        match rustix::io::pread(fd, &mut *rest, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                offset += n as u64;
+                rest = &mut rest[n..];
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Dying is better than wrong bytes: the front then copies what it holds, and the request at hand is lost.
+pub(crate) fn die(what: &dyn std::fmt::Display) -> ! {
+    log(format_args!("ending, so that a file that changes is not sent with wrong bytes: {what}"));
+    lease::exit_now(EXIT_UNSAVED)
+}
+
+/// `EX_SOFTWARE` in `<sysexits.h>`.
+const EXIT_UNSAVED: i32 = 70;

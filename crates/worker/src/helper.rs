@@ -1,0 +1,205 @@
+//! The helper thread: told by the kernel of broken leases and by the front of its answers.
+//!
+//! It never waits for anything but all of its sources at once, so that one slow front does not delay the next break.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::thread::{Pid, gettid};
+use sendoff_fastcgi::handover::{GUARD_MESSAGE_LEN, GuardMessage, Record};
+use sendoff_sys::lease::{self, Breaks, Told};
+
+use crate::files::die;
+use crate::log;
+use crate::output::{Shared, State};
+
+/// It calls nothing deep.
+const STACK: usize = 128 * 1024;
+
+/// The application's handle on the thread. Dropping it ends the thread.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    pub(crate) tid: Pid,
+    shared: Arc<Shared>,
+    wake: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Wake {
+    event: OwnedFd,
+    end: AtomicBool,
+}
+
+impl Helper {
+    pub(crate) fn start(shared: Arc<Shared>, guard: OwnedFd) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = Arc::new(Wake { event, end: AtomicBool::new(false) });
+        let (started, starting) = mpsc::channel();
+        let run = {
+            let (shared, wake) = (shared.clone(), wake.clone());
+            move || match Breaks::open() {
+                Ok(breaks) => {
+                    // The maker waits for it, so it is there.
+                    let _received = started.send(Ok(gettid()));
+                    Loop { shared, wake, breaks, guard: Some(guard) }.run_or_die();
+                }
+                Err(error) => {
+                    let _received = started.send(Err(error));
+                }
+            }
+        };
+        let builder = Builder::new().name("sendoff-guard".into()).stack_size(STACK);
+        let thread = lease::spawn_deaf(builder, run)?;
+        let tid = starting.recv().map_err(io::Error::other)??;
+        Ok(Self { tid, shared, wake, thread: Some(thread) })
+    }
+
+    /// Makes the thread look at what it waits for again.
+    pub(crate) fn wake(&self) {
+        // It fails only when the counter is full, which wakes too.
+        let _full = rustix::io::write(&self.wake.event, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let thread = self.thread.take();
+        if self.shared.is_forked() {
+            // The thread stayed in the parent: there is nothing to join, and nothing may touch its remains.
+            Box::leak(Box::new(thread));
+            return;
+        }
+        self.wake.end.store(true, Ordering::Release);
+        self.wake();
+        // If it panicked it has ended the process.
+        thread.map(JoinHandle::join);
+    }
+}
+
+struct Loop {
+    shared: Arc<Shared>,
+    wake: Arc<Wake>,
+    breaks: Breaks,
+    /// `None` once the front has closed it.
+    guard: Option<OwnedFd>,
+}
+
+impl Loop {
+    fn run_or_die(mut self) {
+        let run = std::panic::AssertUnwindSafe(|| self.run());
+        match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => die(&error),
+            Err(_) => die(&"the guard thread failed"),
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while !self.wake.end.load(Ordering::Acquire) {
+            self.wait()?;
+            // It only woke us.
+            let _empty = rustix::io::read(&self.wake.event, &mut [0_u8; 8]);
+            while let Some(told) = self.breaks.next()? {
+                self.serve_breaks(told);
+            }
+            self.take_answers();
+            let mut state = self.shared.lock();
+            state.send_backlog(&self.shared.links);
+            give_up_overdue(&mut state);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let (deadline, waiting) = {
+            let state = self.shared.lock();
+            let waiting: Vec<usize> = state.backlog.iter().map(|(link, _)| *link).collect();
+            (state.files.next_deadline(), waiting)
+        };
+        let mut sources = vec![
+            PollFd::new(&self.breaks, PollFlags::IN),
+            PollFd::new(&self.wake.event, PollFlags::IN),
+        ];
+        sources.extend(self.guard.as_ref().map(|guard| PollFd::new(guard, PollFlags::IN)));
+        sources.extend(
+            waiting.iter().map(|link| PollFd::new(&self.shared.links[*link], PollFlags::OUT)),
+        );
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        match poll(&mut sources, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn serve_breaks(&self, told: Told) {
+        let mut state = self.shared.lock();
+        for file in state.files.newly_broken(told) {
+            match state.on_break(file) {
+                Ok(links) => {
+                    for link in links.iter() {
+                        state.tell(&self.shared.links, link, Record::Recall(file));
+                    }
+                }
+                Err(error) => die(&error),
+            }
+        }
+    }
+
+    fn take_answers(&mut self) {
+        while let Some(guard) = &self.guard {
+            let mut raw = [0; GUARD_MESSAGE_LEN + 1];
+            let flags = rustix::net::RecvFlags::DONTWAIT;
+            let n = match rustix::net::recv(guard.as_fd(), &mut raw, flags) {
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => continue,
+                // The front has gone, and with it every reason to take requests.
+                Ok((0, _)) | Err(_) => {
+                    self.guard = None;
+                    self.shared.lock().unguarded = true;
+                    self.shared.stop();
+                    return;
+                }
+                Ok((_, n)) => n,
+            };
+            match GuardMessage::decode(&raw[..n.min(raw.len())]) {
+                // RELEASED and RECALLED may cross; either says that the front is done with the file.
+                Ok(GuardMessage { link, file, .. }) => {
+                    if !self.shared.lock().files.answered(file, link.into()) {
+                        log(format_args!(
+                            "an answer on link {link} for file {} that was not asked",
+                            file.0
+                        ));
+                    }
+                }
+                Err(error) => log(format_args!("the front: {error}")),
+            }
+        }
+    }
+}
+
+fn give_up_overdue(state: &mut State) {
+    for (file, links) in state.files.overdue(Instant::now()) {
+        if state.recall_waits(file) {
+            die(&"the front has not read its link for 10 s");
+        }
+        let links: Vec<usize> = links.iter().collect();
+        log(format_args!(
+            "no answer to RECALL of file {} on links {links:?}: giving up its lease",
+            file.0
+        ));
+        state.files.give_up(file);
+    }
+}

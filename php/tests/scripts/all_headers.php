@@ -1,0 +1,2 @@
+<?php
+var_dump(getallheaders() === apache_request_headers(), getallheaders());

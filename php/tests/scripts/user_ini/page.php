@@ -1,0 +1,1 @@
+<?php echo ini_get('memory_limit'), "\n";

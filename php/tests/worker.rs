@@ -1,0 +1,305 @@
+//! What only shows on the link: streaming, detaching, aborts, and what becomes of processes.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::link::Request;
+use common::master::{Master, Worker};
+use common::{TempDir, script};
+use rustix::process::{Signal, kill_process};
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::record::Kind;
+
+fn get(file: &str, query: &str) -> Request {
+    Request::new(&script(file)).query(query)
+}
+
+/// A named pipe; whoever reads it waits until [`open_fifo`].
+fn fifo(dir: &TempDir) -> String {
+    let path = dir.file("fifo");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+fn open_fifo(path: &str) {
+    fs::write(path, "go").unwrap();
+}
+
+fn body(worker: &mut Worker, file: &str, query: &str) -> String {
+    worker.link().ask(&get(file, query)).body()
+}
+
+/// Dies unless the worker's link is closed.
+fn assert_gone(worker: &mut Worker) {
+    while worker.link().part().is_some() {}
+}
+
+#[test]
+fn flushed_output_arrives_before_the_script_ends() {
+    let (dir, master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let fifo = fifo(&dir);
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    assert!(worker.link().read_until("first ").contains("\r\n\r\n"));
+    open_fifo(&fifo);
+    assert_eq!(worker.link().read_until("second"), "second");
+}
+
+#[test]
+fn a_detached_script_works_on_and_then_reports_ready() {
+    let (dir, master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let (fifo, done) = (fifo(&dir), dir.file("done"));
+    let request = get("finish_and_work.php", &format!("fifo={fifo}&done={done}"))
+        .with("SENDOFF_ACCEPT", "file");
+    let response = worker.link().ask(&request);
+    assert_eq!((response.head().contains("X-Sent: yes"), response.body()), (true, "sent".into()));
+    assert_eq!(response.handover, [Kind::LENGTH, Kind::DETACH]);
+    assert!(!fs::exists(&done).unwrap());
+    open_fifo(&fifo);
+    let ready = worker.link().part();
+    assert!(matches!(ready, Some(Part::Record { kind: Kind::READY, .. })), "{ready:?}");
+    assert_eq!(fs::read_to_string(done).unwrap(), "worked on, 0");
+    assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
+}
+
+#[test]
+fn the_parameter_of_the_front_is_hidden() {
+    let master = Master::start(&[]);
+    let request = get("server.php", "").with("SENDOFF_ACCEPT", "file");
+    assert!(!master.worker().link().ask(&request).body().contains("SENDOFF_ACCEPT="));
+}
+
+#[test]
+fn a_client_that_goes_ends_the_script_unless_it_asked_to_go_on() {
+    for (ignore, goes_on) in [("0", false), ("1", true)] {
+        let (dir, master) = (TempDir::new(), Master::start(&[]));
+        let mut worker = master.worker();
+        let done = dir.file("done");
+        worker.link().send(&get("aborted.php", &format!("ignore={ignore}&done={done}")));
+        worker.link().read_until("begun");
+        worker.link().abort();
+        assert!(worker.link().response().is_some());
+        assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
+        assert_eq!(fs::read_to_string(&done).unwrap(), "1 1");
+        assert_eq!(fs::exists(format!("{done}.more")).unwrap(), goes_on);
+    }
+}
+
+#[test]
+fn a_killed_worker_costs_its_request_and_is_replaced() {
+    let master = Master::start(&["--workers", "2"]);
+    let (mut one, mut other) = (master.worker(), master.worker());
+    for query in ["kill", "killed-late"] {
+        one.link().send(&get("process.php", query));
+        assert!(one.link().response().is_none());
+        one = master.worker();
+        assert_eq!(body(&mut one, "hello.php", ""), "Hello, world\n");
+    }
+    assert_eq!(body(&mut other, "hello.php", ""), "Hello, world\n");
+}
+
+#[test]
+fn a_worker_that_recurses_to_death_is_replaced() {
+    let master = Master::start(&["--php-ini", "memory_limit=-1"]);
+    let mut worker = master.worker();
+    worker.link().send(&get("overflow.php", ""));
+    assert!(worker.link().response().is_none());
+    assert_eq!(body(&mut master.worker(), "hello.php", ""), "Hello, world\n");
+}
+
+#[test]
+fn a_worker_makes_room_after_its_last_request() {
+    let master = Master::start(&["--max-requests", "3"]);
+    let mut worker = master.worker();
+    for _ in 0..3 {
+        assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
+    }
+    assert_gone(&mut worker);
+    let mut next = master.worker();
+    assert_ne!(next.pid, worker.pid);
+    assert_eq!(body(&mut next, "hello.php", ""), "Hello, world\n");
+}
+
+#[test]
+fn workers_share_opcache_and_apcu() {
+    let master =
+        Master::start(&["--workers", "2", "--php-ini", "opcache.file_update_protection=0"]);
+    let mut answers = Vec::new();
+    for mut worker in [master.worker(), master.worker()] {
+        answers.push(body(&mut worker, "shared.php", ""));
+        answers.push(body(&mut worker, "shared.php", ""));
+    }
+    for (i, answer) in answers.iter().enumerate() {
+        assert!(answer.contains(&format!("\"hits\":{i},\"count\":{}", i + 1)), "{answers:?}");
+    }
+}
+
+#[test]
+fn settings_of_the_command_line_win() {
+    let master = Master::start(&[
+        "--php-ini",
+        "memory_limit=123M",
+        "--php-ini",
+        "allow_url_fopen=Off",
+        "--php-ini",
+        "sys_temp_dir=/a b;c",
+        "--php-ini",
+        "log_errors",
+    ]);
+    let mut worker = master.worker();
+    let mut ask = |name: &str| body(&mut worker, "ini.php", &format!("name={name}"));
+    assert_eq!(ask("memory_limit"), r#"{"memory_limit":"50M","admin":false}"#);
+    assert_eq!(ask("allow_url_fopen"), r#"{"allow_url_fopen":"0","admin":false}"#);
+    assert_eq!(ask("sys_temp_dir"), r#"{"sys_temp_dir":"\/a b;c","admin":false}"#);
+    assert_eq!(ask("log_errors"), r#"{"log_errors":"1","admin":"1"}"#);
+}
+
+#[test]
+fn a_worker_with_several_links_answers_on_each() {
+    let master = Master::start(&["--links", "3"]);
+    let mut worker = master.worker();
+    assert_eq!(worker.links.len(), 3);
+    for i in [2, 0, 1, 1, 2] {
+        let answer = worker.links[i].ask(&get("hello.php", ""));
+        assert_eq!(answer.body(), "Hello, world\n");
+    }
+}
+
+#[test]
+fn sigterm_lets_workers_finish() {
+    let (dir, mut master) = (TempDir::new(), Master::start(&["--workers", "2"]));
+    let (mut busy, idle) = (master.worker(), master.worker());
+    let fifo = fifo(&dir);
+    busy.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    busy.link().read_until("first ");
+    master.signal(Signal::TERM);
+    drop(idle);
+    open_fifo(&fifo);
+    busy.link().read_until("second");
+    assert!(busy.link().response().is_some());
+    drop(busy);
+    assert_eq!(master.wait().code(), Some(0));
+}
+
+#[test]
+fn a_second_sigterm_does_not_wait() {
+    let (dir, mut master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let fifo = fifo(&dir);
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    worker.link().read_until("first ");
+    master.signal(Signal::TERM);
+    // Signals of one number that are not yet taken become one: so until it is over.
+    while master.is_running() {
+        master.signal(Signal::TERM);
+    }
+    assert_eq!(master.wait().code(), Some(0));
+    assert_gone(&mut worker);
+}
+
+#[test]
+fn a_master_without_a_front_ends() {
+    let mut master = Master::start(&[]);
+    let worker = master.worker();
+    master.close_pool();
+    drop(worker);
+    assert_eq!(master.wait().code(), Some(0));
+}
+
+#[test]
+fn sigterm_to_a_worker_ends_it_after_its_request() {
+    let (dir, master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let fifo = fifo(&dir);
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    worker.link().read_until("first ");
+    kill_process(worker.pid, Signal::TERM).unwrap();
+    open_fifo(&fifo);
+    worker.link().read_until("second");
+    assert!(worker.link().response().is_some());
+    assert_gone(&mut worker);
+    assert_eq!(body(&mut master.worker(), "hello.php", ""), "Hello, world\n");
+}
+
+/// An idle worker too, without an interruption of its own.
+#[test]
+fn sigterm_ends_an_idle_worker() {
+    let master = Master::start(&["--links", "2"]);
+    let mut worker = master.worker();
+    kill_process(worker.pid, Signal::TERM).unwrap();
+    assert_gone(&mut worker);
+}
+
+#[test]
+fn workers_run_as_the_user_given_and_keep_the_right_to_lease() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let master = Master::start(&["--uid", "65534", "--gid", "65534"]);
+    let answer = body(&mut master.worker(), "process.php", "status");
+    let lease = format!("{:016x}", 1_u64 << 28);
+    let none = "0".repeat(16);
+    for (name, value) in [
+        ("Uid", r"65534\t65534\t65534\t65534"),
+        ("Gid", r"65534\t65534\t65534\t65534"),
+        ("Groups", "65534"),
+        ("CapEff", &lease),
+        ("CapPrm", &lease),
+        ("CapInh", &none),
+        ("CapAmb", &none),
+        ("SigBlk", &none),
+    ] {
+        assert!(answer.contains(&format!("\"{name}\":\"{value}\"")), "{name}: {answer}");
+    }
+}
+
+/// Nothing of the master, of other workers or of the front's ends.
+#[test]
+fn a_worker_has_only_its_own_descriptors() {
+    let master = Master::start(&["--workers", "3", "--links", "2", "--snapshot", "copy"]);
+    let workers: Vec<_> = (0..3).map(|_| master.worker()).collect();
+    for mut worker in workers {
+        let answer = body(&mut worker, "process.php", "fds");
+        // Two links and the guard; the master's pool socket and the front's ends would be more.
+        assert!(answer.contains(r#""socket:[]":3"#), "{answer}");
+        assert!(!answer.contains("signalfd"), "{answer}");
+    }
+}
+
+#[test]
+fn sleep_is_not_cut_short() {
+    let master = Master::start(&[]);
+    assert_eq!(body(&mut master.worker(), "process.php", "sleep"), "0 slept");
+}
+
+#[test]
+fn what_a_script_writes_to_stderr_goes_to_the_log() {
+    let mut master = Master::start_with(&[], Stdio::piped());
+    let mut log = BufReader::new(master.stderr()).lines();
+    let mut worker = master.worker();
+    body(&mut worker, "process.php", "stderr");
+    assert_eq!(log.next().unwrap().unwrap(), "to descriptor 2");
+    worker.link().send(&get("process.php", "kill"));
+    let line = log.next().unwrap().unwrap();
+    let pid = worker.pid.as_raw_nonzero();
+    assert_eq!(line, format!("sendoff-php: worker {pid} was killed by signal 9"));
+}
+
+#[test]
+fn nonsense_on_the_command_line_is_refused_with_a_sentence() {
+    for (options, complaint) in [
+        (&["--pool-fd", "77", "--workers", "1", "--links", "1"][..], "--pool-fd 77: Bad file"),
+        (&["--pool-fd", "3", "--workers", "0", "--links", "1"], "--workers"),
+        (&["--pool-fd", "3", "--workers", "1", "--links", "64"], "--links"),
+        (&["--pool-fd", "3", "--workers", "1", "--links", "1", "--uid", "1"], "--gid"),
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_sendoff-php")).args(options).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && said.contains(complaint), "{options:?}: {said}");
+    }
+}

@@ -1,0 +1,299 @@
+//! A client that sends exactly the bytes it is given and reads only as much as it is told.
+
+use crate::LIMIT;
+use crate::message::{Framing, Head, Request, Response};
+use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+/// Why there is no whole response.
+#[derive(Debug)]
+pub enum Broken {
+    /// The connection ended before a response began.
+    Closed,
+    /// The connection ended in the middle of a response.
+    Cut(Box<Response>),
+    /// Nothing came for [`LIMIT`].
+    Hangs,
+    /// What came is not HTTP.
+    Malformed(String),
+}
+
+/// A connection to a server.
+pub struct Client {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    pub fn connect(addr: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(addr).expect("connect"))
+    }
+
+    /// Connects with a small receive buffer, so that the server must keep what is not read.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    pub fn connect_narrow(addr: SocketAddr, receive_buffer: usize) -> Self {
+        let fd = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        // Before connect(): the window offered in the handshake follows from it.
+        sockopt::set_socket_recv_buffer_size(&fd, receive_buffer).expect("SO_RCVBUF");
+        connect(&fd, &addr).expect("connect");
+        Self::over(TcpStream::from(fd))
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_write_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, received: Vec::new() }
+    }
+
+    /// The socket beneath.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The port at this end.
+    pub fn port(&self) -> u16 {
+        self.stream.local_addr().unwrap().port()
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).expect("send");
+    }
+
+    /// Sends bytes that the server may refuse to take.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn half_close(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Sends a request and reads its response.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&mut self, request: &Request) -> Response {
+        self.send(request.bytes());
+        self.response(&request.method)
+    }
+
+    /// As [`ask`](Self::ask), when it may fail.
+    ///
+    /// # Errors
+    /// What came instead of a response.
+    pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
+        // A server may answer and close before it has read everything; the answer is what counts.
+        let _ = self.try_send(request.bytes());
+        self.try_response(&request.method)
+    }
+
+    /// Reads the response to a request by `method`.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn response(&mut self, method: &str) -> Response {
+        match self.try_response(method) {
+            Ok(response) => response,
+            Err(Broken::Cut(part)) => {
+                panic!("the response was cut after {} bytes: {:?}", part.body.len(), part.head)
+            }
+            Err(broken) => panic!("no response to {method}: {broken:?}"),
+        }
+    }
+
+    /// Reads the head of a response and leaves the body in the connection.
+    ///
+    /// # Errors
+    /// What came instead.
+    pub fn head(&mut self) -> Result<Head, Broken> {
+        let end = loop {
+            if let Some(end) = find(&self.received, b"\r\n\r\n") {
+                break end;
+            }
+            if self.more()? == 0 {
+                return Err(match self.received.len() {
+                    0 => Broken::Closed,
+                    _ => Broken::Malformed(format!("cut head: {:?}", text(&self.received))),
+                });
+            }
+        };
+        let head = Head::parse(&self.received[..end]).map_err(Broken::Malformed)?;
+        self.received.drain(..end + 4);
+        Ok(head)
+    }
+
+    /// Reads the response to a request by `method`.
+    ///
+    /// # Errors
+    /// What came instead of it.
+    pub fn try_response(&mut self, method: &str) -> Result<Response, Broken> {
+        let head = self.head()?;
+        self.body_of(head, method)
+    }
+
+    /// Reads the body that belongs to a head already read.
+    ///
+    /// # Errors
+    /// [`Broken::Cut`] with what came of it, and others.
+    pub fn body_of(&mut self, head: Head, method: &str) -> Result<Response, Broken> {
+        let framing = head.framing(method).map_err(Broken::Malformed)?;
+        let mut response = Response { head, framing, body: Vec::new() };
+        let whole = match framing {
+            Framing::None => true,
+            Framing::Length(length) => self.take(length, &mut response.body)?,
+            Framing::Chunked => self.chunks(&mut response.body)?,
+            Framing::Close => {
+                while self.more()? > 0 {}
+                response.body = std::mem::take(&mut self.received);
+                true
+            }
+        };
+        if whole { Ok(response) } else { Err(Broken::Cut(Box::new(response))) }
+    }
+
+    /// Reads `length` bytes; false if the connection ends before.
+    fn take(&mut self, length: u64, into: &mut Vec<u8>) -> Result<bool, Broken> {
+        let mut left = usize::try_from(length).map_err(|e| Broken::Malformed(e.to_string()))?;
+        loop {
+            let part = left.min(self.received.len());
+            into.extend_from_slice(&self.received[..part]);
+            self.received.drain(..part);
+            left -= part;
+            if left == 0 {
+                return Ok(true);
+            }
+            if self.more()? == 0 {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn chunks(&mut self, into: &mut Vec<u8>) -> Result<bool, Broken> {
+        loop {
+            let Some(line) = self.line()? else { return Ok(false) };
+            let size = u64::from_str_radix(&line, 16)
+                .map_err(|_| Broken::Malformed(format!("chunk size {line:?}")))?;
+            if size > 0 && !self.take(size, into)? {
+                return Ok(false);
+            }
+            match self.line()? {
+                None => return Ok(false),
+                Some(end) if end.is_empty() => {}
+                Some(other) => return Err(Broken::Malformed(format!("after a chunk: {other:?}"))),
+            }
+            if size == 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads one chunk of a chunked body and returns it: for responses that are streamed.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn chunk(&mut self) -> Vec<u8> {
+        let line = self.line().unwrap().expect("a chunk");
+        let size = u64::from_str_radix(&line, 16).expect("a chunk size");
+        let mut bytes = Vec::new();
+        assert!(self.take(size, &mut bytes).unwrap());
+        assert_eq!(self.line().unwrap().as_deref(), Some(""));
+        bytes
+    }
+
+    fn line(&mut self) -> Result<Option<String>, Broken> {
+        loop {
+            if let Some(end) = find(&self.received, b"\r\n") {
+                let line = text(&self.received[..end]);
+                self.received.drain(..end + 2);
+                return Ok(Some(line));
+            }
+            if self.more()? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads exactly `length` bytes, whatever they are.
+    ///
+    /// # Panics
+    /// If fewer come.
+    pub fn read(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        assert!(self.take(length as u64, &mut bytes).unwrap(), "closed after {bytes:?}");
+        bytes
+    }
+
+    /// Reads what has come, at most about `limit` bytes, without waiting, and keeps it for later. False once the
+    /// server has closed the connection.
+    pub fn read_some(&mut self, limit: usize) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut buffer = vec![0; limit];
+        let open = match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                true
+            }
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        self.stream.set_nonblocking(false).unwrap();
+        open
+    }
+
+    /// Whether the server closes the connection without sending anything more.
+    pub fn is_closed(&mut self) -> bool {
+        self.received.is_empty() && matches!(self.more(), Ok(0))
+    }
+
+    /// Whether nothing has come yet (it looks, it does not wait).
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        let waits =
+            matches!(self.stream.peek(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        self.stream.set_nonblocking(false).unwrap();
+        waits && self.received.is_empty()
+    }
+
+    /// Reads some more. A reset counts as an end: what matters is what came before it.
+    fn more(&mut self) -> Result<usize, Broken> {
+        let mut buffer = [0; 64 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                Ok(count)
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(Broken::Hangs)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => self.more(),
+            Err(_) => Ok(0),
+        }
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

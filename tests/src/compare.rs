@@ -1,0 +1,86 @@
+//! The same request to the stock servers and to ours, and the same answer expected.
+
+use crate::{Request, Response, Server, Site, Stock};
+
+/// Headers in which two correct servers may differ.
+const OUR_OWN: [&str; 6] =
+    ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"];
+
+/// Both servers on one site.
+pub struct Pair {
+    /// The reference.
+    pub stock: Stock,
+    /// Ours.
+    pub ours: Server,
+}
+
+impl Pair {
+    /// Starts both, with php.ini settings (`KEY=VALUE`) on top of Debian's.
+    pub fn start(site: &Site, ini: &[&str]) -> Self {
+        let options: Vec<_> = ini.iter().flat_map(|setting| ["--php-ini", *setting]).collect();
+        Self { stock: Stock::start(site.root(), ini), ours: Server::start(site.root(), &options) }
+    }
+
+    /// Asks both, expects the same, and returns it (ours).
+    ///
+    /// # Panics
+    /// If the answers differ.
+    #[track_caller]
+    pub fn same(&self, request: &Request) -> Response {
+        let (stock, ours) = (self.stock.ask(request), self.ours.ask(request));
+        let line =
+            String::from_utf8_lossy(&request.bytes()).lines().next().unwrap_or_default().to_owned();
+        assert_same(&line, &stock, &ours);
+        ours
+    }
+
+    /// [`same`](Self::same) for `GET target`.
+    ///
+    /// # Panics
+    /// If the answers differ.
+    #[track_caller]
+    pub fn same_page(&self, target: &str) -> Response {
+        self.same(&Request::get(target))
+    }
+}
+
+/// Expects that two responses have the same status line, headers and body, apart from the headers in which two
+/// correct servers may differ.
+///
+/// # Panics
+/// If they do not.
+#[track_caller]
+pub fn assert_same(what: &str, stock: &Response, ours: &Response) {
+    let status = |response: &Response| (response.head.status, response.head.reason.clone());
+    assert_eq!(status(ours), status(stock), "{what}: status, ours and stock\n{}", ours.text());
+    assert_eq!(headers(ours), headers(stock), "{what}: headers, ours and stock");
+    let length = |response: &Response| response.header("content-length").map(str::to_owned);
+    if let (Some(our_length), Some(stock_length)) = (length(ours), length(stock)) {
+        assert_eq!(our_length, stock_length, "{what}: Content-Length, ours and stock");
+    }
+    if ours.body != stock.body {
+        let both = ours.body.iter().zip(&stock.body);
+        let place = both.take_while(|(one, other)| one == other).count();
+        let around = |body: &[u8]| {
+            let part =
+                &body[place.saturating_sub(40).min(body.len())..(place + 200).min(body.len())];
+            String::from_utf8_lossy(part).into_owned()
+        };
+        panic!(
+            "{what}: bodies differ at byte {place}\nours, {} bytes: {}\nstock, {} bytes: {}",
+            ours.body.len(),
+            around(&ours.body),
+            stock.body.len(),
+            around(&stock.body)
+        );
+    }
+}
+
+/// Lower-case names, sorted; the order of values under one name is kept.
+fn headers(response: &Response) -> Vec<(String, String)> {
+    let lower = |(name, value): &(String, String)| (name.to_ascii_lowercase(), value.clone());
+    let mut all: Vec<_> = response.head.headers.iter().map(lower).collect();
+    all.retain(|(name, _)| !OUR_OWN.contains(&name.as_str()));
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}

@@ -1,0 +1,75 @@
+//! Many clients at once: slow ones that hold what they asked for, and quick ones that are timed.
+
+use crate::{Client, Request};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How often a slow client reads.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Connects `count` clients with small windows, each asking for the same and reading at `rate` bytes per second, and
+/// returns once all have read everything and seen that it is `expected`.
+///
+/// # Panics
+/// If one gets anything else.
+pub fn read_slowly(
+    addr: SocketAddr,
+    count: usize,
+    request: &Request,
+    expected: &[u8],
+    rate: usize,
+) {
+    let bytes = request.clone().header("Connection", "close").bytes();
+    let mut open: Vec<_> = (0..count)
+        .map(|_| {
+            let mut client = Client::connect_narrow(addr, 16 * 1024);
+            client.send(&bytes);
+            client
+        })
+        .collect();
+    let per_tick = rate / 10;
+    while !open.is_empty() {
+        let next = Instant::now() + TICK;
+        open.retain_mut(|client| {
+            if client.read_some(per_tick) {
+                return true;
+            }
+            assert!(
+                client.response("GET").expect(200) == expected,
+                "a slow client got other bytes"
+            );
+            false
+        });
+        // A pace, not a wait for something to happen.
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Asks `count` times, one after the other on one connection, and returns the times it took, shortest first.
+///
+/// # Panics
+/// If an answer is not 200.
+pub fn times(addr: SocketAddr, count: usize, request: &Request) -> Vec<Duration> {
+    let mut client = Client::connect(addr);
+    let mut times: Vec<_> = (0..count)
+        .map(|_| {
+            let start = Instant::now();
+            let response = client.ask(request);
+            response.expect(200);
+            if response.head.closes() {
+                client = Client::connect(addr);
+            }
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times
+}
+
+/// The time that 99 of 100 did not exceed.
+///
+/// # Panics
+/// If there are none.
+pub fn percentile_99(times: &[Duration]) -> Duration {
+    times[(times.len() * 99).div_ceil(100) - 1]
+}

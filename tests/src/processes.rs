@@ -1,0 +1,102 @@
+//! What `/proc` says about the server's processes.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+
+/// The children of a process, by any of its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
+
+/// Children, their children, and so on.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut all = children(pid);
+    let mut next = 0;
+    while next < all.len() {
+        all.extend(children(all[next]));
+        next += 1;
+    }
+    all
+}
+
+/// The file name of the program that a process runs.
+pub fn program(pid: u32) -> String {
+    let link = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    link.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// When a process was started: together with its id this names a process for good.
+pub fn started(pid: u32) -> Option<u64> {
+    stat(pid)?.get(19)?.parse().ok()
+}
+
+/// Whether a process runs. A zombie does not.
+pub fn runs(pid: u32) -> bool {
+    stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
+}
+
+/// The fields of `/proc/PID/stat` from the state on.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = line.rsplit_once(") ")?.1;
+    Some(after_name.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Memory of a process that is its own and is in RAM, in bytes. File pages it only shares do not count.
+pub fn private_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// What the descriptors of a process point at.
+pub fn descriptors(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// How many open TCP connections (listeners not counted) a process holds.
+pub fn connections(pid: u32) -> usize {
+    const LISTEN: &str = "0A";
+    let mut inodes = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            if fields[3] != LISTEN {
+                inodes.push(format!("socket:[{}]", fields[9]));
+            }
+        }
+    }
+    descriptors(pid).iter().filter(|target| inodes.contains(target)).count()
+}
+
+/// How many UNIX sockets a process holds: links, guards, the pool socket.
+pub fn unix_sockets(pid: u32) -> usize {
+    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    let inodes: Vec<_> = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(6))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    descriptors(pid).iter().filter(|target| inodes.contains(target)).count()
+}
+
+/// Sends a signal to a process that a scenario started. One that has ended is left alone.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}

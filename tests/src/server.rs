@@ -1,0 +1,391 @@
+//! `sendoff serve` as a child process, and what must hold when it ends.
+
+use crate::{Client, LIMIT, Request, Response, Stock, processes, wait};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// A server that did not become ready.
+#[derive(Debug)]
+pub struct Failed {
+    /// Its exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed where the ready line belongs.
+    pub stdout: String,
+    /// What it said.
+    pub stderr: String,
+}
+
+/// A running server.
+pub struct Server {
+    process: Option<Process>,
+    stock: Option<Stock>,
+    addr: SocketAddr,
+}
+
+struct Process {
+    child: Child,
+    log: Arc<Mutex<String>>,
+    log_reader: Option<JoinHandle<()>>,
+    stdout: BufReader<std::process::ChildStdout>,
+    ready_line: String,
+    workers: usize,
+    unix_sockets: usize,
+    root: PathBuf,
+    unchecked: bool,
+}
+
+impl Server {
+    /// Starts `sendoff serve ROOT --listen 127.0.0.1:0` with options on top, and waits until it is ready. Unless the
+    /// options say otherwise it has four workers and one event loop.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start(root: &Path, options: &[&str]) -> Self {
+        if std::env::var("SENDOFF_TEST_PEER").is_ok_and(|peer| peer == "stock") {
+            let stock = Stock::start(root, &ini_options(options));
+            return Self { process: None, addr: stock.addr(), stock: Some(stock) };
+        }
+        match Self::try_start(root, options) {
+            Ok(server) => server,
+            Err(failed) => panic!("sendoff did not start: {failed:#?}"),
+        }
+    }
+
+    /// As [`start`](Self::start), when it may fail.
+    ///
+    /// # Errors
+    /// What the server said when it gave up.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_start(root: &Path, options: &[&str]) -> Result<Self, Failed> {
+        let mut arguments: Vec<&str> = Vec::new();
+        for (name, value) in [("--listen", "127.0.0.1:0"), ("--workers", "4"), ("--threads", "1")] {
+            if !options.contains(&name) {
+                arguments.extend([name, value]);
+            }
+        }
+        arguments.extend(options);
+        let mut child = dies_with_us(&binary(), "KILL")
+            .arg("serve")
+            .arg(root)
+            .args(&arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("setpriv (util-linux) starts the server");
+        let log = Arc::default();
+        let log_reader = collect_into(&log, child.stderr.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready_line = String::new();
+        stdout.read_line(&mut ready_line).unwrap();
+        if ready_line.is_empty() {
+            let status = exit_status(&mut child, "a server that closed its output");
+            log_reader.join().unwrap();
+            let stderr = log.lock().unwrap().clone();
+            return Err(Failed { code: status.code(), stdout: ready_line, stderr });
+        }
+        let addr = address_in(&ready_line);
+        let count = |name: &str| {
+            let place = arguments.iter().position(|argument| *argument == name).unwrap();
+            arguments[place + 1].parse::<usize>().unwrap()
+        };
+        let mut process = Process {
+            child,
+            log,
+            log_reader: Some(log_reader),
+            stdout,
+            ready_line,
+            workers: count("--workers"),
+            unix_sockets: 0,
+            root: root.to_owned(),
+            unchecked: false,
+        };
+        process.unix_sockets = process.settled_unix_sockets(count("--threads"));
+        Ok(Self { process: Some(process), stock: None, addr })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The line it printed when it was ready.
+    pub fn ready_line(&self) -> &str {
+        &self.process().ready_line
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.addr)
+    }
+
+    /// One request on a connection of its own.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&self, request: &Request) -> Response {
+        self.connect().ask(request)
+    }
+
+    /// `GET target` on a connection of its own.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Response {
+        self.ask(&Request::get(target))
+    }
+
+    /// The body of `GET target`, which must succeed, as text.
+    ///
+    /// # Panics
+    /// If it does not succeed.
+    #[track_caller]
+    pub fn page(&self, target: &str) -> String {
+        let response = self.get(target);
+        response.expect(200);
+        response.text()
+    }
+
+    /// What it has written to stderr so far.
+    pub fn log(&self) -> String {
+        match &self.process {
+            Some(process) => process.log.lock().unwrap().clone(),
+            None => self.stock.as_ref().unwrap().log(),
+        }
+    }
+
+    /// Waits until the log contains a text.
+    ///
+    /// # Panics
+    /// If it does not come.
+    #[track_caller]
+    pub fn await_log(&self, text: &str) {
+        let came = wait::until(LIMIT, || self.log().contains(text));
+        assert!(came, "{text:?} is not in the log:\n{}", self.log());
+    }
+
+    /// The supervisor's process id.
+    pub fn pid(&self) -> u32 {
+        self.process().child.id()
+    }
+
+    /// The front's process id.
+    pub fn front(&self) -> u32 {
+        self.process().front()
+    }
+
+    /// The PHP master's process id.
+    pub fn php_master(&self) -> u32 {
+        self.process().php_master()
+    }
+
+    /// The workers' process ids, at the moment.
+    pub fn workers(&self) -> Vec<u32> {
+        let children =
+            |pid| processes::children(pid).into_iter().filter(|child| processes::runs(*child));
+        self.process().masters().into_iter().flat_map(children).collect()
+    }
+
+    /// Sends a signal to the supervisor.
+    pub fn signal(&self, signal: Signal) {
+        processes::signal(self.pid(), signal);
+    }
+
+    /// Waits until the supervisor ends, however it does. Nothing is checked afterwards but that nobody is left behind.
+    ///
+    /// # Panics
+    /// If it does not end, or its children outlive it.
+    pub fn await_end(mut self) -> (ExitStatus, String) {
+        let family = self.process().family();
+        let process = self.process.as_mut().unwrap();
+        process.unchecked = true;
+        let status = exit_status(&mut process.child, "the supervisor");
+        process.log_reader.take().unwrap().join().unwrap();
+        await_end_of(&family);
+        (status, self.log())
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("this scenario looks into sendoff itself")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if process.unchecked {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        } else if std::thread::panicking() {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+            eprintln!("--- the server's log ---\n{}", process.log.lock().unwrap());
+        } else {
+            process.finish();
+        }
+    }
+}
+
+impl Process {
+    fn masters(&self) -> Vec<u32> {
+        let mut children = processes::children(self.child.id());
+        children
+            .retain(|child| processes::program(*child) == "sendoff-php" && processes::runs(*child));
+        children
+    }
+
+    fn php_master(&self) -> u32 {
+        wait::for_some("the PHP master", || self.masters().first().copied())
+    }
+
+    fn front(&self) -> u32 {
+        wait::for_some("the front", || {
+            let mut children = processes::children(self.child.id()).into_iter();
+            children
+                .find(|child| processes::program(*child) == "sendoff" && processes::runs(*child))
+        })
+    }
+
+    /// The supervisor and everything below it, each with its start time.
+    fn family(&self) -> Vec<(u32, Option<u64>)> {
+        let mut all = processes::descendants(self.child.id());
+        all.push(self.child.id());
+        all.into_iter().map(|pid| (pid, processes::started(pid))).collect()
+    }
+
+    /// How many UNIX sockets the front has once every worker has arrived: a link per event loop and a guard each.
+    fn settled_unix_sockets(&self, threads: usize) -> usize {
+        let front = self.front();
+        let least = self.workers * (threads + 1);
+        let mut counts = [0, 0, 1];
+        wait::until(LIMIT, || {
+            counts.rotate_left(1);
+            counts[2] = processes::unix_sockets(front);
+            counts[0] >= least && counts[0] == counts[1] && counts[1] == counts[2]
+        });
+        counts[2]
+    }
+
+    /// Ends the server and checks what must hold after every scenario.
+    fn finish(&mut self) {
+        // A front or master killed by the scenario may still be on its way back.
+        let front = self.front();
+        let mut left = Vec::new();
+        let clean = wait::until(LIMIT, || {
+            left = self.leaks(front);
+            left.is_empty()
+        });
+        let family = self.family();
+        processes::signal(self.child.id(), Signal::TERM);
+        let status = exit_status(&mut self.child, "the supervisor after SIGTERM");
+        await_end_of(&family);
+        self.log_reader.take().unwrap().join().unwrap();
+        let log = self.log.lock().unwrap().clone();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert!(clean, "the front did not give back: {left:#?}\n{log}");
+        assert_eq!(status.code(), Some(0), "exit after SIGTERM: {status}\n{log}");
+        assert_eq!(rest, "", "stdout is for the ready line only");
+        assert!(!log.contains("panicked"), "a panic:\n{log}");
+    }
+
+    /// What the front holds that it should not hold when no client is there.
+    fn leaks(&self, front: u32) -> Vec<String> {
+        let mut leaks = Vec::new();
+        let connections = processes::connections(front);
+        if connections > 0 {
+            leaks.push(format!("{connections} connections"));
+        }
+        let unix = processes::unix_sockets(front);
+        if unix > self.unix_sockets {
+            leaks.push(format!("{unix} UNIX sockets, {} at the start", self.unix_sockets));
+        }
+        // Request bodies live in unlinked files. (Pages of the site that were deleted may stay open in a cache.)
+        let root = self.root.to_string_lossy();
+        let is_body = |target: &String| target.ends_with(" (deleted)") && !target.contains(&*root);
+        leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
+        leaks
+    }
+}
+
+/// The newest build of `sendoff` that has its `sendoff-php` beside it, from the target folder the tests were built in.
+fn binary() -> PathBuf {
+    let us = std::env::current_exe().unwrap();
+    let mut candidates: Vec<_> = us
+        .ancestors()
+        .flat_map(|folder| [folder.join("sendoff"), folder.join("release").join("sendoff")])
+        .filter(|path| path.is_file() && path.with_file_name("sendoff-php").is_file())
+        .collect();
+    candidates.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    candidates.pop().unwrap_or_else(|| {
+        panic!("there is no sendoff with sendoff-php beside it to test; run: cargo build --release")
+    })
+}
+
+/// A command whose process gets a signal when the thread that started it ends, however that ends.
+pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", signal, "--"]).arg(program);
+    command
+}
+
+/// The value of every `--php-ini`.
+fn ini_options<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    options.windows(2).filter(|pair| pair[0] == "--php-ini").map(|pair| pair[1]).collect()
+}
+
+fn address_in(ready_line: &str) -> SocketAddr {
+    let (_, rest) = ready_line.split_once("http://").expect(ready_line);
+    rest.split('/').next().unwrap().parse().expect(ready_line)
+}
+
+/// Appends what comes from `source` to `log`, until its end.
+pub(crate) fn collect_into(
+    log: &Arc<Mutex<String>>,
+    mut source: impl Read + Send + 'static,
+) -> JoinHandle<()> {
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = source.read(&mut buffer) {
+            log.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    })
+}
+
+pub(crate) fn exit_status(child: &mut Child, who: &str) -> ExitStatus {
+    let mut status = None;
+    wait::until(2 * LIMIT, || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap_or_else(|| {
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("{who} did not end")
+    })
+}
+
+/// Waits until none of the processes runs any more.
+fn await_end_of(family: &[(u32, Option<u64>)]) {
+    let mut left = Vec::new();
+    wait::until(LIMIT, || {
+        left = family
+            .iter()
+            .filter(|(pid, time)| {
+                time.is_some() && processes::started(*pid) == *time && processes::runs(*pid)
+            })
+            .collect();
+        left.is_empty()
+    });
+    assert!(left.is_empty(), "left behind: {left:?}");
+}

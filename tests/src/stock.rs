@@ -1,0 +1,182 @@
+//! Debian's nginx and php-fpm on a site: the reference.
+
+use crate::server::{collect_into, dies_with_us, exit_status};
+use crate::{Client, Request, Response, processes, site, wait};
+use rustix::process::Signal;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+const NGINX: &str = "/usr/sbin/nginx";
+
+/// nginx and php-fpm, configured as an administrator of Debian would do it.
+pub struct Stock {
+    folder: PathBuf,
+    addr: SocketAddr,
+    children: Vec<Child>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Stock {
+    /// Starts both on `root`, with four workers and php.ini settings (`KEY=VALUE`) on top of Debian's.
+    ///
+    /// # Panics
+    /// If one of them does not start.
+    pub fn start(root: &Path, ini: &[&str]) -> Self {
+        for program in [PHP_FPM, NGINX] {
+            assert!(
+                Path::new(program).exists(),
+                "no {program}; run: apt-get install nginx-light php8.2-fpm"
+            );
+        }
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("sendoff-stock-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // The snippet includes it by a name relative to our configuration.
+        symlink("/etc/nginx/fastcgi.conf", folder.join("fastcgi.conf")).unwrap();
+        let mut stock = Self {
+            folder,
+            addr: ([127, 0, 0, 1], 0).into(),
+            children: Vec::new(),
+            log: Arc::default(),
+        };
+        stock.start_php(root, ini);
+        let started = (0..5).any(|_| stock.start_nginx(root));
+        assert!(started, "nginx does not start:\n{}", stock.log());
+        stock
+    }
+
+    fn start_php(&mut self, root: &Path, ini: &[&str]) {
+        let folder = self.folder.display();
+        let user = site::owner_name(root)
+            .map(|name| format!("user = {name}\ngroup = {name}\nlisten.owner = {name}\n"));
+        let user = user.unwrap_or_default();
+        let config = format!(
+            "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
+             [www]\n{user}listen = {folder}/php.sock\nlisten.mode = 0666\npm = static\npm.max_children = 4\n"
+        );
+        fs::write(self.folder.join("php-fpm.conf"), config).unwrap();
+        let mut command = dies_with_us(Path::new(PHP_FPM), "TERM");
+        command.arg("-F").arg("-y").arg(self.folder.join("php-fpm.conf"));
+        for setting in ini {
+            command.arg("-d").arg(setting);
+        }
+        let mut child =
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php-fpm");
+        collect_into(&self.log, child.stderr.take().unwrap());
+        self.children.push(child);
+        let socket = self.folder.join("php.sock");
+        wait::for_some("php-fpm", || std::os::unix::net::UnixStream::connect(&socket).ok());
+    }
+
+    fn start_nginx(&mut self, root: &Path) -> bool {
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let user = site::owner_name(root).map(|name| format!("user {name};")).unwrap_or_default();
+        let folder = self.folder.display();
+        let config = format!(
+            "{user}
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr;
+daemon off;
+events {{ worker_connections 1024; }}
+http {{
+	sendfile on;
+	tcp_nopush on;
+	include /etc/nginx/mime.types;
+	default_type application/octet-stream;
+	access_log off;
+	client_max_body_size 100m;
+	client_body_temp_path {folder}/body;
+	proxy_temp_path {folder}/proxy;
+	fastcgi_temp_path {folder}/fastcgi;
+	uwsgi_temp_path {folder}/uwsgi;
+	scgi_temp_path {folder}/scgi;
+	server {{
+		listen {addr};
+		server_name example.test;
+		root {root};
+		index index.php index.html;
+		location = /-/whose {{ return 200 '{addr} {folder}'; }}
+		location / {{ try_files $uri $uri/ /index.php?$query_string; }}
+		location ~ \\.php(/|$) {{
+			include /etc/nginx/snippets/fastcgi-php.conf;
+			fastcgi_pass unix:{folder}/php.sock;
+		}}
+	}}
+}}
+",
+            root = root.display()
+        );
+        fs::write(self.folder.join("nginx.conf"), config).unwrap();
+        let mut child = dies_with_us(Path::new(NGINX), "TERM")
+            .arg("-p")
+            .arg(&self.folder)
+            .args(["-e", "stderr", "-c"])
+            .arg(self.folder.join("nginx.conf"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("nginx");
+        collect_into(&self.log, child.stderr.take().unwrap());
+        // Somebody else may have taken the port between our look and nginx's bind.
+        let ours = format!("{addr} {folder}");
+        let mut up = false;
+        wait::until(crate::LIMIT, || {
+            up = TcpStream::connect(addr).is_ok()
+                && Client::connect(addr)
+                    .try_ask(&Request::get("/-/whose"))
+                    .is_ok_and(|response| response.text() == ours);
+            up || child.try_wait().unwrap().is_some()
+        });
+        if !up {
+            let _ = child.kill();
+            let _ = child.wait();
+            return false;
+        }
+        self.addr = addr;
+        self.children.push(child);
+        true
+    }
+
+    /// Where nginx listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// One request on a connection of its own.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&self, request: &Request) -> Response {
+        Client::connect(self.addr).ask(request)
+    }
+
+    /// What nginx and php-fpm have logged.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        // nginx first: php-fpm's clients should be gone when it ends.
+        while let Some(mut child) = self.children.pop() {
+            processes::signal(child.id(), Signal::TERM);
+            if std::thread::panicking() {
+                let _ = child.wait();
+            } else {
+                exit_status(&mut child, "the stock server");
+            }
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

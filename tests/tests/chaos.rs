@@ -1,0 +1,141 @@
+//! Workers killed at random under load: no wrong byte, no hang, nothing that grows.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use rustix::process::Signal;
+use sendoff_tests::{Broken, Client, LIMIT, Request, Server, Site, pattern, processes, wait};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const CLIENTS: u64 = 8;
+
+/// One kill per this many requests.
+const REQUESTS_PER_KILL: u64 = 100;
+
+fn site() -> Site {
+    let site = Site::with("n.php", "<?php echo 'n=', $_GET['n'];");
+    site.write("echo.php", "<?php echo file_get_contents('php://input');");
+    site.write(
+        "file.php",
+        "<?php echo 'n=', $_GET['n'], ' '; echo file_get_contents('file'); echo ' end';",
+    );
+    site.write(
+        "made.php",
+        "<?php for ($i = 0; $i < 100; $i++) echo str_repeat(chr(65 + $_GET['n'] % 26), 1000);",
+    );
+    site.write("file", pattern(1, 200_000));
+    site
+}
+
+/// A request, and the only body that may come back with status 200.
+fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
+    let get = |page: &str| Request::get(&format!("/{page}?n={number}"));
+    match number % 5 {
+        0 | 1 => (get("n.php"), format!("n={number}").into_bytes()),
+        2 => (get("file.php"), [format!("n={number} ").as_bytes(), file, b" end"].concat()),
+        3 => {
+            let letter = b'A' + u8::try_from(number % 26).unwrap();
+            (get("made.php"), vec![letter; 100_000])
+        }
+        _ => {
+            let length = usize::try_from(number * 7919 % 150_000).unwrap();
+            let body = pattern(number, length);
+            (Request::post("/echo.php", "text/plain", body.clone()), body)
+        }
+    }
+}
+
+/// Asks and checks; returns how many requests failed as they may when their worker dies.
+fn client(server: &Server, next: &AtomicU64, total: u64, file: &[u8]) -> u64 {
+    let mut connection = server.connect();
+    let mut lost = 0;
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= total {
+            return lost;
+        }
+        let (request, expected) = exchange(number, file);
+        let closes = match connection.try_ask(&request) {
+            Ok(response) if response.status() == 502 => {
+                lost += 1;
+                response.head.closes()
+            }
+            Ok(response) => {
+                assert!(response.expect(200) == expected, "request {number}: wrong bytes");
+                response.head.closes()
+            }
+            Err(Broken::Cut(part)) => {
+                assert!(
+                    expected.starts_with(&part.body),
+                    "request {number}: wrong bytes before the cut"
+                );
+                lost += 1;
+                true
+            }
+            Err(broken) => panic!("request {number}: {broken:?}"),
+        };
+        if closes {
+            connection = Client::connect(server.addr());
+        }
+    }
+}
+
+/// Kills a worker for every [`REQUESTS_PER_KILL`] requests that were begun; returns how many.
+fn killer(server: &Server, next: &AtomicU64, total: u64) -> u64 {
+    let mut kills = 0;
+    loop {
+        let due = (kills + 1) * REQUESTS_PER_KILL;
+        wait::until(LIMIT, || next.load(Ordering::Relaxed) >= due.min(total));
+        if due >= total {
+            return kills;
+        }
+        let workers = server.workers();
+        if let Some(chosen) =
+            workers.get(usize::try_from(kills * 31 % 7).unwrap() % workers.len().max(1))
+        {
+            processes::signal(*chosen, Signal::KILL);
+        }
+        kills += 1;
+    }
+}
+
+fn chaos(total: u64) {
+    let site = site();
+    let server = Server::start(site.root(), &["--threads", "2"]);
+    let file = pattern(1, 200_000);
+    let run = |total| {
+        let next = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| killer(&server, &next, total));
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| scope.spawn(|| client(&server, &next, total, &file)))
+                .collect();
+            let lost: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+            (killer.join().unwrap(), lost)
+        })
+    };
+    let front = server.front();
+    // What it takes to run at all is taken in a first, shorter run.
+    run(total / 10);
+    let memory = processes::private_memory(front);
+    let descriptors = processes::descriptors(front).len();
+    let (kills, lost) = run(total);
+    println!("{total} requests, {kills} workers killed, {lost} requests lost");
+    // A worker dies with the one request it has.
+    assert!(lost <= kills, "{lost} requests lost with {kills} workers");
+    assert_eq!(server.front(), front, "the front itself must not fall");
+    assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
+    let fewer = wait::until(LIMIT, || processes::descriptors(front).len() <= descriptors + 8);
+    assert!(fewer, "{descriptors} descriptors became {:#?}", processes::descriptors(front));
+    let grown = processes::private_memory(front).saturating_sub(memory);
+    assert!(grown < 16 << 20, "the front grew by {} KB", grown >> 10);
+}
+
+#[test]
+fn two_thousand_requests() {
+    chaos(2_000);
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn a_hundred_thousand_requests() {
+    chaos(100_000);
+}

@@ -1,0 +1,53 @@
+//! The example site: it answers, and it shows what it is there to show.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use sendoff_tests::{Request, Server, Site, pattern};
+use std::fs;
+use std::path::Path;
+
+fn copy(from: &Path, site: &Site, name: &str) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{name}{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            copy(&entry.path(), site, &format!("{name}/"));
+        } else {
+            site.write(&name, fs::read(entry.path()).unwrap());
+        }
+    }
+}
+
+#[test]
+fn it_answers_and_keeps_its_record() {
+    let site = Site::new();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/site"), &site, "");
+    let server = Server::start(site.root(), &[]);
+
+    let page = server.page("/");
+    for table in ["powers", "primes", "roots"] {
+        let contents = fs::read_to_string(site.path(&format!("tables/{table}.html"))).unwrap();
+        assert!(page.contains(&contents), "{table}");
+    }
+    for target in ["/upload.php", "/download.php", "/responses.php"] {
+        assert!(server.page(target).trim_end().ends_with("</html>"), "{target}");
+    }
+    assert_eq!(server.get("/no/such/page").status(), 404);
+    assert_eq!(
+        server.get("/style.css").header("content-type").unwrap().split(';').next(),
+        Some("text/css")
+    );
+
+    let one = server.get("/download.php?how=readfile");
+    let other = server.get("/download.php?how=echo");
+    assert_eq!(one.expect(200).len(), 5 << 20);
+    assert!(one.body == other.body);
+
+    let upload = Request::upload("/upload.php", "file", "a <b>.bin", &pattern(1, 1_000_000));
+    let answer = server.ask(&upload).text();
+    assert!(answer.contains("a &lt;b&gt;.bin") && answer.contains("1,000,000 bytes"), "{answer}");
+
+    // 5 MB by each download, and the tables of the first page.
+    let record = server.page("/responses.php");
+    assert!(record.matches("<td class=\"number\">5.0 MB</td>").count() >= 2, "{record}");
+    assert!(record.contains("<td>/</td>"), "{record}");
+}

@@ -1,0 +1,86 @@
+//! Slow clients hold no worker, and little memory.
+
+use sendoff_tests::{Client, Request, Server, Site, load, pattern, processes};
+use std::time::Duration;
+
+const MB: u64 = 1 << 20;
+
+/// `count` clients ask for `target` and read nothing; then quick pages are timed; then the clients read everything.
+fn hold(site: &Site, target: &str, count: usize, expected: &[u8], memory: u64) {
+    let server = Server::start(site.root(), &["--php-ini", "memory_limit=256M"]);
+    let before = processes::private_memory(server.front());
+    let mut clients: Vec<_> = (0..count)
+        .map(|_| {
+            let mut client = Client::connect_narrow(server.addr(), 4096);
+            client.send(Request::get(target).bytes());
+            client
+        })
+        .collect();
+    let times = load::times(server.addr(), 200, &Request::get("/quick.php"));
+    let slowest = load::percentile_99(&times);
+    assert!(slowest < Duration::from_secs(1), "quick pages took {slowest:?}");
+    let held = processes::private_memory(server.front()).saturating_sub(before);
+    assert!(held < memory, "the front grew by {} MB", held / MB);
+    for client in &mut clients {
+        assert!(client.response("GET").expect(200) == expected);
+    }
+}
+
+fn site() -> Site {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    site.write("big", pattern(1, 1_000_000));
+    site.write("file.php", "<?php echo file_get_contents('big');");
+    site.write(
+        "mixed.php",
+        "<?php echo str_repeat('<', 1000), file_get_contents('big'), str_repeat('>', 1000);",
+    );
+    site.write("made.php", "<?php echo str_repeat('0123456789', 100000);");
+    site
+}
+
+#[test]
+fn two_hundred_clients_with_a_file_each() {
+    hold(&site(), "/file.php", 200, &pattern(1, 1_000_000), 40 * MB);
+}
+
+#[test]
+fn two_hundred_clients_with_a_file_inside_a_page_each() {
+    let mut expected = vec![b'<'; 1000];
+    expected.extend(pattern(1, 1_000_000));
+    expected.extend([b'>'; 1000]);
+    hold(&site(), "/mixed.php", 200, &expected, 40 * MB);
+}
+
+#[test]
+fn two_hundred_clients_with_a_static_file_each() {
+    hold(&site(), "/big", 200, &pattern(1, 1_000_000), 40 * MB);
+}
+
+#[test]
+fn clients_with_generated_pages() {
+    // These bytes exist nowhere else: the front keeps them, so that the workers need not.
+    hold(&site(), "/made.php", 50, &b"0123456789".repeat(100_000), 50 * 2 * MB);
+}
+
+#[test]
+fn clients_that_send_slowly_hold_no_worker() {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    site.write("in.php", "<?php echo sha1(file_get_contents('php://input'));");
+    let server = Server::start(site.root(), &[]);
+    let mut clients: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("POST /in.php HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n");
+            client.send([b'x'; 100_000]);
+            client
+        })
+        .collect();
+    let times = load::times(server.addr(), 100, &Request::get("/quick.php"));
+    assert!(load::percentile_99(&times) < Duration::from_secs(1));
+    for client in &mut clients {
+        client.send([b'x'; 100_000]);
+    }
+    for client in &mut clients {
+        assert_eq!(client.response("POST").text(), "62951f943c41cdd326e5ce2b53a779e7916a820d");
+    }
+}
