@@ -4,9 +4,12 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
+/// How old the files look. opcache does not keep scripts that changed within the last seconds, a site's files are older.
+const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The page a workload asks for.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +177,7 @@ impl Site {
     fn file(&self, name: &str, content: &[u8]) -> Result<()> {
         let path = self.root.join(name);
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::File::open(&path)?.set_modified(SystemTime::now() - AGE)?;
         self.hand_over(&path, 0o644)
     }
 
@@ -197,6 +201,9 @@ mod tests {
         for workload in WORKLOADS {
             let path = site.root.join(&workload.path()[1..]);
             let on_disk = fs::read(&path).expect("the page exists");
+            let changed = fs::metadata(&path).and_then(|m| m.modified());
+            let age = changed.expect("a time").elapsed().expect("in the past");
+            assert!(age >= AGE, "{age:?}");
             match workload.page {
                 Page::Static(size) => {
                     assert_eq!(on_disk, workload.body());

@@ -15,7 +15,6 @@ ZEND_DECLARE_MODULE_GLOBALS(sendoff)
 
 static zif_handler php_file_get_contents;
 static zif_handler php_readfile;
-static zif_handler php_pcntl_fork;
 
 /*
  * Whether the arguments after the path are absent or say what their absence says. `defaults` holds
@@ -139,16 +138,6 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 	RETURN_LONG((zend_long) ZSTR_LEN(contents));
 }
 
-/* Programs that are started by proc_open() and its kin look at none of our memory. */
-static ZEND_NAMED_FUNCTION(lazy_pcntl_fork)
-{
-	lazy_region_before_fork();
-	php_pcntl_fork(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	if (Z_TYPE_P(return_value) == IS_LONG && Z_LVAL_P(return_value) == 0) {
-		sendoff_lazy_attach(NULL);
-	}
-}
-
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
@@ -195,7 +184,6 @@ static PHP_MINIT_FUNCTION(sendoff)
 	lazy_output_startup();
 	php_file_get_contents = replace("file_get_contents", lazy_file_get_contents);
 	php_readfile = replace("readfile", lazy_readfile);
-	php_pcntl_fork = replace("pcntl_fork", lazy_pcntl_fork);
 	return SUCCESS;
 }
 
@@ -229,7 +217,6 @@ static PHP_GINIT_FUNCTION(sendoff)
 /* The replaced functions must be there before this module's start. */
 static const zend_module_dep dependencies[] = {
 	ZEND_MOD_REQUIRED("standard")
-	ZEND_MOD_OPTIONAL("pcntl")
 	ZEND_MOD_END
 };
 

@@ -68,12 +68,6 @@ zend_string *lazy_region_string(lazy_region *region);
  */
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
 
-/*
- * The helper thread that guards the mappings does not exist in a forked child: what this request
- * uses becomes memory, which both processes then have.
- */
-void lazy_region_before_fork(void);
-
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
 

@@ -19,9 +19,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +36,10 @@
 #define SLOT_SPAN (REGION_MAX + 3 * PAGE)
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
 #define TOTAL_MAX ((size_t)8 << 30)
+
+/* Not in linux/magic.h. */
+#define ZFS_MAGIC 0x2fc12fc1ul
+#define BCACHEFS_MAGIC 0xca451a4eul
 
 /* Keeps a deleted file from taking disk space for longer than this. */
 #define IDLE_SECONDS 60
@@ -257,20 +263,45 @@ static bool map_surroundings(lazy_region *region, size_t size)
 	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
 }
 
-/* Opens what stat(2) saw. The descriptor moves up: scripts get the low numbers they expect. */
+/*
+ * Whether this kernel sees everybody who writes to the file, so that a lease says something. On a
+ * shared file system somebody elsewhere may cut the file, and the next look at it kills the process.
+ */
+static bool is_local(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) != 0) {
+		return false;
+	}
+	switch ((unsigned long)fs.f_type) {
+	case EXT4_SUPER_MAGIC:
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case TMPFS_MAGIC:
+	case RAMFS_MAGIC:
+	case OVERLAYFS_SUPER_MAGIC:
+	case SQUASHFS_MAGIC:
+	case ZFS_MAGIC:
+	case BCACHEFS_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Opens what stat(2) saw; -1 if it is not there any more, or opening would wait for somebody. */
 static int open_same(const char *path, const struct stat *st)
 {
 	struct stat opened;
-	int low = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	if (low < 0) {
+	if (fd >= 0 && (fstat(fd, &opened) != 0 || opened.st_dev != st->st_dev ||
+			opened.st_ino != st->st_ino)) {
+		close(fd);
 		return -1;
 	}
-	int fd = -1;
-	if (fstat(low, &opened) == 0 && opened.st_dev == st->st_dev && opened.st_ino == st->st_ino) {
-		fd = fcntl(low, F_DUPFD_CLOEXEC, 256);
-	}
-	close(low);
 	return fd;
 }
 
@@ -286,7 +317,7 @@ static lazy_region *hold(const char *path, const struct stat *st)
 	if (fd < 0) {
 		return NULL;
 	}
-	if (!map_surroundings(region, size)) {
+	if (!is_local(fd) || !map_surroundings(region, size)) {
 		close(fd);
 		return NULL;
 	}
@@ -358,30 +389,6 @@ bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *off
 	*file = region->file;
 	*offset = in_slot - PAGE;
 	return true;
-}
-
-/* The bytes a region has now, in memory of our own, over the mapping. */
-static void make_private(const lazy_region *region)
-{
-	size_t whole = (region->size + PAGE - 1) & ~(PAGE - 1);
-	void *copy = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (copy == MAP_FAILED) {
-		return;
-	}
-	memcpy(copy, contents_of(region), region->size);
-	if (mprotect(copy, whole, PROT_READ) != 0 ||
-		mremap(copy, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, contents_of(region)) ==
-			MAP_FAILED) {
-		munmap(copy, whole);
-	}
-}
-
-void lazy_region_before_fork(void)
-{
-	for (uint32_t i = 0; i < used_count; i++) {
-		make_private(&regions[used[i]]);
-	}
 }
 
 static lazy_region *least_recently_used(void)

@@ -1,9 +1,12 @@
 //! Lazy strings on real PHP: what leaves as a file, what as bytes, and that the bytes are right.
 
+#![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
+
 mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use common::TempDir;
@@ -145,6 +148,29 @@ fn what_is_no_whole_plain_file_leaves_as_bytes() {
 }
 
 #[test]
+fn the_threshold_is_a_setting() {
+    let a = content("a", 50_000);
+    for (setting, expected) in [
+        ("sendoff.threshold=0", Piece::Bytes(a.clone())),
+        ("sendoff.threshold=50001", Piece::Bytes(a.clone())),
+        ("sendoff.threshold=50000", Piece::File(a.clone())),
+    ] {
+        let mut site = Site::new(setting);
+        site.file("a", &a);
+        assert_eq!(site.ask(r#"readfile("$d/a");"#), [expected], "{setting}");
+    }
+}
+
+#[test]
+fn memory_limit_does_not_count_lazy_strings() {
+    let mut site = Site::new("memory_limit=8M");
+    let a = content("a", 20_000_000);
+    site.file("a", &a);
+    let code = r#"echo file_get_contents("$d/a"); readfile("$d/a");"#;
+    assert_eq!(site.ask(code), [Piece::File(a.clone()), Piece::File(a)]);
+}
+
+#[test]
 fn a_front_that_takes_no_files_gets_bytes() {
     let master = Master::start(&[]);
     let mut worker = master.worker();
@@ -206,6 +232,46 @@ fn a_script_that_rewrites_what_it_read_sends_what_it_read() {
         before = fs::read(site.dir.path().join("a")).unwrap();
     }
     assert!(site.front.recalls <= 1000);
+}
+
+#[test]
+fn a_script_may_rewrite_what_it_has_just_handed_over() {
+    let mut site = Site::new(SETTINGS[1]);
+    site.file("a", &content("0", 100_000));
+    let request = site.script(
+        r#"$s = file_get_contents("$d/a"); echo $s; flush();
+        file_put_contents("$d/a", str_pad((int) $s + 1, 100000, " and on")); echo $s;"#,
+    );
+    for n in 1..=100 {
+        let before = fs::read(site.dir.path().join("a")).unwrap();
+        let pieces = site.front.ask(&request);
+        assert_eq!(pieces, [Piece::File(before.clone()), Piece::Bytes(before)], "round {n}");
+        assert_eq!(site.front.recalls, n);
+    }
+}
+
+/// Who does not own a file gets no lease on it, unless the worker kept the capability.
+#[test]
+fn a_file_of_somebody_else_is_read_plainly() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can run workers as somebody else");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
+    let master = Master::spawn(&mut command, &["--uid", "65534", "--gid", "65534"]);
+    let mut front = Front::new(master.worker());
+    let dir = TempDir::new();
+    let (ours, theirs) = (content("ours", 50_000), content("theirs", 50_000));
+    fs::write(dir.path().join("theirs"), &theirs).unwrap();
+    fs::write(dir.path().join("ours"), &ours).unwrap();
+    std::os::unix::fs::chown(dir.path().join("ours"), Some(65534), Some(65534)).unwrap();
+    let code = r#"<?php readfile(__DIR__ . "/theirs"); readfile(__DIR__ . "/ours");"#;
+    fs::write(dir.path().join("index.php"), code).unwrap();
+    for _ in 0..3 {
+        let pieces = front.ask(&Request::new(&dir.file("index.php")));
+        assert_eq!(pieces, [Piece::Bytes(theirs.clone()), Piece::File(ours.clone())]);
+    }
 }
 
 /// Runs a script that reads a file, says so, and writes it out when it is told to; `meddle` comes in between.
@@ -290,9 +356,12 @@ fn same_as_fpm(program: &str, rounds: u32) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lazy").join(program);
     let request = Request::new(program.to_str().unwrap());
     for setting in [SETTINGS[0], SETTINGS[1], "output_buffering=On"] {
-        let master = Master::start(&["--php-ini", setting, "--php-ini", "memory_limit=512M"]);
+        let settings =
+            [setting, "memory_limit=512M", "opcache.jit=tracing", "opcache.jit_buffer_size=32M"];
+        let options: Vec<_> = settings.iter().flat_map(|setting| ["--php-ini", setting]).collect();
+        let master = Master::start(&options);
         let mut front = Front::new(master.worker());
-        let fpm = Fpm::start(&[setting, "memory_limit=512M"]);
+        let fpm = Fpm::start(&settings);
         let kept = TempDir::new();
         for seed in 0..rounds {
             let request = request.clone().with("LAZY_SEED", &seed.to_string());

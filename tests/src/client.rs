@@ -2,7 +2,7 @@
 
 use crate::LIMIT;
 use crate::message::{Framing, Head, Request, Response};
-use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -39,7 +39,9 @@ impl Client {
     /// # Panics
     /// If nobody listens.
     pub fn connect_narrow(addr: SocketAddr, receive_buffer: usize) -> Self {
-        let fd = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        // A server that another scenario starts meanwhile must not inherit it.
+        let flags = SocketFlags::CLOEXEC;
+        let fd = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
         // Before connect(): the window offered in the handshake follows from it.
         sockopt::set_socket_recv_buffer_size(&fd, receive_buffer).expect("SO_RCVBUF");
         connect(&fd, &addr).expect("connect");

@@ -10,13 +10,20 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
-use sendoff_worker::{Gone, Worker};
+use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use files::*;
 
 /// `sendoff_worker` in C.
 #[derive(Debug)]
 pub struct Handle {
+    inner: Inner,
+    /// Apart, because a signal handler uses it while `inner` is in use.
+    stopper: Stopper,
+}
+
+#[derive(Debug)]
+struct Inner {
     worker: Worker,
     /// The request's parameters. Their pointers lead into `worker` and stand until its next `accept`.
     params: Vec<Param>,
@@ -40,9 +47,12 @@ pub struct Param {
 ///
 /// # Safety
 /// `worker` is null or came from [`sendoff_worker_new`], was not freed, and no other call on it is running.
-unsafe fn with<T>(worker: *mut Handle, lost: T, call: impl FnOnce(&mut Handle) -> T) -> T {
+unsafe fn with<T>(worker: *mut Handle, lost: T, call: impl FnOnce(&mut Inner) -> T) -> T {
+    if worker.is_null() {
+        return lost;
+    }
     // SAFETY: per this function's contract.
-    let Some(handle) = (unsafe { worker.as_mut() }) else { return lost };
+    let handle = unsafe { &mut (*worker).inner };
     // A panic may leave a response half written, never memory half valid; the caller then gives up the process.
     catch_unwind(AssertUnwindSafe(|| call(handle))).unwrap_or(lost)
 }
@@ -51,9 +61,12 @@ unsafe fn with<T>(worker: *mut Handle, lost: T, call: impl FnOnce(&mut Handle) -
 ///
 /// # Safety
 /// As for `with`.
-unsafe fn look<T>(worker: *const Handle, lost: T, call: impl FnOnce(&Handle) -> T) -> T {
+unsafe fn look<T>(worker: *const Handle, lost: T, call: impl FnOnce(&Inner) -> T) -> T {
+    if worker.is_null() {
+        return lost;
+    }
     // SAFETY: per this function's contract.
-    let Some(handle) = (unsafe { worker.as_ref() }) else { return lost };
+    let handle = unsafe { &(*worker).inner };
     catch_unwind(AssertUnwindSafe(|| call(handle))).unwrap_or(lost)
 }
 
@@ -96,7 +109,11 @@ pub unsafe extern "C" fn sendoff_worker_new(
     };
     let guard = (guard >= 0).then(|| own(guard));
     match catch_unwind(|| Worker::new(links, guard)) {
-        Ok(Ok(worker)) => Box::into_raw(Box::new(Handle { worker, params: Vec::new() })),
+        Ok(Ok(worker)) => {
+            let stopper = worker.stopper();
+            let inner = Inner { worker, params: Vec::new() };
+            Box::into_raw(Box::new(Handle { inner, stopper }))
+        }
         Ok(Err(error)) => {
             set_errno(&error);
             ptr::null_mut()
@@ -149,8 +166,10 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
 /// `worker` is valid. Async-signal-safe: it may be in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
-    // SAFETY: passed on. `stop` reads only what is never written after `sendoff_worker_new`.
-    unsafe { look(worker, (), |handle| handle.worker.stop()) }
+    if !worker.is_null() {
+        // SAFETY: per this function's contract. Nobody ever has the stopper mutably.
+        unsafe { &(*worker).stopper }.stop();
+    }
 }
 
 /// See `include/sendoff.h`.

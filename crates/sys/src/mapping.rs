@@ -31,7 +31,7 @@ impl Region {
         let end =
             usize::try_from(size).ok().and_then(|size| addr.checked_add(size)?.checked_add(page));
         match usize::try_from(size) {
-            Ok(size) if size > 0 && addr > 0 && addr % page == 0 && end.is_some() => {
+            Ok(size) if size > 0 && addr > 0 && addr.is_multiple_of(page) && end.is_some() => {
                 Ok(Self { addr, size, readable: false })
             }
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),

@@ -20,6 +20,10 @@
 //!   behind them; the others become bytes. An `OPEN` whose descriptor has left stays, or the front would give the
 //!   descriptor to another file.
 //! - Ids count up and are never used again; at the end of the numbers holds are refused.
+//! - A file dropped while its recall is pending: the entry stays, without its mapping, until the answers have come.
+//! - A forked child has neither the helper thread nor a say in the leases, but copies of the descriptors. Leases are
+//!   therefore unlocked, not only closed. What was mapped when it was forked may change under it. If the child outlives
+//!   the worker without calling `exec`, writers wait for the kernel's time limit.
 //! - The process dies: nothing is unlocked. The front shares the open file, copies what it has, closes; that ends the lease.
 
 use std::collections::HashMap;

@@ -16,7 +16,7 @@ use std::fmt;
 pub use files::{Identity, MAX_HELD};
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;
-pub use worker::Worker;
+pub use worker::{Stopper, Worker};
 
 /// The client has gone or the link is lost: output leads nowhere any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -226,3 +226,94 @@ impl Queue {
         self.in_flight = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: FileId = FileId(1);
+    const B: FileId = FileId(2);
+
+    fn segment(file: FileId) -> Record {
+        Record::Segment { file, offset: 5, length: 3 }
+    }
+
+    fn encoded(records: &[Record]) -> Vec<u8> {
+        let mut wire = Vec::new();
+        records.iter().for_each(|record| record.encode(7, &mut wire));
+        wire
+    }
+
+    fn stdout(text: &[u8]) -> Vec<u8> {
+        let mut wire =
+            Header::new(Kind::STDOUT, 7, text.len().try_into().unwrap()).encode().to_vec();
+        wire.extend_from_slice(text);
+        wire
+    }
+
+    fn read(offset: u64, len: u64, out: &mut Vec<u8>) -> Result<(), ()> {
+        assert_eq!((offset, len), (5, 3));
+        out.extend_from_slice(b"abc");
+        Ok(())
+    }
+
+    fn filled() -> Queue {
+        let mut queue = Queue::default();
+        queue.stdout(7, b"x");
+        for record in [Record::Open(A), segment(A), Record::Open(B), segment(B), segment(A)] {
+            queue.record(7, record);
+        }
+        queue.stdout(7, b"y");
+        queue
+    }
+
+    #[test]
+    fn unsent_segments_become_bytes_and_the_file_was_never_known() {
+        let mut queue = filled();
+        queue.length(7, 11);
+        assert_eq!(queue.take_back(A, read), Ok(true));
+        assert!(!queue.names(A) && queue.names(B));
+        let (bytes, files) = queue.batch();
+        let expected = [
+            encoded(&[Record::Length(11)]),
+            stdout(b"x"),
+            stdout(b"abc"),
+            encoded(&[Record::Open(B), segment(B)]),
+            stdout(b"abc"),
+            stdout(b"y"),
+        ];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(files.collect::<Vec<_>>(), [B]);
+    }
+
+    /// One byte of the first `SEGMENT` has left, and with it both descriptors.
+    #[test]
+    fn what_has_begun_to_leave_stays() {
+        let mut queue = filled();
+        queue.close_record();
+        let sent = 9 + 12 + 1;
+        queue.advance(sent);
+        assert_eq!(queue.take_back(A, read), Ok(false));
+        let (bytes, mut files) = queue.batch();
+        let expected = [
+            encoded(&[segment(A)])[1..].to_vec(),
+            encoded(&[Record::Open(B), segment(B)]),
+            stdout(b"abc"),
+            stdout(b"y"),
+        ];
+        assert_eq!(bytes, expected.concat());
+        assert!(files.next().is_none() && queue.in_flight());
+    }
+
+    #[test]
+    fn a_full_record_is_followed_by_another() {
+        let mut queue = Queue::default();
+        queue.stdout(7, &[b'z'; MAX_ALIGNED_CONTENT]);
+        queue.stdout(7, b"z");
+        queue.close_record();
+        let (bytes, _) = queue.batch();
+        assert_eq!(bytes, [stdout(&[b'z'; MAX_ALIGNED_CONTENT]), stdout(b"z")].concat());
+        queue.advance(queue.len());
+        assert!(queue.is_empty() && !queue.in_flight());
+    }
+}

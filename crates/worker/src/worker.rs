@@ -49,6 +49,17 @@ pub struct Worker {
     helper: Option<Helper>,
 }
 
+/// Ends a worker's `accept`.
+#[derive(Debug)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Lets `accept` return `false` once no request waits. Async-signal-safe; without effect in a forked child.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
 /// How far the response to the request at hand has got.
 #[derive(Debug, Default)]
 struct Response {
@@ -107,9 +118,10 @@ impl Worker {
         }
     }
 
-    /// Ends [`Self::accept`] once no request waits. Async-signal-safe.
-    pub fn stop(&self) {
-        self.shared.stop();
+    /// What a signal handler needs to end [`Self::accept`].
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
     }
 
     fn next_request(&mut self) -> Result<bool, Bad> {

@@ -1,10 +1,16 @@
 //! Requests and responses over links, with the front scripted.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod front;
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::thread;
 
 use front::{Seen, connect, push, request};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
 use sendoff_worker::Gone;
@@ -229,7 +235,7 @@ fn too_many_parameters_are_refused() {
 fn stop_lets_the_waiting_request_through_and_no_other() {
     let (mut front, mut worker) = connect(2);
     front.links[1].ask(1);
-    worker.stop();
+    worker.stopper().stop();
     assert!(worker.accept());
     assert!(!worker.aborted());
     worker.write_head(b"\r\n").unwrap();
@@ -237,4 +243,40 @@ fn stop_lets_the_waiting_request_through_and_no_other() {
     worker.finish(0, false);
     assert_eq!(front.links[1].response(), [Seen::Stdout(b"\r\n".to_vec()), Seen::End(0)]);
     assert!(!worker.accept());
+}
+
+/// A request whose body is the first `len` bytes of a file.
+fn with_body_file(id: u16, len: u64) -> Vec<u8> {
+    let mut wire = request(id, &[("REQUEST_METHOD", "POST")], b"");
+    wire.truncate(wire.len() - 8);
+    Record::Body(len).encode(id, &mut wire);
+    wire
+}
+
+fn send_with_fd(link: &front::Link, wire: &[u8], fd: &impl AsFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(&link.socket, &[IoSlice::new(wire)], &mut control, SendFlags::empty()).unwrap();
+}
+
+#[test]
+fn a_large_body_comes_as_a_file() {
+    let body = memfd_create("body", MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&body, &[b'x'; 3000]).unwrap();
+    let (front, mut worker) = connect(1);
+    send_with_fd(&front.links[0], &with_body_file(1, 2500), &body);
+    assert!(worker.accept());
+    assert_eq!(read_all(&mut worker), [b'x'; 2500]);
+    send_with_fd(&front.links[0], &with_body_file(2, 3001), &body);
+    assert!(!worker.accept(), "longer than its file");
+
+    let (mut front, mut worker) = connect(1);
+    front.links[0].send(&with_body_file(1, 1));
+    assert!(!worker.accept(), "no descriptor");
+
+    let (front, mut worker) = connect(1);
+    send_with_fd(&front.links[0], &with_body_file(1, 0), &front.links[0].socket);
+    assert!(!worker.accept(), "not a file");
 }

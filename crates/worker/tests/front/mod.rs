@@ -37,13 +37,18 @@ pub enum Seen {
 }
 
 pub fn connect(links: usize) -> (Front, Worker) {
+    let (front, links, guard) = sockets(links);
+    (front, Worker::new(links, Some(guard)).unwrap())
+}
+
+/// The front, and what a worker is made of.
+pub fn sockets(links: usize) -> (Front, Vec<OwnedFd>, OwnedFd) {
     let pairs: Vec<_> = (0..links).map(|_| UnixStream::pair().unwrap()).collect();
     let (guard, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let (ours, workers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let workers = workers.into_iter().map(OwnedFd::from).collect();
     let links = ours.into_iter().map(Link::new).collect();
-    (Front { links, guard }, Worker::new(workers, Some(theirs)).unwrap())
+    (Front { links, guard }, workers.into_iter().map(OwnedFd::from).collect(), theirs)
 }
 
 /// A request as the front writes it.
