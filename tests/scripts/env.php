@@ -1,6 +1,7 @@
 <?php
 // Everything a script can learn about its request, apart from what must differ between two servers.
-const ITS_OWN = ['SERVER_SOFTWARE' => 0, 'SERVER_PORT' => 0, 'REMOTE_PORT' => 0, 'REQUEST_TIME' => 0, 'REQUEST_TIME_FLOAT' => 0];
+// (REMOTE_USER: nginx puts the name there that a client claims, without checking it; here it is empty.)
+const ITS_OWN = ['REMOTE_USER' => 0, 'SERVER_SOFTWARE' => 0, 'SERVER_PORT' => 0, 'REMOTE_PORT' => 0, 'REQUEST_TIME' => 0, 'REQUEST_TIME_FLOAT' => 0];
 
 $server = array_diff_key($_SERVER, ITS_OWN);
 ksort($server);

@@ -138,7 +138,8 @@ impl Drop for Site {
     }
 }
 
-/// A named pipe as a barrier between a script and its scenario: each end waits for the other to come.
+/// A named pipe as a barrier between a script and its scenario: each end waits for the other to come. Use it again only
+/// when the script that used it last is known to have gone on.
 pub struct Fifo(PathBuf);
 
 impl Fifo {

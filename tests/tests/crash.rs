@@ -6,13 +6,13 @@ use sendoff_tests::{Broken, LIMIT, Request, Server, Site, processes, wait};
 fn site() -> Site {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     site.write("a.txt", "static");
-    site.write("segv.php", "<?php echo 'lost'; posix_kill(getpid(), 11);");
-    site.write("kill.php", "<?php echo 'lost'; posix_kill(getpid(), 9);");
-    site.write("abort.php", "<?php posix_kill(getpid(), 6);");
-    site.write("begun.php", "<?php echo 'begun'; ob_flush(); flush(); posix_kill(getpid(), 9);");
+    site.write("segv.php", "<?php echo 'lost'; posix_kill(getmypid(), 11);");
+    site.write("kill.php", "<?php echo 'lost'; posix_kill(getmypid(), 9);");
+    site.write("abort.php", "<?php posix_kill(getmypid(), 6);");
+    site.write("begun.php", "<?php echo 'begun'; ob_flush(); flush(); posix_kill(getmypid(), 9);");
     site.write("memory.php", "<?php $a = []; while (true) $a[] = str_repeat('x', 1000);");
     site.write("exit.php", "<?php echo 'half'; exit(1);");
-    site.write("bytes.php", "<?php echo file_get_contents('big'); posix_kill(getpid(), 9);");
+    site.write("bytes.php", "<?php echo file_get_contents('big'); posix_kill(getmypid(), 9);");
     site.write("wait.php", "<?php file_get_contents('pipe'); echo 'unharmed';");
     site.write("big", sendoff_tests::pattern(1, 2_000_000));
     site
@@ -72,7 +72,7 @@ fn a_post_is_not_run_twice() {
     let site = site();
     site.write(
         "once.php",
-        "<?php file_put_contents('count', 'x', FILE_APPEND); posix_kill(getpid(), 9);",
+        "<?php file_put_contents('count', 'x', FILE_APPEND); posix_kill(getmypid(), 9);",
     );
     let server = Server::start(site.root(), &[]);
     let answer = server.ask(&Request::post("/once.php", "text/plain", "body"));

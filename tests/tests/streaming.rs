@@ -123,7 +123,7 @@ fn a_script_learns_that_its_client_has_gone() {
 #[test]
 fn a_script_whose_client_has_gone_is_stopped() {
     let script = "<?php
-        register_shutdown_function(function () { file_put_contents('result', connection_status()); });
+        register_shutdown_function(function () { file_put_contents(__DIR__ . '/result', connection_status()); });
         echo 'start'; ob_flush(); flush();
         file_get_contents('pipe');
         while (true) { echo str_repeat('x', 1000); ob_flush(); flush(); usleep(1000); }";
@@ -142,16 +142,19 @@ fn a_script_whose_client_has_gone_is_stopped() {
 
 #[test]
 fn clients_that_leave_early_cost_no_worker() {
-    let site = Site::with("slow.php", "<?php file_get_contents('pipe'); echo 'done';");
+    let site = Site::with("slow.php", "<?php file_get_contents($_GET['pipe']); echo 'done';");
     site.write("quick.php", "<?php echo 'quick';");
-    let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &["--workers", "2"]);
-    for _ in 0..3 {
+    for round in 0..3 {
+        let [stays, leaves] = [format!("stays{round}"), format!("leaves{round}")];
+        let request = |pipe| Request::get(&format!("/slow.php?pipe={pipe}")).bytes();
+        let (pipe, other_pipe) = (site.fifo(&stays), site.fifo(&leaves));
         let mut client = server.connect();
-        client.send(Request::get("/slow.php").bytes());
-        pipe.release();
+        client.send(request(&stays));
         let mut other = server.connect();
-        other.send(Request::get("/slow.php").bytes());
+        other.send(request(&leaves));
+        // Both workers are taken once both scripts have come to their pipes.
+        other_pipe.release();
         drop(other);
         pipe.release();
         assert_eq!(client.response("GET").text(), "done");

@@ -79,6 +79,11 @@ impl Recipe {
         Ok(Self { name: "PHP master", program, arguments, descriptors: vec![pool] })
     }
 
+    /// There will be no next child: closes what was kept for it.
+    pub(crate) fn close(&mut self) {
+        self.descriptors.clear();
+    }
+
     /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.
     pub(crate) fn start(&self) -> Result<Child, Failure> {
         let failed = || format!("cannot start the {} ({})", self.name, self.program.display());

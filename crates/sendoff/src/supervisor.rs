@@ -148,6 +148,9 @@ impl Supervisor {
 
     /// Lets the front finish its responses, then the workers their scripts.
     async fn stop(&mut self) {
+        // A listener kept open here would take connections that nobody accepts; and workers that the master announces when
+        // the front has gone must find nobody, or they would wait for requests for ever.
+        self.front.recipe.close();
         children::signal(&self.front.child, Signal::TERM);
         // How they end matters to nobody any more.
         let _ = self.front.child.wait().await;

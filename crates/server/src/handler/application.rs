@@ -245,7 +245,8 @@ fn message(
     param("SCRIPT_NAME", &script.name);
     param("PATH_INFO", &script.path_info);
     param("REQUEST_URI", head.target.uri());
-    param("DOCUMENT_URI", &[&script.name[..], &script.path_info].concat());
+    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
+    param("DOCUMENT_URI", &script.name);
     param("DOCUMENT_ROOT", event_loop.router.root_bytes());
     let version = if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
     param("SERVER_PROTOCOL", version.as_bytes());
@@ -255,6 +256,8 @@ fn message(
     address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", client.ends.peer);
     address(&mut param, "SERVER_ADDR", "SERVER_PORT", client.ends.local);
     param("SERVER_NAME", &server_name(head.host.as_deref(), client.ends.local));
+    // As in Debian's fastcgi.conf, which every site behind nginx has.
+    param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
     fields(&mut param, &head.headers);
     if event_loop.settings.accept_files {
@@ -279,14 +282,13 @@ fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
     colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
 }
 
-/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Left out: those with a parameter of their own, `Proxy` (it would become
-/// `HTTP_PROXY`, which programs take for a setting), and names with an underscore, which could pass for another field.
+/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Left out: `Proxy` (it would become `HTTP_PROXY`, which
+/// programs take for a setting), and names with an underscore, which could pass for another field. Those with a parameter of
+/// their own are repeated, as nginx does.
 fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
     let mut name = String::new();
     for key in headers.keys() {
-        if matches!(key.as_str(), "content-type" | "content-length" | "proxy")
-            || key.as_str().contains('_')
-        {
+        if key.as_str() == "proxy" || key.as_str().contains('_') {
             continue;
         }
         name.clear();
@@ -348,8 +350,9 @@ mod tests {
         assert_eq!(
             seen,
             [
+                ("HTTP_CONTENT_TYPE".to_owned(), b"t".to_vec()),
                 ("HTTP_COOKIE".to_owned(), b"a; b".to_vec()),
-                ("HTTP_X_A".to_owned(), b"1, 2".to_vec())
+                ("HTTP_X_A".to_owned(), b"1, 2".to_vec()),
             ]
         );
     }
