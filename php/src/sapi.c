@@ -145,6 +145,10 @@ static void set_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &action, NULL);
+	/* Rust's runtime handles these to report stack overflows; one that is sent, not caused, would get lost in there. */
+	action.sa_handler = SIG_DFL;
+	sigaction(SIGSEGV, &action, NULL);
+	sigaction(SIGBUS, &action, NULL);
 #ifdef ZEND_SIGNALS
 	/* Nobody replaces our handlers, so they need not be set again in every request. */
 	SIGG(reset) = 0;

@@ -8,6 +8,7 @@ fn site() -> Site {
     site.write("a.txt", "static");
     site.write("segv.php", "<?php echo 'lost'; posix_kill(getmypid(), 11);");
     site.write("kill.php", "<?php echo 'lost'; posix_kill(getmypid(), 9);");
+    site.write("overflow.php", "<?php function f() { array_map('f', [1]); } f();");
     site.write("abort.php", "<?php posix_kill(getmypid(), 6);");
     site.write("begun.php", "<?php echo 'begun'; ob_flush(); flush(); posix_kill(getmypid(), 9);");
     site.write("memory.php", "<?php $a = []; while (true) $a[] = str_repeat('x', 1000);");
@@ -32,7 +33,7 @@ fn a_dying_worker_is_a_502_and_nobody_else_notices() {
     let site = site();
     let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &[]);
-    for script in ["/segv.php", "/kill.php", "/abort.php"] {
+    for script in ["/segv.php", "/kill.php", "/abort.php", "/overflow.php"] {
         let mut waiting = server.connect();
         waiting.send(Request::get("/wait.php").bytes());
         let mut client = server.connect();

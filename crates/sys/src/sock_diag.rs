@@ -28,6 +28,8 @@ const NLM_F_REQUEST: u16 = 1;
 const RQUEUE_AT: usize = 16 + 4 + 48 + 4;
 const WQUEUE_AT: usize = RQUEUE_AT + 4;
 const STATE_AT: usize = 16 + 1;
+/// `TCP_LISTEN` (`<net/tcp_states.h>`): what the kernel finds in place of a connection of ours that is gone.
+const LISTENS: u8 = 10;
 /// The states of a socket that has received a FIN (`<net/tcp_states.h>`): `CLOSE_WAIT`, `LAST_ACK`, `CLOSING`.
 const FIN_RECEIVED: [u8; 3] = [8, 9, 11];
 /// The states of a socket whose FIN is not acknowledged yet: `FIN_WAIT1`, `LAST_ACK`, `CLOSING`.
@@ -113,6 +115,7 @@ fn decode_answer(answer: &[u8]) -> io::Result<Option<Queues>> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed sock_diag answer");
     let kind = answer.get(4..6).and_then(|raw| raw.try_into().ok()).map(u16::from_ne_bytes);
     match kind.ok_or_else(malformed)? {
+        SOCK_DIAG_BY_FAMILY if answer.get(STATE_AT) == Some(&LISTENS) => Ok(None),
         SOCK_DIAG_BY_FAMILY => {
             // A FIN counts as one byte in either queue.
             let fin = |states: [u8; 3]| u32::from(states.contains(&answer[STATE_AT]));
@@ -154,6 +157,18 @@ mod tests {
         assert!(diag.is_settled(connection).unwrap());
         drop(client);
         assert!(diag.is_settled(connection).unwrap());
+    }
+
+    #[test]
+    fn a_listener_is_no_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let connection = Connection { local: server.local_addr().unwrap(), peer };
+        // The end that closes last is gone at once; the question then finds the listener on its address.
+        drop(client);
+        drop(server);
+        assert!(SockDiag::open().unwrap().is_settled(connection).unwrap());
     }
 
     #[test]
