@@ -87,6 +87,8 @@ impl CgiHead {
                     return Err(BadHead("two different Content-Length fields"));
                 }
                 head.content_length = Some(length);
+            } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
+                // PHP's way to say that there is no type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
                 has_location |= name.eq_ignore_ascii_case("location");
                 head.fields.push((block.slice_ref(name.as_bytes()), block.slice_ref(field.value)));
