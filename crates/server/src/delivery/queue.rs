@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use super::spool::Spool;
 use crate::segment::{FileSegment, Segment};
 
-/// Bytes of one response that may wait in memory; more goes to the spool. With 1,000 slow clients this bounds the front
-/// to 256 MB.
+/// Once so many bytes of a response wait in memory, more goes to the spool. With 1,000 slow clients this bounds the
+/// front to 320 MB: the last piece, of up to 64 KiB, may go beyond it.
 const MEMORY_LIMIT: usize = 256 * 1024;
 
 /// Pieces of one `sendmsg`. The kernel takes 1024; a page of 31 file-less pieces is already unusual.
@@ -51,7 +51,7 @@ impl SendQueue {
         if data.is_empty() {
             return Ok(());
         }
-        if self.in_memory + data.len() > MEMORY_LIMIT && !self.segments.is_empty() {
+        if self.is_long() {
             return self.push_spooled(&data);
         }
         self.in_memory += data.len();
@@ -85,6 +85,12 @@ impl SendQueue {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.spool.as_ref().is_none_or(|spool| !spool.is_full())
+    }
+
+    /// Whether more would go to the spool rather than to memory.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.in_memory >= MEMORY_LIMIT
     }
 
     /// Whether nothing is owed.

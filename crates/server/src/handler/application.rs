@@ -3,11 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, StatusCode, Version};
 use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use tokio::time::Instant;
 
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
@@ -21,6 +23,10 @@ use crate::upstream::{Event, Exchange, RequestMessage, RequestMessageBuilder};
 
 /// Workers that may die before they have read a request, one after the other, until we give up.
 const MAX_TRIES: usize = 8;
+
+/// How long a worker may be kept waiting, once per response, for a client that might just be about to take more. Writing
+/// to the spool what a fast client takes anyway doubles the cost of a large generated body.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What the application has said up to the end of its header block.
 struct Begun {
@@ -142,7 +148,7 @@ async fn relay(
             out.field(name, value);
         }
     })?;
-    let mut response = Relay { client, surplus: false };
+    let mut response = Relay { client, surplus: false, patience_ends: None };
     response.push(Segment::Bytes(rest))?;
     response.run(exchange).await?;
     let surplus = response.surplus;
@@ -169,6 +175,8 @@ struct Relay<'a> {
     client: &'a mut Client,
     /// The application sent more than it had announced.
     surplus: bool,
+    /// Set when the send queue was long for the first time.
+    patience_ends: Option<Instant>,
 }
 
 impl Relay<'_> {
@@ -180,33 +188,46 @@ impl Relay<'_> {
     async fn run(&mut self, exchange: &Exchange) -> io::Result<()> {
         loop {
             // Everything that has arrived, before the first system call: a short response leaves in one piece.
-            while self.client.queue().has_room()
+            while self.may_take()
                 && let Some(event) = exchange.try_next()
             {
                 if self.take(event).await? {
                     return Ok(());
                 }
             }
-            let progress = self.client.send_now()?;
-            let event = match progress {
+            let event = match self.client.send_now()? {
                 Progress::Done => exchange.next().await,
                 Progress::Yield => {
                     tokio::task::yield_now().await;
                     continue;
                 }
-                Progress::Blocked => tokio::select! {
-                    biased;
-                    event = exchange.next(), if self.client.queue().has_room() => event,
-                    ready = self.client.writable() => {
-                        ready?;
-                        continue;
+                Progress::Blocked => {
+                    let (may_take, patience_ends) = (self.may_take(), self.patience_ends);
+                    tokio::select! {
+                        biased;
+                        event = exchange.next(), if may_take => event,
+                        ready = self.client.writable() => {
+                            ready?;
+                            continue;
+                        }
+                        () = sleep_until(patience_ends), if !may_take => continue,
                     }
-                },
+                }
             };
             if self.take(event).await? {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the worker may be relieved of more now.
+    fn may_take(&mut self) -> bool {
+        let queue = self.client.queue();
+        if !queue.is_long() {
+            return true;
+        }
+        let patience_ends = *self.patience_ends.get_or_insert_with(|| Instant::now() + PATIENCE);
+        queue.has_room() && Instant::now() >= patience_ends
     }
 
     /// Queues what an event brings; true at the end.
@@ -223,6 +244,14 @@ impl Relay<'_> {
             }
         }
         Ok(false)
+    }
+}
+
+/// Never, if there is no such time, or if it has passed: then only the client can go on.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) if time > Instant::now() => tokio::time::sleep_until(time).await,
+        _ => std::future::pending().await,
     }
 }
 
