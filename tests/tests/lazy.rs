@@ -170,6 +170,26 @@ fn the_papers_example_in_every_size_and_buffering() {
 }
 
 #[test]
+fn the_papers_example_leaves_as_bytes_and_files() {
+    let script = "<?php
+        echo 'hello'; echo file_get_contents('a'); echo 'world'; echo file_get_contents('b'); echo 'bye';
+        while (ob_get_level()) ob_end_flush();
+        file_put_contents('stats', json_encode(sendoff_stats()));";
+    let site = Site::with("page.php", script);
+    site.write("a", pattern(1, 16_384));
+    site.write("b", pattern(2, 1_000_000));
+    for buffering in ["0", "4096"] {
+        let setting = format!("output_buffering={buffering}");
+        let server = Server::start(site.root(), &["--php-ini", &setting]);
+        server.get("/page.php").expect(200);
+        let stats = fs::read_to_string(site.path("stats")).unwrap();
+        for part in ["\"handed_over_bytes\":1016384", "\"copied_bytes\":13"] {
+            assert!(stats.contains(part), "output_buffering={buffering}: {stats}");
+        }
+    }
+}
+
+#[test]
 fn many_files_in_one_page() {
     let site = Site::with(
         "many.php",
