@@ -8,11 +8,6 @@ use std::rc::Rc;
 use bytes::Bytes;
 use sendoff_sys::sock_diag::Connection;
 
-/// Up to this size a file is sent from memory: cheaper than `sendfile`, and what was copied to the socket cannot
-/// change any more. Measured per response, cached contents against `sendfile`: 10 KB 8 % and 32 KB about 10 % less CPU,
-/// equal at 60 KB, 20-30 % more from 128 KB on.
-pub const IN_MEMORY_LIMIT: u64 = 64 * 1024;
-
 /// A piece of a response body. Moving it moves the custody of its bytes.
 #[derive(Debug, Clone)]
 pub enum Segment {

@@ -8,11 +8,15 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::resolve::{Identity, Refusal, Resolved, Root};
-use crate::segment::{FileSegment, IN_MEMORY_LIMIT, OpenFile, Segment};
+use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// A file is not kept before its last change is this old: two changes within one tick of the kernel's clock (at most
 /// 10 ms) can leave the same time stamp, and the second would go unnoticed.
 const SETTLED: Duration = Duration::from_millis(20);
+
+/// Up to this size, in bytes, the contents are kept and sent from memory. CPU per response against nginx, which uses
+/// `sendfile` for all: 10 KB 0.93, 60 KB 1.14.
+pub(super) const IN_MEMORY_LIMIT: u64 = 32 * 1024;
 
 /// How often a small file that changes while it is read is tried again.
 const READ_ATTEMPTS: u8 = 4;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tempfile::TempDir;
 
+use super::cache::IN_MEMORY_LIMIT;
 use super::range::ByteRange;
 use super::*;
-use crate::segment::IN_MEMORY_LIMIT;
 
 struct Site {
     /// Holds the folders `root` and `outside`.

@@ -16,7 +16,12 @@ use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
 use sendoff_sys::sock_diag::SockDiag;
 use tokio::time::Instant;
 
-use crate::segment::{FileSegment, IN_MEMORY_LIMIT, OpenFile, Segment};
+use crate::segment::{FileSegment, OpenFile, Segment};
+
+/// Up to this size a handed-over file is sent from memory: not dearer than `sendfile` (measured per response: 10 KB 8 %
+/// less CPU, 32 KB 10 % less, 60 KB equal), and what was copied to the socket cannot change any more, so nobody has to be
+/// waited for when the file is about to.
+const IN_MEMORY_LIMIT: u64 = 64 * 1024;
 
 /// How long a writer is kept waiting for clients on this host that have received pages of a file but do not read
 /// them. Well below the kernel's own limit (`lease-break-time`, 45 s) and the worker's (10 s).
