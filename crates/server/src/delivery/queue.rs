@@ -1,7 +1,9 @@
 //! The send queue: segments still owed to one client, in order.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -39,7 +41,10 @@ pub struct SendQueue {
     segments: VecDeque<Segment>,
     in_memory: usize,
     spool: Option<Spool>,
-    sent: u64,
+    /// Bytes given to the kernel since the connection was accepted. Files that were sent remember it.
+    sent: Rc<Cell<u64>>,
+    /// The part of `sent` that [`SendQueue::take_sent`] has returned.
+    taken: u64,
 }
 
 impl SendQueue {
@@ -101,7 +106,8 @@ impl SendQueue {
 
     /// Bytes given to the kernel since the last call.
     pub fn take_sent(&mut self) -> u64 {
-        std::mem::take(&mut self.sent)
+        let sent = self.sent.get();
+        sent - std::mem::replace(&mut self.taken, sent)
     }
 
     /// Sends as much as the socket takes without waiting.
@@ -109,9 +115,9 @@ impl SendQueue {
     /// # Errors
     /// The client has gone, or a file is shorter than it was: the connection must be cut.
     pub fn try_send(&mut self, socket: &TcpStream, connection: Connection) -> io::Result<Progress> {
-        let end_of_turn = self.sent + TURN;
+        let end_of_turn = self.sent.get() + TURN;
         loop {
-            if self.sent >= end_of_turn {
+            if self.sent.get() >= end_of_turn {
                 return Ok(Progress::Yield);
             }
             let step = match self.segments.front() {
@@ -120,7 +126,7 @@ impl SendQueue {
                     return Ok(Progress::Done);
                 }
                 Some(Segment::Bytes(_)) => self.send_bytes(socket),
-                Some(Segment::File(segment)) => send_file(socket, segment, connection),
+                Some(Segment::File(segment)) => self.send_file(socket, segment, connection),
             };
             match step {
                 Ok(n) => self.advance(n),
@@ -147,14 +153,38 @@ impl SendQueue {
         // A file after these bytes fills the packet they begin.
         let more = count < self.segments.len();
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        socket.try_io(Interest::WRITABLE, || {
+        let n = socket.try_io(Interest::WRITABLE, || {
             let mut control = SendAncillaryBuffer::default();
             Ok(rustix::net::sendmsg(socket, &pieces[..count], &mut control, flags)?)
-        })
+        })?;
+        self.sent.set(self.sent.get() + n as u64);
+        Ok(n)
+    }
+
+    fn send_file(
+        &self,
+        socket: &TcpStream,
+        segment: &FileSegment,
+        connection: Connection,
+    ) -> io::Result<usize> {
+        let lost = || {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent")
+        };
+        let descriptor = segment.file.descriptor().ok_or_else(lost)?;
+        let mut offset = segment.offset;
+        let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
+        let n = socket.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
+        })?;
+        if n == 0 {
+            return Err(lost());
+        }
+        self.sent.set(self.sent.get() + n as u64);
+        segment.file.sent_to(connection, &self.sent);
+        Ok(n)
     }
 
     fn advance(&mut self, mut n: usize) {
-        self.sent += n as u64;
         while n > 0 {
             match self.segments.front_mut() {
                 Some(Segment::Bytes(data)) if data.len() > n => {
@@ -178,21 +208,4 @@ impl SendQueue {
             self.segments.pop_front();
         }
     }
-}
-
-fn send_file(
-    socket: &TcpStream,
-    segment: &FileSegment,
-    connection: Connection,
-) -> io::Result<usize> {
-    let lost =
-        || io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent");
-    let descriptor = segment.file.descriptor().ok_or_else(lost)?;
-    let mut offset = segment.offset;
-    let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
-    segment.file.sent_to(connection);
-    let n = socket.try_io(Interest::WRITABLE, || {
-        Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
-    })?;
-    if n == 0 { Err(lost()) } else { Ok(n) }
 }

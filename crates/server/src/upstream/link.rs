@@ -395,7 +395,7 @@ impl Reader {
                 drop(state);
                 drop(before);
             }
-            Record::Recall(id) => self.files.recall(id)?,
+            Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
