@@ -18,6 +18,13 @@ use crate::segment::{FileSegment, Segment};
 /// front to 320 MB: the last piece, of up to 64 KiB, may go beyond it.
 const MEMORY_LIMIT: usize = 256 * 1024;
 
+/// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
+const MEMORY_PIECES: usize = 1024;
+
+/// Pieces of a response that may wait at all: a script can name files faster than any client takes them. At some
+/// 100 bytes each with its chunk header, 2 MB per response at most.
+const MAX_QUEUED: usize = 16 * 1024;
+
 /// Pieces of one `sendmsg`. The kernel takes 1024; a page of 31 file-less pieces is already unusual.
 const MAX_PIECES: usize = 64;
 
@@ -86,16 +93,17 @@ impl SendQueue {
         }
     }
 
-    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold.
+    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold, or thousands of
+    /// files.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.spool.as_ref().is_none_or(|spool| !spool.is_full())
+        self.segments.len() < MAX_QUEUED && self.spool.as_ref().is_none_or(|spool| !spool.is_full())
     }
 
     /// Whether more would go to the spool rather than to memory.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        self.in_memory >= MEMORY_LIMIT
+        self.in_memory >= MEMORY_LIMIT || self.segments.len() >= MEMORY_PIECES
     }
 
     /// Whether nothing is owed.
@@ -206,6 +214,34 @@ impl SendQueue {
                 None => return,
             }
             self.segments.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::OpenFile;
+
+    #[test]
+    fn many_small_pieces_go_to_the_spool_as_one() {
+        let mut queue = SendQueue::default();
+        for _ in 0..100 * MEMORY_PIECES {
+            queue.push_bytes(Bytes::from_static(b"x")).unwrap();
+        }
+        assert!(queue.segments.len() <= MEMORY_PIECES + 1);
+        assert!(queue.has_room());
+    }
+
+    #[test]
+    fn files_cannot_be_queued_for_ever() {
+        let mut queue = SendQueue::default();
+        let file = OpenFile::new(std::fs::File::open("/dev/null").unwrap().into());
+        let mut queued = 0;
+        while queue.has_room() {
+            queue.push_file(FileSegment { file: Rc::clone(&file), offset: 0, len: 1 });
+            queued += 1;
+            assert!(queued <= MAX_QUEUED);
         }
     }
 }
