@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need on Debian 12 and is not there yet.
 set -eu
-packages="nginx-light php8.2-fpm php8.2-cli php8.2-opcache php-apcu php8.2-xml php8.2-mbstring util-linux"
+packages="nginx-light php8.2-fpm php8.2-cli php8.2-opcache php-apcu php8.2-xml php8.2-mbstring php-symfony-http-foundation util-linux"
 missing=
 for package in $packages; do
 	dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
