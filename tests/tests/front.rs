@@ -1,4 +1,4 @@
-//! What only goes wrong with several event loops, few descriptors or a chatty script.
+//! What only goes wrong with several event loops, few descriptors or a script that prints.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, prlimit};
 use sendoff_tests::{LIMIT, Request, Server, Site, wait};
@@ -56,13 +56,4 @@ fn stdout_is_not_for_scripts() {
     assert_eq!(server.page("/say.php"), "1");
     // That nothing came on stdout is checked after every scenario.
     server.await_log("chatty");
-}
-
-#[test]
-fn a_worker_that_is_replaced_often_says_nothing_to_the_supervisor() {
-    let site = Site::with("ok.php", "<?php echo 'ok';");
-    let server = Server::start(site.root(), &["--workers", "2", "--max-requests", "1"]);
-    for _ in 0..50 {
-        assert_eq!(server.page("/ok.php"), "ok");
-    }
 }
