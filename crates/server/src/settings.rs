@@ -1,7 +1,9 @@
 //! What the command line decides about a front.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::upstream::Address;
@@ -33,8 +35,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take nothing of what it is owed.
     pub send_timeout: Duration,
-    /// Where the access log goes.
-    pub access_log: Option<AccessLogTarget>,
+    /// Where the access log goes, opened for appending.
+    pub access_log: Option<Arc<File>>,
 }
 
 /// Which requests go to a FastCGI application.
@@ -79,13 +81,4 @@ pub fn needs_workers(fastcgi: &[Attachment]) -> bool {
         Matching::Ending(ending) => ending == ".php",
         Matching::Prefix(prefix) => prefix.is_empty(),
     })
-}
-
-/// Where the access log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessLogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to.
-    File(PathBuf),
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
 use tokio::time::Instant;
 
@@ -241,8 +241,11 @@ async fn relay(
     zero_copy: Option<ZeroCopy>,
 ) -> io::Result<Outcome> {
     let Begun { head, rest, length } = begun;
+    // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
+    let has_body = asked.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+    let length = head.content_length.or(length.filter(|_| has_body));
     // With file names in the body, its length is not the length of what is sent.
-    let length = head.content_length.or(length).filter(|_| zero_copy.is_none());
+    let length = length.filter(|_| zero_copy.is_none());
     let keep_alive = client.begin(asked, head.status, head.reason.as_deref(), length, |out| {
         event_loop.common_fields_unless(out, |name| head.has(name));
         for (name, value) in &head.fields {
@@ -261,6 +264,8 @@ async fn relay(
     if response.zero_copy.is_some_and(|places| !places.is_complete()) {
         return Err(cut(format!("{who} announced more files in X-ZeroCopy than its body names")));
     }
+    // A slow client must not keep the link of a worker that has gone.
+    drop(exchange);
     let missing = client.end()?;
     client.flush().await?;
     if surplus {
@@ -322,7 +327,9 @@ impl Relay<'_> {
                     continue;
                 }
                 Progress::Blocked => {
-                    let (may_take, patience_ends) = (self.may_take(), self.patience_ends);
+                    let may_take = self.may_take();
+                    let patience_ends =
+                        self.patience_ends.filter(|_| self.client.queue().has_room());
                     tokio::select! {
                         biased;
                         event = exchange.next(), if may_take => event,
@@ -372,10 +379,10 @@ impl Relay<'_> {
     }
 }
 
-/// Never, if there is no such time, or if it has passed: then only the client can go on.
+/// Never, if there is no such time.
 async fn sleep_until(time: Option<Instant>) {
     match time {
-        Some(time) if time > Instant::now() => tokio::time::sleep_until(time).await,
-        _ => std::future::pending().await,
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -302,7 +302,12 @@ impl Reader {
         let (Part::Stream { kind, request_id, .. }
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
-        let expected = if matches!(kind, Kind::RECALL | Kind::RELEASE) { 0 } else { REQUEST_ID };
+        let expected = match kind {
+            // A worker may have something to say before its first request.
+            Kind::STDERR => request_id,
+            Kind::RECALL | Kind::RELEASE => 0,
+            _ => REQUEST_ID,
+        };
         if request_id != expected {
             return Err(out_of_place(kind));
         }
