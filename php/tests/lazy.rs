@@ -328,6 +328,22 @@ fn a_file_that_somebody_writes_to_is_read_plainly() {
     assert_eq!(site.ask(r#"readfile("$d/b");"#), [Piece::File(a)]);
 }
 
+/// The jump out of the write passes the hook that took the buffer off its stack.
+#[test]
+fn a_client_that_goes_leaves_the_output_buffer_in_place() {
+    let mut site = Site::new(SETTINGS[1]);
+    site.file("a", &content("a", 50_000));
+    let request = site.script(
+        r#"register_shutdown_function(fn () => file_put_contents("$d/level", ob_get_level()));
+        echo "begun"; ob_flush(); flush(); for (;;) { echo "more", file_get_contents("$d/a"); }"#,
+    );
+    site.front.send(&request);
+    site.front.until("begun");
+    site.front.abort();
+    site.front.rest();
+    assert_eq!(fs::read_to_string(site.dir.path().join("level")).unwrap(), "1");
+}
+
 #[test]
 fn many_files_in_turn() {
     let mut site = Site::new(SETTINGS[1]);
