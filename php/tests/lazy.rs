@@ -161,6 +161,21 @@ fn the_threshold_is_a_setting() {
     }
 }
 
+/// php.ini may say otherwise for a folder, and 0 means off there too.
+#[test]
+fn a_folder_can_do_without_lazy_strings() {
+    let (ini, dir) = (TempDir::new(), TempDir::new());
+    let section = format!("[PATH={}]\nsendoff.threshold=0\n", dir.path().display());
+    fs::write(ini.path().join("php.ini"), section).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    let master = Master::spawn(command.env("PHPRC", ini.path()), &[]);
+    let a = content("a", 50_000);
+    fs::write(dir.path().join("a"), &a).unwrap();
+    fs::write(dir.path().join("a.php"), r#"<?php readfile(__DIR__ . "/a");"#).unwrap();
+    let pieces = Front::new(master.worker()).ask(&Request::new(&dir.file("a.php")));
+    assert_eq!(pieces, [Piece::Bytes(a)]);
+}
+
 #[test]
 fn memory_limit_does_not_count_lazy_strings() {
     let mut site = Site::new("memory_limit=8M");
