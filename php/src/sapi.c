@@ -196,6 +196,9 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 	sendoff_lazy_attach(sendoff_php_worker);
 	set_signals();
 	int status = sendoff_serve_requests(busy, max_requests);
-	sendoff_worker_free(sendoff_php_worker);
+	/* A SIGTERM may still come. */
+	sendoff_worker *worker = sendoff_php_worker;
+	sendoff_php_worker = NULL;
+	sendoff_worker_free(worker);
 	return status;
 }
