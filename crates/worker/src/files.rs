@@ -217,11 +217,10 @@ impl Files {
         held.region = None;
         let mut tell = LinkSet::default();
         held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
-            Lease::Stands(fd) if !held.links.is_empty() => {
+            Lease::Stands(fd) => {
                 tell = held.links;
                 Lease::Releasing(fd)
             }
-            Lease::Stands(_) => Lease::Ended,
             other => other,
         };
         self.remove_if_done(file);
