@@ -29,7 +29,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     if !root.is_dir() {
         return Err(Failure(format!("{} is not a folder", root.display())));
     }
-    for setting in serve.php_ini.iter().filter(|setting| !setting.contains('=')) {
+    if let Some(setting) = serve.php_ini.iter().find(|setting| !setting.contains('=')) {
         return Err(Failure(format!("--php-ini {setting}: expected KEY=VALUE")));
     }
     let account = account::choose(serve.user.as_deref(), &root)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::context("cannot make a pipe"))?;
-    let front = Recipe::front(listeners, pool_front, ready_out, account)?;
+    let front = Recipe::front(serve, listeners, pool_front, ready_out, account)?;
     let php = Recipe::php_master(serve, pool_php, account)?;
     let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}/")).collect();
     let line = format!("sendoff: serving {} at {}", root.display(), urls.join(", "));

@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -51,7 +51,7 @@ pub(crate) struct Loop {
 }
 
 impl Front {
-    /// Runs until `stop` says so and the last response has been sent. `ready` is called once, from any thread, when all
+    /// Runs until `stop` says so and the last response has been sent. `ready` is called from any thread, once, when all
     /// workers have arrived.
     ///
     /// # Errors
@@ -65,8 +65,10 @@ impl Front {
         let pool = Pool::new(listeners.len());
         let settings = Arc::new(settings);
         let (stopper, stopping) = watch::channel(false);
-        let announce =
-            Arc::new(Announce { workers, pool: Arc::clone(&pool), ready: Box::new(ready) });
+        let (ready, said) = (Box::new(ready), Once::new());
+        let announce = Arc::new(Announce { workers, pool: Arc::clone(&pool), ready, said });
+        let (draining, busy) = watch::channel(());
+        let draining = Arc::new(draining);
         let (mut senders, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (sender, links) = mpsc::unbounded_channel();
@@ -79,8 +81,11 @@ impl Front {
                 links,
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
+                busy: busy.clone(),
+                draining: Arc::clone(&draining),
             });
         }
+        drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -116,6 +121,7 @@ struct Announce {
     workers: usize,
     pool: Arc<Pool>,
     ready: Box<dyn Fn() + Send + Sync>,
+    said: Once,
 }
 
 /// An event loop that is about to run.
@@ -127,6 +133,10 @@ struct Start {
     links: mpsc::UnboundedReceiver<NewLink>,
     stop: watch::Receiver<bool>,
     announce: Arc<Announce>,
+    /// Held while the loop has connections.
+    busy: watch::Receiver<()>,
+    /// Closed when no loop is busy any more.
+    draining: Arc<watch::Sender<()>>,
 }
 
 impl Start {
@@ -143,8 +153,9 @@ impl Start {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, settings, pool, listeners, mut links, stop, announce } = self;
-        let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?;
+        let Self { number, settings, pool, listeners, mut links, stop, announce, busy, draining } =
+            self;
+        let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
         let event_loop = Rc::new(Loop {
             number,
             router: Router::new(&settings.root, &settings.follow)?,
@@ -175,6 +186,9 @@ impl Start {
         while event_loop.connections.get() > 0 {
             event_loop.last_closed.notified().await;
         }
+        // A worker ends when one of its links is closed, and another loop may still need it.
+        drop(busy);
+        draining.closed().await;
         if let Some(log) = &event_loop.access_log {
             log.flush();
         }
@@ -217,10 +231,8 @@ impl Loop {
         if let Err(error) = Link::start(new, self.number, &self.pool, &self.links) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
-        // The loop that completes the set says so, and again for each worker that replaces another: once is enough for
-        // whoever listens.
         if announce.pool.workers() == announce.workers {
-            (announce.ready)();
+            announce.said.call_once(|| (announce.ready)());
         }
     }
 

@@ -1,6 +1,8 @@
 //! What the command line decides about a front.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a front, the same for all its event loops.
@@ -22,15 +24,6 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take nothing of what it is owed.
     pub send_timeout: Duration,
-    /// Where the access log goes.
-    pub access_log: Option<AccessLogTarget>,
-}
-
-/// Where the access log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessLogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to.
-    File(PathBuf),
+    /// Where the access log goes, opened for appending.
+    pub access_log: Option<Arc<File>>,
 }

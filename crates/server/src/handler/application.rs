@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
 use tokio::time::Instant;
 
@@ -73,7 +73,7 @@ pub(crate) async fn respond(
             continue;
         };
         match begin(&exchange).await {
-            Ok(begun) => return relay(event_loop, client, asked, &exchange, begun).await,
+            Ok(begun) => return relay(event_loop, client, asked, exchange, begun).await,
             Err(Failure::Unread) => {}
             Err(Failure::Bad(why)) => {
                 let worker = exchange.worker_pid();
@@ -138,11 +138,13 @@ async fn relay(
     event_loop: &Loop,
     client: &mut Client,
     asked: Asked<'_>,
-    exchange: &Exchange,
+    exchange: Exchange,
     begun: Begun,
 ) -> io::Result<Outcome> {
     let Begun { head, rest, length } = begun;
-    let length = head.content_length.or(length);
+    // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
+    let has_body = asked.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+    let length = head.content_length.or(length.filter(|_| has_body));
     let keep_alive = client.begin(asked, head.status, head.reason.as_deref(), length, |out| {
         event_loop.common_fields_unless(out, |name| head.has(name));
         for (name, value) in &head.fields {
@@ -151,13 +153,15 @@ async fn relay(
     })?;
     let mut response = Relay { client, surplus: false, patience_ends: None };
     response.push(Segment::Bytes(rest))?;
-    response.run(exchange).await?;
-    let surplus = response.surplus;
+    response.run(&exchange).await?;
+    let (surplus, worker) = (response.surplus, exchange.worker_pid());
+    // A slow client must not keep the link of a worker that has gone.
+    drop(exchange);
     let missing = client.end()?;
     client.flush().await?;
     if surplus {
         tracing::warn!(
-            worker = exchange.worker_pid(),
+            worker,
             "a response was longer than its Content-Length, the rest was dropped"
         );
     }
@@ -203,7 +207,9 @@ impl Relay<'_> {
                     continue;
                 }
                 Progress::Blocked => {
-                    let (may_take, patience_ends) = (self.may_take(), self.patience_ends);
+                    let may_take = self.may_take();
+                    let patience_ends =
+                        self.patience_ends.filter(|_| self.client.queue().has_room());
                     tokio::select! {
                         biased;
                         event = exchange.next(), if may_take => event,
@@ -248,11 +254,11 @@ impl Relay<'_> {
     }
 }
 
-/// Never, if there is no such time, or if it has passed: then only the client can go on.
+/// Never, if there is no such time.
 async fn sleep_until(time: Option<Instant>) {
     match time {
-        Some(time) if time > Instant::now() => tokio::time::sleep_until(time).await,
-        _ => std::future::pending().await,
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 
