@@ -181,11 +181,12 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
             received.extend_from_slice(&data);
             received.clone().freeze()
         };
-        if let Some(end) = CgiHead::find_end(&all) {
+        if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
             return Ok(Begun { head, rest: all.slice(end..), length });
         }
+        // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
             return Err(bad(&format!("the header block is larger than {MAX_HEAD} bytes")));
         }
