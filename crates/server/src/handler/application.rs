@@ -250,7 +250,8 @@ async fn relay(
     let keep_alive = client.begin(asked, head.status, head.reason.as_deref(), length, |out| {
         event_loop.common_fields_unless(out, |name| head.has(name));
         for (name, value) in &head.fields {
-            if zero_copy.is_none() || !name.eq_ignore_ascii_case(b"x-zerocopy") {
+            let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
+            if !is_places && !sendfile::is_for_us(name) {
                 out.field(name, value);
             }
         }
@@ -299,16 +300,17 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn push(&mut self, segment: Segment) -> io::Result<()> {
-        let pieces = match (&mut self.zero_copy, segment) {
-            (Some(places), Segment::Bytes(bytes)) => {
-                places.feed(bytes, self.sendable).map_err(|denied| cut(denied.why))?
+        match (&mut self.zero_copy, segment) {
+            (Some(places), Segment::Bytes(mut bytes)) => {
+                let mut next =
+                    || places.next(&mut bytes, self.sendable).map_err(|denied| cut(denied.why));
+                while let Some(piece) = next()? {
+                    self.client.push(piece)?;
+                }
             }
-            (_, segment) => {
-                self.surplus |= !self.client.push(segment)?;
-                return Ok(());
-            }
-        };
-        pieces.into_iter().try_for_each(|piece| self.client.push(piece).map(|_| ()))
+            (_, segment) => self.surplus |= !self.client.push(segment)?,
+        }
+        Ok(())
     }
 
     async fn run(&mut self, exchange: &Exchange) -> io::Result<()> {
