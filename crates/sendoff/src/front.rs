@@ -40,7 +40,7 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
             .map_err(Failure::context(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
-    let workers = usize::from(serve.workers);
+    let workers = serve.needed_workers();
     let front = Front { settings: settings(serve, access_log), listeners, pool_socket, workers };
     let announce = move || {
         // Nobody listens any more once the supervisor has heard it.
@@ -54,6 +54,10 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
+        fastcgi: serve.fastcgi,
+        fastcgi_timeout: serve.fastcgi_timeout,
+        sendfile_from: serve.sendfile_from,
+        accel: serve.accel,
         max_body: serve.max_body,
         head_timeout: serve.head_timeout,
         body_timeout: serve.body_timeout,

@@ -14,10 +14,11 @@ use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::handler::sendfile::Sendable;
 use crate::response::Head;
 use crate::router::Router;
-use crate::settings::Settings;
-use crate::upstream::{Link, Links, NewLink, Pool, WorkerId, receive_workers};
+use crate::settings::{Attachment, Settings};
+use crate::upstream::{Application, Link, Links, NewLink, Pool, WorkerId, receive_workers, sweep};
 
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,6 +43,8 @@ pub(crate) struct Loop {
     pub(crate) router: Router,
     pub(crate) pool: Arc<Pool>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) applications: Arc<[Arc<Application>]>,
+    pub(crate) sendable: Sendable,
     links: Rc<Links>,
     stop: watch::Receiver<bool>,
     connections: Cell<usize>,
@@ -64,6 +67,7 @@ impl Front {
         let Self { settings, listeners, pool_socket, workers } = self;
         let pool = Pool::new(listeners.len());
         let settings = Arc::new(settings);
+        let applications = applications(&settings);
         let (stopper, stopping) = watch::channel(false);
         let (ready, said) = (Box::new(ready), Once::new());
         let announce = Arc::new(Announce { workers, pool: Arc::clone(&pool), ready, said });
@@ -77,6 +81,7 @@ impl Front {
                 number,
                 settings: Arc::clone(&settings),
                 pool: Arc::clone(&pool),
+                applications: Arc::clone(&applications),
                 listeners,
                 links,
                 stop: stopping.clone(),
@@ -120,6 +125,17 @@ impl Front {
     }
 }
 
+/// One for each attachment; attachments to the same address share it, and with it the connections.
+fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
+    let mut all: Vec<Arc<Application>> = Vec::new();
+    for Attachment { address, .. } in &settings.fastcgi {
+        let known = all.iter().find(|application| application.address() == address).cloned();
+        let new = || Application::new(address.clone(), settings.fastcgi_timeout);
+        all.push(known.unwrap_or_else(new));
+    }
+    all.into()
+}
+
 /// Calls `ready` when the last of the first workers has arrived.
 struct Announce {
     workers: usize,
@@ -128,11 +144,20 @@ struct Announce {
     said: Once,
 }
 
+impl Announce {
+    fn when_complete(&self) {
+        if self.pool.workers() == self.workers {
+            self.said.call_once(|| (self.ready)());
+        }
+    }
+}
+
 /// An event loop that is about to run.
 struct Start {
     number: usize,
     settings: Arc<Settings>,
     pool: Arc<Pool>,
+    applications: Arc<[Arc<Application>]>,
     listeners: Vec<TcpListener>,
     links: mpsc::UnboundedReceiver<NewLink>,
     stop: watch::Receiver<bool>,
@@ -157,12 +182,20 @@ impl Start {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, settings, pool, listeners, mut links, stop, announce, busy, draining } =
-            self;
+        let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
+        let Self { stop, announce, busy, draining, .. } = self;
         let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
+        let mut router = Router::new(&settings.root, &settings.follow)?;
+        for (number, attachment) in settings.fastcgi.iter().enumerate() {
+            router.attach(&attachment.matching, number);
+        }
+        let Settings { root, follow, sendfile_from, accel, .. } = &*settings;
+        let sendable = Sendable::open(root, follow, sendfile_from, accel)?;
         let event_loop = Rc::new(Loop {
             number,
-            router: Router::new(&settings.root, &settings.follow)?,
+            router,
+            applications,
+            sendable,
             settings,
             pool,
             access_log,
@@ -179,6 +212,12 @@ impl Start {
         }
         if event_loop.access_log.is_some() {
             tokio::task::spawn_local(Rc::clone(&event_loop).flush_access_log());
+        }
+        if number == 0 && !event_loop.applications.is_empty() {
+            tokio::task::spawn_local(sweep(Arc::clone(&event_loop.applications)));
+        }
+        if announce.workers == 0 {
+            announce.when_complete();
         }
         let linking = Rc::clone(&event_loop);
         tokio::task::spawn_local(async move {
@@ -235,9 +274,7 @@ impl Loop {
         if let Err(error) = Link::start(new, self.number, &self.pool, &self.links) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
-        if announce.pool.workers() == announce.workers {
-            announce.said.call_once(|| (announce.ready)());
-        }
+        announce.when_complete();
     }
 
     async fn flush_access_log(self: Rc<Self>) {

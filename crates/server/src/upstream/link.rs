@@ -15,10 +15,10 @@ use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::Notify;
 
 use super::cgi::{REQUEST_ID, RequestMessage};
 use super::files::{BadFile, HandedFiles};
+use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::register::NewLink;
 use crate::segment::Segment;
@@ -27,28 +27,8 @@ use crate::segment::Segment;
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
-/// Bytes that may wait for the connection's task before the link is no longer read.
-const INBOX_LIMIT: usize = 256 * 1024;
-/// Events that may wait likewise: those that bring files hold no bytes.
-const INBOX_EVENTS: usize = 1024;
 /// Descriptors that may wait for their `OPEN` record: the rest of one message's and those of the next.
 const MAX_WAITING_FDS: usize = 2 * MAX_FDS_PER_MESSAGE;
-
-/// What a worker says in answer to a request, in order.
-#[derive(Debug)]
-pub enum Event {
-    /// The whole body will have this many bytes. At most once, before any segment.
-    Length(u64),
-    /// The CGI header block and then the body.
-    Segment(Segment),
-    /// The response is complete.
-    End,
-    /// The worker has gone. `unread`: without having read the request, which another worker may thus be given.
-    Lost {
-        /// Whether the request was never read.
-        unread: bool,
-    },
-}
 
 /// The links of one event loop.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
@@ -59,50 +39,6 @@ pub struct Link {
     socket: UnixStream,
     pid: i32,
     state: RefCell<State>,
-}
-
-/// What has come for one request and was not yet taken by the connection's task. It outlives the link's work on the
-/// request: the worker may be at the next one before the connection's task has looked.
-#[derive(Debug, Default)]
-struct Inbox {
-    events: RefCell<VecDeque<Event>>,
-    /// Bytes in memory among them.
-    bytes: Cell<usize>,
-    /// For the connection's task: something is in the inbox.
-    arrived: Notify,
-    /// For the link's task: the inbox has room again.
-    room: Notify,
-}
-
-impl Inbox {
-    fn push(&self, event: Event) {
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() + bytes.len());
-        }
-        self.events.borrow_mut().push_back(event);
-        self.arrived.notify_one();
-    }
-
-    fn take(&self) -> Option<Event> {
-        let event = self.events.borrow_mut().pop_front()?;
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() - bytes.len());
-        }
-        if !self.is_full() {
-            self.room.notify_one();
-        }
-        Some(event)
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.get() > INBOX_LIMIT || self.events.borrow().len() > INBOX_EVENTS
-    }
-
-    fn clear(&self) {
-        self.events.borrow_mut().clear();
-        self.bytes.set(0);
-        self.room.notify_one();
-    }
 }
 
 /// ```text
@@ -549,6 +485,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::RequestMessageBuilder;
+    use super::super::inbox::INBOX_EVENTS;
     use super::*;
 
     /// A link whose worker is played by the test, with the worker's end.
@@ -661,7 +598,7 @@ mod tests {
                 written += worker.try_write(&segment).unwrap_or(0);
                 assert!(written < 10 << 20, "the front takes everything");
             }
-            assert!(exchange.inbox.events.borrow().len() < 2 * INBOX_EVENTS + RECEIVE / 32);
+            assert!(exchange.inbox.len() < 2 * INBOX_EVENTS + RECEIVE / 32);
             // All of it comes through in the end, and it is the room in the inbox that lets it.
             for _ in 0..written / 32 {
                 assert!(matches!(exchange.next().await, Event::Segment(Segment::File(_))));
