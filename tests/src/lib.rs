@@ -21,7 +21,7 @@ mod stock;
 pub mod wait;
 
 pub use client::{Broken, Client};
-pub use compare::{Pair, assert_same};
+pub use compare::{Pair, assert_same, difference};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use server::{Failed, Server};

@@ -102,10 +102,14 @@ impl Front {
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
             .map(|start| {
-                let name = format!("loop-{}", start.number);
-                std::thread::Builder::new()
-                    .name(name)
-                    .spawn(move || start.run(std::future::pending()))
+                let (name, stopper) = (format!("loop-{}", start.number), stopper.clone());
+                std::thread::Builder::new().name(name).spawn(move || {
+                    let result = start.run(std::future::pending());
+                    // If it could not start, nobody accepts what the kernel gives to its listeners: all of them end, and
+                    // the supervisor starts a new front.
+                    stopper.send_replace(true);
+                    result
+                })
             })
             .collect::<io::Result<_>>()?;
         let result = first.run(async move {
