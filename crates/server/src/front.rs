@@ -248,6 +248,26 @@ impl Start {
     }
 }
 
+/// A connection that the end of its event loop waits for, however its task ends.
+struct Counted(Rc<Loop>);
+
+impl Counted {
+    fn new(event_loop: Rc<Loop>) -> Self {
+        event_loop.connections.set(event_loop.connections.get() + 1);
+        Self(event_loop)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let left = self.0.connections.get() - 1;
+        self.0.connections.set(left);
+        if left == 0 {
+            self.0.last_closed.notify_one();
+        }
+    }
+}
+
 impl Loop {
     async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
         loop {
@@ -258,14 +278,9 @@ impl Loop {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    self.connections.set(self.connections.get() + 1);
-                    let event_loop = Rc::clone(&self);
+                    let counted = Counted::new(Rc::clone(&self));
                     tokio::task::spawn_local(async move {
-                        connection::serve(Rc::clone(&event_loop), stream, peer).await;
-                        event_loop.connections.set(event_loop.connections.get() - 1);
-                        if event_loop.connections.get() == 0 {
-                            event_loop.last_closed.notify_one();
-                        }
+                        connection::serve(Rc::clone(&counted.0), stream, peer).await;
                     });
                 }
                 // The client was gone before we looked.

@@ -57,11 +57,9 @@ impl Arena {
             match (stock.answer, ours.answer) {
                 (Ok(stock), Ok(ours)) => difference(&what, &stock, &ours),
                 (Err(_), Err(_)) => None,
-                (stock, ours) => Some(format!(
-                    "{what}: broken: stock {:?}, ours {:?}",
-                    stock.err(),
-                    ours.err()
-                )),
+                (stock, ours) => {
+                    Some(format!("{what}: broken: stock {:?}, ours {:?}", stock.err(), ours.err()))
+                }
             }
             .or_else(|| {
                 (stock.log != ours.log)
@@ -96,10 +94,12 @@ impl Arena {
             }
             let mut log = fs::File::open(&self.logs[log]).unwrap();
             log.seek(SeekFrom::End(0)).unwrap();
-            let answer = Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
+            let answer =
+                Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
             let mut logged = Vec::new();
             log.read_to_end(&mut logged).unwrap();
-            let mut left: Vec<_> = fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
+            let mut left: Vec<_> =
+                fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
             left.sort();
             let left = left.into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
             Run { answer, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
