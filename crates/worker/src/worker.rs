@@ -450,7 +450,14 @@ impl Worker {
             line.push(b'\n');
         }
         self.response.wrote_stderr = true;
-        self.shared.lock().queue.stream(Kind::STDERR, self.request.id, &line);
+        let mut state = self.shared.lock();
+        state.queue.stream(Kind::STDERR, self.request.id, &line);
+        let full = state.queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if full {
+            // The next write tells of it.
+            let _gone = self.flush();
+        }
     }
 
     /// Sends what is queued.

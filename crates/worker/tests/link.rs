@@ -68,6 +68,19 @@ fn a_head_response_and_a_flushed_one_tell_no_length() {
     assert_eq!(front.links[0].response(), [Seen::End(0)]);
 }
 
+/// A script may work for hours and only log, and then die.
+#[test]
+fn log_lines_do_not_pile_up_until_the_end() {
+    let (mut front, mut worker) = connect(1);
+    front.links[0].ask(1);
+    assert!(worker.accept());
+    for _ in 0..40 {
+        worker.log(&[b'l'; 1000]);
+    }
+    drop(worker);
+    assert!(matches!(front.links[0].next(), Some(Seen::Stderr(_))));
+}
+
 /// Far more than the socket takes at once, in pieces on both sides of every limit.
 #[test]
 fn large_writes_arrive_whole_while_the_front_reads_slowly() {
