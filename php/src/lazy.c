@@ -146,6 +146,7 @@ static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 		return;
 	}
 	lazy_imitate_stream();
+	lazy_match_expect(ZSTR_VAL(lazy_region_string(region)));
 	RETURN_INTERNED_STR(lazy_region_string(region));
 }
 

@@ -83,14 +83,17 @@ lazy_region *lazy_stream_region(php_stream *stream);
 void lazy_match_stream_read(zend_resource *stream, zend_off_t offset, const char *at, size_t len);
 void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, size_t len);
 
-/* Whether this may be what was noted last. It proves nothing. */
-bool lazy_match_is_last_read(const char *str, size_t len);
+/* Whether lazy_match() may well find these bytes. It proves nothing. */
+bool lazy_match_is_likely(const char *str, size_t len);
 
 /*
  * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
  * these lie in its region, and in the file. Else NULL.
  */
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
+
+/* What begins at `in_region` may be written next, perhaps a copy of it. */
+void lazy_match_expect(const char *in_region);
 
 /* Bytes of a region have been handed over. Returns whether they continued those before. */
 bool lazy_match_sent(const char *str, size_t len);

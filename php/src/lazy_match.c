@@ -6,7 +6,8 @@
  * noted. When bytes are written that may be those, they are compared with the held file. Nothing
  * but that comparison decides; notes are hints, and may be as wrong as they like.
  *
- * Where the last segment ended, the next is expected: a loop looks its file up only once.
+ * Where the last segment ended, the next is expected: a loop looks its file up only once. The
+ * beginning of a lazy string is expected too: it may be written in parts.
  */
 #include "lazy.h"
 
@@ -14,6 +15,9 @@
 
 /* Shorter pieces that continue a file are cheaper to send as bytes, except its end. */
 #define CONTINUE_MIN 512
+
+/* Bytes that are looked at to see whether more is worth comparing. */
+#define GLANCE 64
 
 /* What was read last. */
 static struct {
@@ -28,7 +32,7 @@ static struct {
 	size_t len;
 } last_read;
 
-/* In the region handed over last: what would come next. NULL: nothing was. */
+/* In a region: what would come next. NULL: nobody knows. */
 static const char *next;
 /* What is read from this stream is not written as it was, or the file cannot be held. */
 static zend_long hopeless_stream;
@@ -68,6 +72,11 @@ void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, 
 	last_read.len = len;
 }
 
+void lazy_match_expect(const char *in_region)
+{
+	next = in_region;
+}
+
 bool lazy_match_sent(const char *str, size_t len)
 {
 	bool continued = str == next;
@@ -76,9 +85,16 @@ bool lazy_match_sent(const char *str, size_t len)
 	return continued;
 }
 
-bool lazy_match_is_last_read(const char *str, size_t len)
+bool lazy_match_is_likely(const char *str, size_t len)
 {
-	return str == last_read.at && len == last_read.len;
+	uint32_t file;
+	uint64_t offset;
+
+	if (str == last_read.at && len == last_read.len) {
+		return true;
+	}
+	return next && len >= GLANCE && lazy_region_find(next, len, &file, &offset) &&
+		memcmp(next, str, GLANCE) == 0;
 }
 
 /* Whether the `len` bytes at `str` are those at `in_region`, which need not be a region's. */

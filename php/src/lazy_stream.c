@@ -1,6 +1,6 @@
 /*
- * Functions that push an open file to the client: fpassthru(), stream_copy_to_stream(), copy(),
- * and fread() with fwrite() on php://output.
+ * Functions on open files, which push them to the client or read what is then written: fpassthru(),
+ * stream_copy_to_stream(), copy(), stream_get_contents(), fread(), fwrite() on php://output.
  *
  * As in lazy.c, what is not the plain case is PHP's. In the plain case the stream ends up in the
  * state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes it
@@ -90,6 +90,22 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 	return ZSTR_VAL(contents) + offset;
 }
 
+/* What PHP has read ahead comes first, even if the file has changed since. */
+static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
+{
+	size_t ahead = (size_t)(stream->writepos - stream->readpos);
+
+	return ahead == 0 ||
+		(ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
+}
+
+/* Leaves the stream as PHP does that reads until nothing is left. */
+static void read_to_end(php_stream *stream, size_t len)
+{
+	php_stream_seek(stream, (zend_off_t)len, SEEK_CUR);
+	stream->eof = 1;
+}
+
 /* Returns how much was written; 0: PHP should do it. */
 static size_t pass_through(php_stream *stream)
 {
@@ -101,7 +117,8 @@ static size_t pass_through(php_stream *stream)
 	}
 	const char *rest = rest_of(stream, stream->position, &len);
 	bool mapped = stream->position % PAGE == 0;
-	if (!rest || !lazy_output_is_plain(mapped ? len : MIN(len, PASSTHRU_CHUNK))) {
+	if (!rest || (!mapped && !read_ahead_agrees(stream, rest, len)) ||
+		!lazy_output_is_plain(mapped ? len : MIN(len, PASSTHRU_CHUNK))) {
 		return 0;
 	}
 	if (mapped) {
@@ -115,8 +132,7 @@ static size_t pass_through(php_stream *stream)
 		zend_write(rest + written, chunk);
 		written += chunk;
 	}
-	php_stream_seek(stream, (zend_off_t)len, SEEK_CUR);
-	stream->eof = 1;
+	read_to_end(stream, len);
 	return len;
 }
 
@@ -239,8 +255,19 @@ static ZEND_NAMED_FUNCTION(lazy_fread)
 
 static ZEND_NAMED_FUNCTION(lazy_get_contents)
 {
+	php_stream *stream = stream_arg(execute_data, 1);
+	size_t len;
+
+	if (stream && ZEND_NUM_ARGS() == 1 && stream->position == 0) {
+		const char *whole = rest_of(stream, 0, &len);
+		if (whole && read_ahead_agrees(stream, whole, len)) {
+			read_to_end(stream, len);
+			lazy_match_expect(whole);
+			RETURN_INTERNED_STR((zend_string *)(whole - _ZSTR_HEADER_SIZE));
+		}
+	}
 	php_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	note_read(stream_arg(execute_data, 1), return_value);
+	note_read(stream, return_value);
 }
 
 static ZEND_NAMED_FUNCTION(lazy_spl_fread)
@@ -259,7 +286,7 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 		const char *str = Z_STRVAL_P(data);
 		size_t len = Z_STRLEN_P(data);
 
-		if (lazy_match_is_last_read(str, len) || lazy_region_find(str, len, &file, &offset)) {
+		if (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset)) {
 			php_stream *to = stream_arg(execute_data, 1);
 			if (to && is_output(to)) {
 				write_to_output(to, str, len);

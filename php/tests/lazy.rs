@@ -87,7 +87,10 @@ fn what_is_no_whole_plain_file_leaves_as_bytes() {
         (r#"echo "-" . file_get_contents("$d/a");"#, [b"-", &a[..]].concat()),
         (r#"echo strrev(file_get_contents("$d/a"));"#, a.iter().rev().copied().collect()),
         (r#"echo "-" . file_get_contents("$d/a", length: 20000);"#, [b"-", &a[..20_000]].concat()),
-        (r#"ob_start(); echo file_get_contents("$d/a"); ob_end_flush();"#, a.clone()),
+        (
+            r#"ob_start(); echo "-", file_get_contents("$d/a"); ob_end_flush();"#,
+            [b"-", &a[..]].concat(),
+        ),
         (
             r#"ob_start(fn ($s) => strrev($s)); readfile("$d/a");"#,
             a.iter().rev().copied().collect(),

@@ -45,6 +45,7 @@ $ways = [
 		while (!feof($f)) { $s = fread($f, 8192); $l = strlen($s); unset($s); echo str_repeat('*', $l); }
 	},
 	'contents' => function ($f) { echo stream_get_contents($f); },
+	'contents whole' => function ($f) { rewind($f); $s = stream_get_contents($f); echo strlen($s), substr($s, 0, 20000), md5($s); },
 	'contents part' => function ($f, $out) { return fputs($out, stream_get_contents($f, 20000, 5000)); },
 	'contents copy' => function ($f, $out) { return fwrite($out, stream_get_contents($f), 9000); },
 ];
