@@ -7,6 +7,7 @@ mod common;
 use std::fs::{self, OpenOptions};
 
 use common::front::Piece;
+use common::master::Master;
 use common::site::{SETTINGS, Site, bytes, content, same_as_fpm};
 
 /// Neighbouring segments joined: they leave in pieces so that the front has something to do.
@@ -87,6 +88,7 @@ fn a_copy_is_recognised() {
             r#"ob_start(); ob_start(); readfile("$d/a"); ob_end_flush();"#,
             r#"echo implode(str_split(file_get_contents("$d/a"), 1000));"#,
             r#"printf("%s", file_get_contents("$d/a"));"#,
+            r#"ob_start(fn ($s) => $s); echo file_get_contents("$d/a");"#,
         ] {
             let pieces = joined(site.ask(code));
             // Nobody has said which file that is.
@@ -211,13 +213,29 @@ fn a_file_without_a_name_leaves_as_a_file() {
 }
 
 #[test]
-fn head_and_fronts_that_take_no_files() {
+fn no_file_leaves_for_head_or_after_the_end() {
     let mut site = Site::new(SETTINGS[0]);
     site.file("a", &content("a", 50_000));
     for way in ["fpassthru($f);", "while (!feof($f)) echo fread($f, 8192);"] {
         let code = format!(r#"$f = fopen("$d/a", "r"); {way}"#);
         let request = site.script(&code).with("REQUEST_METHOD", "HEAD");
         assert_eq!(site.front.ask(&request), []);
+        let code = format!(r#"echo 1; fastcgi_finish_request(); $f = fopen("$d/a", "r"); {way}"#);
+        assert_eq!(site.ask(&code), [bytes("1")]);
+    }
+}
+
+#[test]
+fn a_front_that_takes_no_files_gets_bytes() {
+    let site = Site::new(SETTINGS[0]);
+    let a = content("a", 50_000);
+    site.file("a", &a);
+    for way in ["fpassthru($f);", "while (!feof($f)) echo fread($f, 8192);"] {
+        let request = site.script(&format!(r#"$f = fopen("$d/a", "r"); {way}"#));
+        let master = Master::start(&[]);
+        let response = master.worker().link().ask(&request);
+        assert_eq!(response.body().into_bytes(), a);
+        assert!(response.handover.is_empty(), "{:?}", response.handover);
     }
 }
 
