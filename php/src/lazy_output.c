@@ -11,8 +11,10 @@
 #include "SAPI.h"
 #include "php_output.h"
 
-/* Shorter pieces of a region cost less as bytes than as a segment. */
+/* Shorter pieces of a region cost less as bytes than as a segment. (PHP's own tests run with 1.) */
+#ifndef SEGMENT_MIN
 #define SEGMENT_MIN 4096
+#endif
 
 static zend_write_func_t php_zend_write;
 static size_t (*sapi_ub_write)(const char *str, size_t len);

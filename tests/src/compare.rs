@@ -44,36 +44,51 @@ impl Pair {
     }
 }
 
-/// Expects that two responses have the same status line, headers and body, apart from the headers in which two
-/// correct servers may differ.
+/// Expects that there is no [`difference`] between two responses.
 ///
 /// # Panics
-/// If they do not.
+/// If there is one.
 #[track_caller]
 pub fn assert_same(what: &str, stock: &Response, ours: &Response) {
+    if let Some(difference) = difference(what, stock, ours) {
+        panic!("{difference}");
+    }
+}
+
+/// Where two responses differ in status line, headers or body, apart from the headers in which two correct servers
+/// may; `None` if nowhere.
+pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<String> {
     let status = |response: &Response| (response.head.status, response.head.reason.clone());
-    assert_eq!(status(ours), status(stock), "{what}: status, ours and stock\n{}", ours.text());
-    assert_eq!(headers(ours), headers(stock), "{what}: headers, ours and stock");
+    if status(ours) != status(stock) {
+        let (ours_, stock) = (status(ours), status(stock));
+        return Some(format!("{what}: status\nours {ours_:?}\nstock {stock:?}\n{}", ours.text()));
+    }
+    let (our_headers, stock_headers) = (headers(ours), headers(stock));
+    if our_headers != stock_headers {
+        return Some(format!("{what}: headers\nours {our_headers:?}\nstock {stock_headers:?}"));
+    }
     let length = |response: &Response| response.header("content-length").map(str::to_owned);
-    if let (Some(our_length), Some(stock_length)) = (length(ours), length(stock)) {
-        assert_eq!(our_length, stock_length, "{what}: Content-Length, ours and stock");
+    if let (Some(our_length), Some(stock_length)) = (length(ours), length(stock))
+        && our_length != stock_length
+    {
+        return Some(format!("{what}: Content-Length: ours {our_length}, stock {stock_length}"));
     }
-    if ours.body != stock.body {
-        let both = ours.body.iter().zip(&stock.body);
-        let place = both.take_while(|(one, other)| one == other).count();
-        let around = |body: &[u8]| {
-            let part =
-                &body[place.saturating_sub(40).min(body.len())..(place + 200).min(body.len())];
-            String::from_utf8_lossy(part).into_owned()
-        };
-        panic!(
-            "{what}: bodies differ at byte {place}\nours, {} bytes: {}\nstock, {} bytes: {}",
-            ours.body.len(),
-            around(&ours.body),
-            stock.body.len(),
-            around(&stock.body)
-        );
+    if ours.body == stock.body {
+        return None;
     }
+    let both = ours.body.iter().zip(&stock.body);
+    let place = both.take_while(|(one, other)| one == other).count();
+    let around = |body: &[u8]| {
+        let part = &body[place.saturating_sub(40).min(body.len())..(place + 200).min(body.len())];
+        String::from_utf8_lossy(part).into_owned()
+    };
+    Some(format!(
+        "{what}: bodies differ at byte {place}\nours, {} bytes: {}\nstock, {} bytes: {}",
+        ours.body.len(),
+        around(&ours.body),
+        stock.body.len(),
+        around(&stock.body)
+    ))
 }
 
 /// Lower-case names, sorted; the order of values under one name is kept.

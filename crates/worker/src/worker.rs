@@ -30,6 +30,10 @@ const FLUSH_LIMIT: usize = 32 * 1024;
 /// Pieces of a file are joined up to this size: the front should have something to do while a script reads on.
 const JOIN_LIMIT: u64 = 1024 * 1024;
 
+/// So much of a request body in `STDIN` records is waited for before the application starts. A front that finds a link
+/// reset while the worker had not read everything gives the request to another worker, which must not run it twice.
+const WHOLE_BODY: usize = 64 * 1024;
+
 /// Bytes of a mapping that are copied under the lock at a time.
 const MAPPED_PIECE: usize = 1024 * 1024;
 
@@ -138,11 +142,12 @@ impl Worker {
                 }
             };
             self.take_parts(at)?;
-            if self.request.phase == Phase::Ready {
+            let begun = self.request.aborted || self.request.body.arrived(WHOLE_BODY);
+            if self.request.phase == Phase::Ready && begun {
                 return Ok(true);
             }
             // Once a request has begun, its link is the only one that counts.
-            link = (self.request.phase == Phase::Params).then_some(at);
+            link = (self.request.phase != Phase::Idle).then_some(at);
             if link.is_some() && self.receive(at)? == 0 {
                 return Err(Bad::Cut);
             }

@@ -1,0 +1,300 @@
+//! Makes small PHP programs out of a seed.
+
+/// Names of the files a program plays with; the last does not exist at first.
+pub(crate) const FILES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Around PHP's buffer size, our threshold for segments, pages, and what is sent from memory.
+const SIZES: [usize; 13] =
+    [0, 1, 100, 4095, 4096, 4097, 8192, 9000, 16_384, 20_001, 65_536, 70_000, 150_000];
+
+/// Numbers for offsets, lengths and buffer sizes.
+const NUMBERS: [i64; 14] = [0, 1, 2, 7, 100, 4095, 4096, 4097, 5000, 8192, 16_384, 30_000, -1, -50];
+
+/// A program: statements that stand alone, so that leaving some out makes another program.
+#[derive(Clone)]
+pub(crate) struct Program {
+    /// What was here before it started, as names and contents.
+    pub(crate) files: Vec<(String, String)>,
+    /// The folder's `.user.ini`.
+    pub(crate) settings: String,
+    pub(crate) statements: Vec<String>,
+    /// `GET` or `HEAD`.
+    pub(crate) method: &'static str,
+    /// Whether somebody else appends to a file before the second run.
+    pub(crate) appended: bool,
+}
+
+impl Program {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let r = &mut random;
+        let files = FILES[..4].iter().map(|name| ((*name).to_owned(), text(name, r.size())));
+        let files = files.collect();
+        let buffering = r.pick(&["0", "4096", "4096", "On"]);
+        let display = r.below(2);
+        let settings = format!(
+            "output_buffering = {buffering}\ndisplay_errors = {display}\nhtml_errors = 0\n"
+        );
+        let count = 3 + r.below(14);
+        let statements = (0..count).map(|_| statement(r, 0)).collect();
+        let method = if r.below(20) == 0 { "HEAD" } else { "GET" };
+        Self { files, settings, statements, method, appended: r.below(2) == 0 }
+    }
+
+    pub(crate) fn source(&self) -> String {
+        format!(
+            "<?php\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
+             class Late {{ public function __construct(public $s) {{}}\n\
+             \tpublic function __toString(): string {{ return (string) $this->s; }}\n\
+             \tpublic function __destruct() {{ echo 'late:', $this->s; }} }}\n{}\n",
+            self.statements.join("\n")
+        )
+    }
+}
+
+/// Lines that tell where they stand.
+pub(crate) fn text(name: &str, size: usize) -> String {
+    let mut text = String::with_capacity(size + 20);
+    let mut line = 0;
+    while text.len() < size {
+        line += 1;
+        text.push_str(&format!("{name} <{line}> {}\n", line * 7919 % 1000));
+    }
+    text.truncate(size);
+    text
+}
+
+/// splitmix64.
+pub(crate) struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).unwrap()
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    fn size(&mut self) -> usize {
+        self.pick(&SIZES)
+    }
+
+    fn file(&mut self) -> String {
+        let name = self.pick(&FILES);
+        match self.below(8) {
+            0 => format!("__DIR__ . '/files/{name}'"),
+            1 => format!("'./{name}'"),
+            2 => format!("'../files/{name}'"),
+            3 => format!("'file://' . __DIR__ . '/files/{name}'"),
+            _ => format!("'{name}'"),
+        }
+    }
+}
+
+/// Statements. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@C` a call that yields a string, `@S` a statement.
+const OUTPUT: &[&str] = &[
+    "echo @C;",
+    "print @C;",
+    "echo 'x', @C, '-', @C, \"y\\n\";",
+    "echo $s; echo $t;",
+    "echo $s, 'and', $t;",
+    "echo \"<$s>\";",
+    "echo $s . $t;",
+    "echo 'before' . $s . 'after';",
+    "echo <<<END\n\tstart $s\n\t{$t} end\n\tEND;",
+    "?>text <?= $s ?> text\n<?php",
+    "echo substr((string) $s, @N), '|', substr((string) $t, @N, @N);",
+    "echo printf('%s|%5.3s|', $s, $t);",
+    "vprintf(\"%'*9s%s\", [$t, $s]);",
+    "fprintf(fopen('php://output', 'w'), '%s', $s);",
+    "print_r($s); var_dump($t);",
+    "echo strlen((string) $s), md5((string) $t);",
+    "readfile(@F);",
+    "echo @readfile(@F), ';';",
+    "if ($h = fopen(@F, 'r')) { fseek($h, @N); echo fpassthru($h); fclose($h); }",
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 3000); } }",
+    "if ($h = @fopen(@F, 'r')) { while (($l = fgets($h)) !== false) { echo $l; } }",
+    "fwrite(fopen('php://output', 'w'), (string) $s);",
+    "file_put_contents('php://output', [$s, $t]);",
+    "if ($h = @fopen(@F, 'r')) { echo stream_copy_to_stream($h, fopen('php://output', 'w')); }",
+    "copy(@F, 'php://output');",
+    "if (is_file(@F)) { try { (new SplFileObject(@F))->fpassthru(); } catch (RuntimeException $e) { echo $e->getMessage(); } }",
+    "echo implode('', @file(@F) ?: []);",
+    "echo new Late($s);",
+    "echo (fn () => @C)();",
+    "foreach ((function () use ($s) { yield $s; yield @C; })() as $x) { echo $x; }",
+    "echo 'a', str_repeat('-', @Z), 'b';",
+    "echo fopen(@F, 'r');",
+    "error_log('logged ' . strlen((string) $s)); trigger_error(substr('t' . $t, 0, 30), E_USER_WARNING);",
+];
+
+const VALUES: &[&str] = &[
+    "$s = @C;",
+    "$t = @C;",
+    "$s = @C;",
+    "$t = $s;",
+    "[$s, $t] = [$t, $s];",
+    "$s = substr((string) $s, @N);",
+    "$t = substr((string) $s, @N, @N);",
+    "if (strlen($s . $t) < 300000) { $s .= $t; }",
+    "if (strlen((string) $s) < 300000) { $s .= 'more'; }",
+    "if (is_string($s) && isset($s[3])) { $s[3] = '#'; }",
+    "$a = [(string) $s => $t]; $a[(string) $s] .= 'z'; echo md5(serialize($a)); $t = key($a);",
+    "$s = unserialize(serialize($s));",
+    "static $kept = []; $kept[] = $s;",
+    "$o = new Late(@C);",
+    "unset($o, $kept); unset($h);",
+    "$r = &$s; $r = $t;",
+    "$t = (string) ob_get_contents();",
+];
+
+/// What yields a string, or false.
+const CALLS: &[&str] = &[
+    "file_get_contents(@F)",
+    "file_get_contents(@F)",
+    "file_get_contents(@F)",
+    "@file_get_contents(@F)",
+    "file_get_contents(@F, false, null, 0)",
+    "file_get_contents(@F, offset: 5, length: 5000)",
+    "substr((string) file_get_contents(@F), @N)",
+    "str_replace('<7>', '[7]', (string) file_get_contents(@F))",
+    "strtoupper((string) file_get_contents(@F))",
+    "trim((string) file_get_contents(@F))",
+    "strval(file_get_contents(@F))",
+    "implode('', [file_get_contents(@F)])",
+    "htmlspecialchars((string) file_get_contents(@F))",
+    "preg_replace('/\\d+/', '#', (string) file_get_contents(@F))",
+    "sprintf('%s', file_get_contents(@F))",
+    "json_encode(file_get_contents(@F))",
+    "strrev((string) $s)",
+    "($s . '')",
+];
+
+const BUFFERS: &[&str] = &[
+    "ob_start();",
+    "ob_start();",
+    "ob_start(fn ($b) => strrev($b));",
+    "ob_start(fn ($b, $mode) => \"[$mode:\" . strlen($b) . \"]$b\");",
+    "ob_start(null, @Z);",
+    "ob_start(fn ($b) => strtoupper($b), @Z);",
+    "ob_start(null, 0, 0);",
+    "ob_start(fn () => false);",
+    "ob_start('md5', 5000);",
+    "@ob_end_flush();",
+    "ob_end_flush();",
+    "@ob_flush();",
+    "@ob_clean();",
+    "@ob_end_clean();",
+    "flush();",
+    "flush();",
+    "echo strtolower((string) ob_get_clean());",
+    "$t = ob_get_flush();",
+    "while (ob_get_level()) { ob_end_flush(); }",
+    "ob_implicit_flush(true);",
+    "ob_implicit_flush(false);",
+    "echo json_encode([ob_get_level(), ob_get_length(), ob_get_status(true)]);",
+    "echo json_encode([headers_sent($file, $line), $line]);",
+    "output_add_rewrite_var('v', '1');",
+];
+
+const CHANGES: &[&str] = &[
+    "file_put_contents(@F, str_repeat('new ', @Z >> 2));",
+    "file_put_contents(@F, 'appended', FILE_APPEND | LOCK_EX);",
+    "file_put_contents(@F, $s);",
+    "file_put_contents(@F, strrev((string) $s));",
+    "if ($h = @fopen(@F, 'r+')) { ftruncate($h, @Z); fclose($h); }",
+    "if ($h = @fopen(@F, 'r+')) { fwrite($h, 'OVERWRITTEN'); fclose($h); }",
+    "$w = @fopen(@F, 'a'); if ($w) { fwrite($w, 'kept open'); }",
+    "unset($w);",
+    "unlink(@F);",
+    "@rename(@F, @F);",
+    "copy(@F, @F);",
+    "file_put_contents('new', str_repeat(\"fresh\\n\", @Z)); rename('new', @F);",
+    "@unlink('link'); symlink(basename(@F), 'link'); readfile('link');",
+    "if (is_file(@F)) { touch(@F, 1000000000); }",
+    "clearstatcache(); echo @filesize(@F), ';';",
+];
+
+const HEADERS: &[&str] = &[
+    "header('X-Sum: ' . md5((string) $s));",
+    "header('X-Twice: 1', false); header('X-Twice: 2', false);",
+    "http_response_code(404);",
+    "http_response_code(203);",
+    "setcookie('c', substr(md5((string) $s), 0, 8));",
+    "header('Content-Type: text/plain');",
+    "header_remove('X-Sum');",
+    "header_register_callback(function () { header('X-Callback: 1'); });",
+    "header_register_callback(function () { echo 'from the header callback'; });",
+    "echo json_encode(headers_list());",
+];
+
+const ENDS: &[&str] = &[
+    "register_shutdown_function(function () use ($s) { echo 'shutdown', $s; });",
+    "register_shutdown_function(function () { readfile(@F); @S });",
+    "set_error_handler(function ($n, $m) { echo \"[$n]\", strlen($m); return true; });",
+    "if (strlen((string) $s) > @Z) { exit($s); }",
+    "if (strlen((string) $s) < @N) { exit(3); }",
+    "if (strlen((string) $t) > @Z) { throw new RuntimeException($t); }",
+    "if (strlen((string) $t) > @Z) { undefined_function($t); }",
+    "ob_start(function ($b) { throw new LogicException('in a callback'); });",
+];
+
+const COMPOUND: &[&str] = &[
+    "for ($i = 0; $i < 3; $i++) { @S }",
+    "(function () use (&$s, &$t) { @S @S })();",
+    "try { @S @S } catch (Throwable $e) { echo get_class($e), md5($e->getMessage()); } finally { @S }",
+    "if (strlen((string) $s) > @Z) { @S } else { @S }",
+    "ob_start(); @S @S @ob_end_flush();",
+    "ob_start(); @S echo strtoupper((string) ob_get_clean());",
+];
+
+fn statement(random: &mut Random, depth: usize) -> String {
+    let kind = random.below(if depth < 2 { 100 } else { 92 });
+    let from = match kind {
+        0..34 => OUTPUT,
+        34..54 => VALUES,
+        54..70 => BUFFERS,
+        70..84 => CHANGES,
+        84..89 => HEADERS,
+        89..92 => ENDS,
+        _ => COMPOUND,
+    };
+    let template = random.pick(from);
+    fill(random, template, depth)
+}
+
+fn fill(random: &mut Random, template: &str, depth: usize) -> String {
+    let mut filled = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('@') {
+        filled.push_str(before);
+        let mut taken = 1;
+        match after.as_bytes().first() {
+            Some(b'F') => filled.push_str(&random.file()),
+            Some(b'N') => filled.push_str(&random.pick(&NUMBERS).to_string()),
+            Some(b'Z') => filled.push_str(&random.size().to_string()),
+            Some(b'C') => {
+                let call = random.pick(CALLS);
+                filled.push_str(&fill(random, call, depth));
+            }
+            Some(b'S') => filled.push_str(&format!(" {} ", statement(random, depth + 1))),
+            // PHP's own, which says: no warnings.
+            _ => {
+                filled.push('@');
+                taken = 0;
+            }
+        }
+        rest = &after[taken..];
+    }
+    filled.push_str(rest);
+    filled
+}

@@ -1,0 +1,180 @@
+//! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
+//!
+//! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S. A program that is answered
+//! differently is made shorter for as long as it still is, and printed.
+
+mod generator;
+
+use generator::Program;
+use sendoff_tests::{Client, Request, Server, Site, Stock, difference};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+/// The first run maps files, the others find them mapped, or changed.
+const RUNS: usize = 3;
+
+/// Differences after which the rest is not worth running.
+const ENOUGH: usize = 5;
+
+/// Programs a `cargo test` runs.
+const USUAL: u64 = 300;
+
+struct Arena {
+    site: Site,
+    stock: Stock,
+    ours: Server,
+    logs: [PathBuf; 2],
+    /// Every program gets a folder of its own, because PHP remembers scripts and settings by path.
+    folders: u32,
+}
+
+impl Arena {
+    fn new() -> Self {
+        let site = Site::new();
+        let logs = ["stock.log", "ours.log"].map(|name| site.write_at(site.outside(name), ""));
+        let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
+        let stock = Stock::start(site.root(), &[&stock, "log_errors=1"]);
+        let mut options = vec!["--workers", "1"];
+        for setting in [&ours, "log_errors=1", "sendoff.threshold=1"] {
+            options.extend(["--php-ini", setting]);
+        }
+        let ours = Server::start(site.root(), &options);
+        Self { site, stock, ours, logs, folders: 0 }
+    }
+
+    /// How ours answers the program differently; `None` if it does not.
+    fn difference(&mut self, program: &Program) -> Option<String> {
+        self.folders += 1;
+        let folder = format!("p{}", self.folders);
+        self.site.write(&format!("{folder}/.user.ini"), &program.settings);
+        self.site.write(&format!("{folder}/index.php"), program.source());
+        let request = Request::new(program.method, &format!("/{folder}/index.php"));
+        let stock = self.runs(program, &folder, &request, self.stock.addr(), 0);
+        let ours = self.runs(program, &folder, &request, self.ours.addr(), 1);
+        let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
+            let what = format!("run {}", run + 1);
+            match (stock.answer, ours.answer) {
+                (Ok(stock), Ok(ours)) => difference(&what, &stock, &ours),
+                (Err(_), Err(_)) => None,
+                (stock, ours) => Some(format!(
+                    "{what}: broken: stock {:?}, ours {:?}",
+                    stock.err(),
+                    ours.err()
+                )),
+            }
+            .or_else(|| {
+                (stock.log != ours.log)
+                    .then(|| format!("{what}: log\nstock {}\nours {}", stock.log, ours.log))
+            })
+            .or_else(|| (stock.files != ours.files).then(|| format!("{what}: files left behind")))
+        });
+        fs::remove_dir_all(self.site.path(&folder)).unwrap();
+        found
+    }
+
+    fn runs(
+        &self,
+        program: &Program,
+        folder: &str,
+        request: &Request,
+        addr: std::net::SocketAddr,
+        log: usize,
+    ) -> Vec<Run> {
+        let files = self.site.path(folder).join("files");
+        let _ = fs::remove_dir_all(&files);
+        self.site.folder(&format!("{folder}/files"));
+        for (name, contents) in &program.files {
+            self.site.write_at(files.join(name), contents);
+        }
+        let run = |number| {
+            let appended = files.join("a");
+            if number > 0 && program.appended && appended.is_file() {
+                let mut contents = fs::read(&appended).unwrap();
+                contents.extend_from_slice(b"from somebody else\n");
+                self.site.write_at(appended, contents);
+            }
+            let mut log = fs::File::open(&self.logs[log]).unwrap();
+            log.seek(SeekFrom::End(0)).unwrap();
+            let answer = Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
+            let mut logged = Vec::new();
+            log.read_to_end(&mut logged).unwrap();
+            let mut left: Vec<_> = fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
+            left.sort();
+            let left = left.into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
+            Run { answer, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
+        };
+        (0..RUNS).map(run).collect()
+    }
+
+    /// The shortest program found that is still answered differently.
+    fn shorten(&mut self, mut program: Program) -> Program {
+        let mut at = program.statements.len();
+        while at > 0 {
+            at -= 1;
+            let mut shorter = program.clone();
+            shorter.statements.remove(at);
+            if self.difference(&shorter).is_some() {
+                program = shorter;
+            }
+        }
+        program
+    }
+}
+
+struct Run {
+    answer: Result<sendoff_tests::Response, String>,
+    log: String,
+    files: Vec<(Option<Vec<u8>>, PathBuf)>,
+}
+
+/// Without the date in front of each entry of PHP's log.
+fn without_times(log: &str) -> String {
+    let entries = log.lines().map(|line| match line.split_once("] ") {
+        Some((time, entry)) if time.starts_with('[') && time.contains(':') => entry,
+        _ => line,
+    });
+    entries.collect::<Vec<_>>().join("\n")
+}
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}
+
+#[test]
+fn programs_are_answered_as_stock_answers_them() {
+    let first = number("SENDOFF_SEED").unwrap_or(1);
+    run_programs(first, number("SENDOFF_PROGRAMS").unwrap_or(USUAL));
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn thousands_of_programs_are_answered_as_stock_answers_them() {
+    run_programs(1_000_000, number("SENDOFF_PROGRAMS").unwrap_or(10_000));
+}
+
+fn run_programs(first: u64, count: u64) {
+    let mut arena = Arena::new();
+    let mut different = Vec::new();
+    for seed in first..first + count {
+        let program = Program::new(seed);
+        if arena.difference(&program).is_none() {
+            continue;
+        }
+        let shortest = arena.shorten(program);
+        let how = arena.difference(&shortest);
+        eprintln!(
+            "--- seed {seed}, {} {}\n{}{}",
+            shortest.method,
+            how.unwrap_or_else(|| "not every time".into()),
+            shortest.settings,
+            shortest.source()
+        );
+        different.push(seed);
+        if different.len() == ENOUGH {
+            break;
+        }
+    }
+    assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
+}
