@@ -10,9 +10,13 @@ use sendoff_tests::{Client, Request, Server, Site, Stock, difference};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
+
+/// A program that takes so much longer waits for something: the shortest time limit of a lease is 5 s.
+const LATE: Duration = Duration::from_secs(3);
 
 /// Differences after which the rest is not worth running.
 const ENOUGH: usize = 5;
@@ -27,6 +31,8 @@ struct Arena {
     logs: [PathBuf; 2],
     /// Every program gets a folder of its own, because PHP remembers scripts and settings by path.
     folders: u32,
+    /// File segments that ours has sent, as far as scripts could see.
+    segments: u64,
 }
 
 impl Arena {
@@ -40,7 +46,7 @@ impl Arena {
             options.extend(["--php-ini", setting]);
         }
         let ours = Server::start(site.root(), &options);
-        Self { site, stock, ours, logs, folders: 0 }
+        Self { site, stock, ours, logs, folders: 0, segments: 0 }
     }
 
     /// How ours answers the program differently; `None` if it does not.
@@ -49,7 +55,7 @@ impl Arena {
         let folder = format!("p{}", self.folders);
         self.site.write(&format!("{folder}/.user.ini"), &program.settings);
         self.site.write(&format!("{folder}/index.php"), program.source());
-        let request = Request::new(program.method, &format!("/{folder}/index.php"));
+        let request = Request::get(&format!("/{folder}/index.php"));
         let stock = self.runs(program, &folder, &request, self.stock.addr(), 0);
         let ours = self.runs(program, &folder, &request, self.ours.addr(), 1);
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
@@ -67,8 +73,15 @@ impl Arena {
                 (stock.log != ours.log)
                     .then(|| format!("{what}: log\nstock {}\nours {}", stock.log, ours.log))
             })
+            .or_else(|| {
+                let late = ours.took > stock.took + LATE;
+                late.then(|| format!("{what}: took {:?}, stock {:?}", ours.took, stock.took))
+            })
             .or_else(|| (stock.files != ours.files).then(|| format!("{what}: files left behind")))
         });
+        let stats = fs::read_to_string(self.site.path(&folder).join("stats")).unwrap_or_default();
+        let segments = stats.split_once("\"segments\":");
+        self.segments += segments.map_or(0, |(_, n)| n.trim_end_matches('}').parse().unwrap());
         fs::remove_dir_all(self.site.path(&folder)).unwrap();
         found
     }
@@ -96,13 +109,15 @@ impl Arena {
             }
             let mut log = fs::File::open(&self.logs[log]).unwrap();
             log.seek(SeekFrom::End(0)).unwrap();
+            let begin = Instant::now();
             let answer = Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
+            let took = begin.elapsed();
             let mut logged = Vec::new();
             log.read_to_end(&mut logged).unwrap();
             let mut left: Vec<_> = fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
             left.sort();
             let left = left.into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
-            Run { answer, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
+            Run { answer, took, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
         };
         (0..RUNS).map(run).collect()
     }
@@ -124,6 +139,7 @@ impl Arena {
 
 struct Run {
     answer: Result<sendoff_tests::Response, String>,
+    took: Duration,
     log: String,
     files: Vec<(Option<Vec<u8>>, PathBuf)>,
 }
@@ -165,8 +181,7 @@ fn run_programs(first: u64, count: u64) {
         let shortest = arena.shorten(program);
         let how = arena.difference(&shortest);
         eprintln!(
-            "--- seed {seed}, {} {}\n{}{}",
-            shortest.method,
+            "--- seed {seed}: {}\n{}{}",
             how.unwrap_or_else(|| "not every time".into()),
             shortest.settings,
             shortest.source()
@@ -176,5 +191,7 @@ fn run_programs(first: u64, count: u64) {
             break;
         }
     }
+    eprintln!("{count} programs, {} file segments in their last runs", arena.segments);
+    assert!(count < USUAL || arena.segments > count / 10, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
 }
