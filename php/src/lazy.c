@@ -78,7 +78,8 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 {
 	char resolved[MAXPATHLEN];
 
-	if (!lazy_worker() || ZEND_NUM_ARGS() < 1 ||
+	/* A section of php.ini can turn them off for a host or a folder. */
+	if (SENDOFF_G(threshold) == 0 || !lazy_worker() || ZEND_NUM_ARGS() < 1 ||
 		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
 		!rest_is_default(execute_data, defaults)) {
 		return NULL;

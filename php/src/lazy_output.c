@@ -88,18 +88,32 @@ static void grow(php_output_handler *handler, size_t size)
 	}
 }
 
+/*
+ * A write that finds the client gone leaves by a long jump. The buffer must be back on the stack by
+ * then: shutdown functions start others, and PHP takes off once more what it believes is there.
+ */
 static size_t write_past_buffer(php_output_handler *handler, const char *str, size_t len)
 {
-	size_t size = size_after_append(handler, len);
+	size_t written = 0;
 
 	OG(flags) |= PHP_OUTPUT_WRITTEN;
-	php_output_flush();
-	/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI. */
-	zend_stack_del_top(&OG(handlers));
-	size_t written = php_zend_write(str, len);
-	zend_stack_push(&OG(handlers), &handler);
-
-	grow(handler, size);
+	zend_try
+	{
+		php_output_flush();
+		/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI.
+		 */
+		zend_stack_del_top(&OG(handlers));
+		written = php_zend_write(str, len);
+		zend_stack_push(&OG(handlers), &handler);
+	}
+	zend_catch
+	{
+		if (zend_stack_is_empty(&OG(handlers))) {
+			zend_stack_push(&OG(handlers), &handler);
+		}
+		zend_bailout();
+	}
+	zend_end_try();
 	return written;
 }
 
@@ -110,7 +124,12 @@ static size_t lazy_zend_write(const char *str, size_t len)
 
 	if (len >= SEGMENT_MIN && lazy_region_find(str, len, &file, &offset) && OG(active) &&
 		lazy_output_is_plain(len)) {
-		return write_past_buffer(OG(active), str, len);
+		php_output_handler *handler = OG(active);
+		size_t size = size_after_append(handler, len);
+		size_t written = write_past_buffer(handler, str, len);
+
+		grow(handler, size);
+		return written;
 	}
 	return php_zend_write(str, len);
 }

@@ -41,7 +41,7 @@
 #define ZFS_MAGIC 0x2fc12fc1ul
 #define BCACHEFS_MAGIC 0xca451a4eul
 
-/* Keeps a deleted file from taking disk space for longer than this. */
+/* For no longer than this a worker that has requests keeps a deleted file on the disk. */
 #define IDLE_SECONDS 60
 /* A path that led to no region is not looked at again for so long. */
 #define HOPELESS_SECONDS 2

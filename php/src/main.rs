@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Gid, Pid, Signal, Uid, getppid, set_parent_process_death_signal};
+use rustix::thread::CapabilitySet;
 use sendoff_sys::process::{become_user, exit_now, take_inherited};
 
 use engine::Engine;
@@ -117,7 +118,7 @@ fn serve(options: &Options, engine: &Engine, start: WorkerStart) -> ! {
 /// Gives up privileges, and ties the worker's life to its master's. In this order: a change of user unties it.
 fn prepare(options: &Options, master: Pid) -> io::Result<()> {
     if let Some((uid, gid)) = options.account() {
-        become_user(uid, gid)?;
+        become_user(uid, gid, CapabilitySet::LEASE)?;
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {

@@ -140,31 +140,35 @@ static bool serve_request(void)
 	return started;
 }
 
+/* Returns the exit status of the process. Apart, so that no local variable lives across a setjmp.
+ */
+static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
+{
+	uint64_t served = 0;
+
+	while (sendoff_accept(sendoff_php_worker) == 1) {
+		if (served == 0) {
+			eventfd_write(busy, 1);
+		}
+		if (!serve_request()) {
+			return 1;
+		}
+		if (++served == max_requests) {
+			sendoff_stop(sendoff_php_worker);
+		}
+	}
+	return 0;
+}
+
 int sendoff_serve_requests(int busy, uint64_t max_requests)
 {
 	/* Volatile: read after a long jump. */
-	volatile int status = 0;
-	uint64_t served = 0;
+	volatile int status = 1;
 
 	/* What the request's own handlers do not catch ends the process; the master starts another. */
 	zend_first_try
 	{
-		while (sendoff_accept(sendoff_php_worker) == 1) {
-			if (served == 0) {
-				eventfd_write(busy, 1);
-			}
-			if (!serve_request()) {
-				status = 1;
-				break;
-			}
-			if (++served == max_requests) {
-				sendoff_stop(sendoff_php_worker);
-			}
-		}
-	}
-	zend_catch
-	{
-		status = 1;
+		status = serve_until_told(busy, max_requests);
 	}
 	zend_end_try();
 	return status;

@@ -46,10 +46,11 @@ static int activate(void)
 }
 
 /*
- * The library has pcntl compiled in, which no web server's PHP has: a script that forks would leave
- * two processes on one link.
+ * What the library has compiled in for command lines, and no web server's PHP has: a script that
+ * forks would leave two processes on one link, and one that changes the root would do so for all
+ * requests after it.
  */
-static void remove_pcntl(void)
+static void remove_process_functions(void)
 {
 	zend_module_entry *pcntl =
 		zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
@@ -57,6 +58,7 @@ static void remove_pcntl(void)
 		zend_unregister_functions(pcntl->functions, -1, CG(function_table));
 		zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
 	}
+	zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
 }
 
 /* PHP takes one module from a SAPI; we bring two. */
@@ -66,7 +68,7 @@ static int register_extensions(void)
 	if (php_register_internal_extensions() == FAILURE) {
 		return FAILURE;
 	}
-	remove_pcntl();
+	remove_process_functions();
 	return php_register_extensions(ours, sizeof(ours) / sizeof(ours[0]));
 }
 
@@ -145,7 +147,8 @@ static void set_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &action, NULL);
-	/* Rust's runtime handles these to report stack overflows; one that is sent, not caused, would get lost in there. */
+	/* Rust's runtime handles these to report stack overflows; one that is sent, not caused, would
+	 * get lost in there. */
 	action.sa_handler = SIG_DFL;
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
@@ -193,6 +196,9 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 	sendoff_lazy_attach(sendoff_php_worker);
 	set_signals();
 	int status = sendoff_serve_requests(busy, max_requests);
-	sendoff_worker_free(sendoff_php_worker);
+	/* A SIGTERM may still come. */
+	sendoff_worker *worker = sendoff_php_worker;
+	sendoff_php_worker = NULL;
+	sendoff_worker_free(worker);
 	return status;
 }

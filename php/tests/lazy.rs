@@ -161,6 +161,21 @@ fn the_threshold_is_a_setting() {
     }
 }
 
+/// php.ini may say otherwise for a folder, and 0 means off there too.
+#[test]
+fn a_folder_can_do_without_lazy_strings() {
+    let (ini, dir) = (TempDir::new(), TempDir::new());
+    let section = format!("[PATH={}]\nsendoff.threshold=0\n", dir.path().display());
+    fs::write(ini.path().join("php.ini"), section).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    let master = Master::spawn(command.env("PHPRC", ini.path()), &[]);
+    let a = content("a", 50_000);
+    fs::write(dir.path().join("a"), &a).unwrap();
+    fs::write(dir.path().join("a.php"), r#"<?php readfile(__DIR__ . "/a");"#).unwrap();
+    let pieces = Front::new(master.worker()).ask(&Request::new(&dir.file("a.php")));
+    assert_eq!(pieces, [Piece::Bytes(a)]);
+}
+
 #[test]
 fn memory_limit_does_not_count_lazy_strings() {
     let mut site = Site::new("memory_limit=8M");
@@ -326,6 +341,22 @@ fn a_file_that_somebody_writes_to_is_read_plainly() {
     site.file("b", &a);
     let _reader = File::open(site.dir.path().join("b")).unwrap();
     assert_eq!(site.ask(r#"readfile("$d/b");"#), [Piece::File(a)]);
+}
+
+/// The jump out of the write passes the hook that took the buffer off its stack.
+#[test]
+fn a_client_that_goes_leaves_the_output_buffer_in_place() {
+    let mut site = Site::new(SETTINGS[1]);
+    site.file("a", &content("a", 50_000));
+    let request = site.script(
+        r#"register_shutdown_function(fn () => file_put_contents("$d/level", ob_get_level()));
+        echo "begun"; ob_flush(); flush(); for (;;) { echo "more", file_get_contents("$d/a"); }"#,
+    );
+    site.front.send(&request);
+    site.front.until("begun");
+    site.front.abort();
+    site.front.rest();
+    assert_eq!(fs::read_to_string(site.dir.path().join("level")).unwrap(), "1");
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 mod client;
 mod compare;
+mod fpm;
 pub mod load;
 mod message;
 pub mod processes;
@@ -21,6 +22,7 @@ pub mod wait;
 
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
+pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use server::{Failed, Server};
 pub use site::{Fifo, Site, pattern};

@@ -102,7 +102,7 @@ impl Server {
             log_reader: Some(log_reader),
             stdout,
             ready_line,
-            workers: count("--workers"),
+            workers: if has_workers(&arguments) { count("--workers") } else { 0 },
             unix_sockets: 0,
             root: root.to_owned(),
             unchecked: false,
@@ -336,6 +336,13 @@ pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program);
     command
+}
+
+/// Whether the options leave anything for PHP workers to do.
+fn has_workers(options: &[&str]) -> bool {
+    !options.windows(2).any(|pair| {
+        pair[0] == "--fastcgi" && (pair[1].starts_with(".php=") || pair[1].starts_with("/="))
+    })
 }
 
 /// The value of every `--php-ini`.

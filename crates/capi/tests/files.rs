@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use front::{Front, Link, Seen, connect};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, Record};
@@ -142,6 +143,23 @@ fn introduce(front: &mut Front, worker: &mut Worker, file: &Mapped) {
     worker.finish(0, false);
     let response = front.links[0].response();
     assert!(response.contains(&Seen::Record(Record::Open(file.id))), "{response:?}");
+}
+
+/// As a child between fork and exec has one: a lease ends with the last of the descriptors.
+#[test]
+fn a_dropped_file_has_no_lease_though_a_descriptor_is_left() {
+    let folder = Folder::new("left");
+    let (_front, mut worker) = connect(1);
+    let file = File::open(folder.file("a", &[b'a'; 20_000])).unwrap();
+    let _left = file.try_clone().unwrap();
+    let identity = identity(&file);
+    // SAFETY: the space was reserved just now, for this alone.
+    let region = unsafe { Region::new(reserve(20_000), identity.size) }.unwrap();
+    let id = worker.file_hold(OwnedFd::from(file), region, identity).unwrap();
+    worker.file_drop(id);
+    let mut options = OpenOptions::new();
+    let writing = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    assert!(writing.open(folder.0.join("a")).is_ok());
 }
 
 #[test]

@@ -142,7 +142,7 @@ mod tests {
                 while let Some(part) = decoder.next(&mut buf).unwrap() {
                     match part {
                         Part::Stream { kind: Kind::STDOUT, data, .. } => {
-                            body.extend_from_slice(&data)
+                            body.extend_from_slice(&data);
                         }
                         Part::EndOfStream { kind: Kind::STDOUT, .. } => ended = true,
                         Part::Record { kind: Kind::END_REQUEST, content, .. } => {

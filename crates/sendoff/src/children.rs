@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
@@ -22,11 +23,15 @@ pub(crate) struct Recipe {
     arguments: Vec<OsString>,
     /// Left open in the child, under the same numbers. The supervisor keeps them for the next child.
     descriptors: Vec<OwnedFd>,
+    /// Our standard output is for the ready line and for an access log that was sent there; what else a child prints is
+    /// for the log.
+    keeps_stdout: bool,
 }
 
 impl Recipe {
     /// The front: this program again, with the same options.
     pub(crate) fn front(
+        serve: &Serve,
         listeners: Vec<Vec<OwnedFd>>,
         pool: OwnedFd,
         ready: OwnedFd,
@@ -45,7 +50,8 @@ impl Recipe {
         arguments.extend(account_options(account));
         let program = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
         let descriptors = listeners.into_iter().flatten().chain([pool, ready]).collect();
-        Ok(Self { name: "front", program, arguments, descriptors })
+        let keeps_stdout = serve.access_log.as_deref() == Some(Path::new("-"));
+        Ok(Self { name: "front", program, arguments, descriptors, keeps_stdout })
     }
 
     /// The PHP master, which lies beside this program.
@@ -76,7 +82,8 @@ impl Recipe {
         ));
         arguments.extend(serve.php_ini.iter().flat_map(|setting| option("--php-ini", setting)));
         arguments.extend(account_options(account));
-        Ok(Self { name: "PHP master", program, arguments, descriptors: vec![pool] })
+        let descriptors = vec![pool];
+        Ok(Self { name: "PHP master", program, arguments, descriptors, keeps_stdout: false })
     }
 
     /// There will be no next child: closes what was kept for it.
@@ -90,10 +97,18 @@ impl Recipe {
         let inherit = |flags| -> io::Result<()> {
             self.descriptors.iter().try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
         };
+        let stdout = if self.keeps_stdout {
+            Stdio::inherit()
+        } else {
+            let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
+                .map_err(io::Error::from);
+            stderr.map_err(Failure::context(failed()))?.into()
+        };
         inherit(FdFlags::empty()).map_err(Failure::context(failed()))?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
-            .stdin(std::process::Stdio::null())
+            .stdin(Stdio::null())
+            .stdout(stdout)
             .process_group(0)
             .spawn()
             .map_err(Failure::context(failed()));

@@ -1,11 +1,14 @@
 //! The front process: takes what the supervisor left it, gives up privileges, serves.
 
+use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
+use rustix::thread::CapabilitySet;
 use sendoff_server::front::Front;
-use sendoff_server::settings::{AccessLogTarget, Settings};
+use sendoff_server::settings::Settings;
 use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,13 +33,15 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     let pool_socket = take(inherited.pool_fd)?;
     let ready = take(inherited.ready_fd)?;
     raise_descriptor_limit();
+    // Log folders belong to root.
+    let access_log = serve.access_log.as_deref().map(open_log).transpose()?;
     if let Some((uid, gid)) = inherited.uid.zip(inherited.gid) {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid))
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty())
             .map_err(Failure::context(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
-    let workers = usize::from(serve.workers);
-    let front = Front { settings: settings(serve), listeners, pool_socket, workers };
+    let workers = serve.needed_workers();
+    let front = Front { settings: settings(serve, access_log), listeners, pool_socket, workers };
     let announce = move || {
         // Nobody listens any more once the supervisor has heard it.
         let _ = rustix::io::write(&ready, b"r");
@@ -44,21 +49,32 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     front.run(announce, told_to_stop()).map_err(Failure::context("the front stops"))
 }
 
-fn settings(serve: Serve) -> Settings {
+fn settings(serve: Serve, access_log: Option<File>) -> Settings {
     Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
+        fastcgi: serve.fastcgi,
+        fastcgi_timeout: serve.fastcgi_timeout,
+        sendfile_from: serve.sendfile_from,
+        accel: serve.accel,
         max_body: serve.max_body,
         head_timeout: serve.head_timeout,
         body_timeout: serve.body_timeout,
         idle_timeout: serve.idle_timeout,
         send_timeout: serve.send_timeout,
-        access_log: serve.access_log.map(|path| match path.to_str() {
-            Some("-") => AccessLogTarget::Stdout,
-            _ => AccessLogTarget::File(PathBuf::from(path)),
-        }),
+        access_log: access_log.map(Arc::new),
     }
+}
+
+/// `-` is standard output.
+fn open_log(path: &Path) -> Result<File, Failure> {
+    if path == Path::new("-") {
+        let stdout = rustix::stdio::stdout().try_clone_to_owned();
+        return stdout.map(File::from).map_err(Failure::context("--access-log -"));
+    }
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(Failure::context(format!("--access-log {}", path.display())))
 }
 
 /// Stops when the supervisor dies. After the change of user, which would undo it.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sendoff_server::settings::{Attachment, needs_workers};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -58,6 +59,19 @@ pub(crate) struct Serve {
     /// What keeps a file as the script read it until it is sent: a lease on the file, or a copy.
     #[arg(long, value_enum, default_value_t = Snapshot::Lease)]
     pub(crate) snapshot: Snapshot,
+    /// FastCGI application that answers instead of the workers: `.php=unix:/run/php/php8.2-fpm.sock` for all such files,
+    /// `/app=tcp:127.0.0.1:9000` for everything beneath a path. May be repeated.
+    #[arg(long, value_name = "MATCH=ADDRESS")]
+    pub(crate) fastcgi: Vec<Attachment>,
+    /// Seconds a FastCGI application may be silent while it has a request.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) fastcgi_timeout: Duration,
+    /// Folder outside ROOT whose files applications may name in X-Sendfile. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sendfile_from: Vec<PathBuf>,
+    /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
+    #[arg(long, value_name = "/PREFIX=DIR", value_parser = accel)]
+    pub(crate) accel: Vec<(String, PathBuf)>,
     /// Where the access log goes; `-` is standard output [default: nowhere]
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<PathBuf>,
@@ -82,6 +96,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// The PHP workers to start: none if nothing would reach them.
+    pub(crate) fn needed_workers(&self) -> usize {
+        if needs_workers(&self.fastcgi) { self.workers.into() } else { 0 }
+    }
+
     pub(crate) fn threads(&self) -> u8 {
         let cores = || std::thread::available_parallelism().map_or(1, |n| n.get().min(64));
         self.threads.unwrap_or_else(|| u8::try_from(cores()).unwrap_or(1))
@@ -120,6 +139,15 @@ pub(crate) enum Snapshot {
     Copy,
 }
 
+fn accel(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((prefix, folder)) if prefix.starts_with('/') && !folder.is_empty() => {
+            Ok((prefix.to_owned(), folder.into()))
+        }
+        _ => Err("expected /PREFIX=DIR".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     let duration = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
@@ -154,6 +182,12 @@ mod tests {
             "auto",
             "--snapshot",
             "copy",
+            "--fastcgi",
+            "/app/=tcp:localhost:9000",
+            "--sendfile-from",
+            "/var/lib/app",
+            "--accel",
+            "/files=/var/lib/app",
             "--access-log",
             "-",
             "--head-timeout",
@@ -162,11 +196,24 @@ mod tests {
         let Command::Serve(serve) = options.unwrap().command else { panic!("expected serve") };
         assert_eq!((serve.listen.len(), serve.workers, serve.threads()), (2, 3, 2));
         assert_eq!(serve.head_timeout, Duration::from_millis(500));
+        assert_eq!(serve.needed_workers(), 3);
+        for (attached, workers) in
+            [(".php=unix:/x", 0), ("/=unix:/x", 0), (".pl=unix:/x", 4), ("/a=unix:/x", 4)]
+        {
+            let options = Options::try_parse_from(["sendoff", "serve", "--fastcgi", attached]);
+            let Command::Serve(serve) = options.unwrap().command else { panic!("expected serve") };
+            assert_eq!(serve.needed_workers(), workers, "{attached}");
+        }
         for bad in [
             ["--workers", "0"],
             ["--listen", "nowhere"],
             ["--idle-timeout", "0"],
             ["--delivery", "pigeon"],
+            ["--fastcgi", "php=unix:/x"],
+            ["--fastcgi", ".=unix:/x"],
+            ["--fastcgi", ".php=9000"],
+            ["--fastcgi", "/app"],
+            ["--accel", "files=/x"],
         ] {
             assert!(
                 Options::try_parse_from(["sendoff", "serve"].iter().chain(&bad)).is_err(),

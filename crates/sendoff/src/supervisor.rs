@@ -29,7 +29,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     if !root.is_dir() {
         return Err(Failure(format!("{} is not a folder", root.display())));
     }
-    for setting in serve.php_ini.iter().filter(|setting| !setting.contains('=')) {
+    if let Some(setting) = serve.php_ini.iter().find(|setting| !setting.contains('=')) {
         return Err(Failure(format!("--php-ini {setting}: expected KEY=VALUE")));
     }
     let account = account::choose(serve.user.as_deref(), &root)?;
@@ -38,8 +38,17 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::context("cannot make a pipe"))?;
-    let front = Recipe::front(listeners, pool_front, ready_out, account)?;
-    let php = Recipe::php_master(serve, pool_php, account)?;
+    let front = Recipe::front(serve, listeners, pool_front, ready_out, account)?;
+    let named = serve.sendfile_from.iter().chain(serve.accel.iter().map(|(_, folder)| folder));
+    if let Some(folder) = named.into_iter().find(|folder| !folder.is_dir()) {
+        return Err(Failure(format!("{} is not a folder", folder.display())));
+    }
+    // The front takes a closed pool socket for the end of the supervisor, so without a master somebody else holds it.
+    let (php, _pool_php) = if serve.needed_workers() > 0 {
+        (Some(Recipe::php_master(serve, pool_php, account)?), None)
+    } else {
+        (None, Some(pool_php))
+    };
     let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}/")).collect();
     let line = format!("sendoff: serving {} at {}", root.display(), urls.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -49,7 +58,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(Failure::context("cannot handle signals"))?;
         let front = Kept::start(front)?;
-        let php = Kept::start(php)?;
+        let php = php.map(Kept::start).transpose()?;
         Supervisor { front, php }.run(ready_in, &line, &mut signals).await
     })
 }
@@ -91,7 +100,16 @@ impl Kept {
 
 struct Supervisor {
     front: Kept,
-    php: Kept,
+    /// None if FastCGI applications answer all that workers could.
+    php: Option<Kept>,
+}
+
+/// Ends when the child dies; never if there is none.
+async fn death_of(child: &mut Option<Kept>) -> String {
+    match child {
+        Some(child) => child.death().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Supervisor {
@@ -110,9 +128,9 @@ impl Supervisor {
             () = signals.next() => keep,
         };
         // What is left now was told to go at once.
-        for child in [&mut self.front.child, &mut self.php.child] {
+        for kept in [Some(&mut self.front), self.php.as_mut()].into_iter().flatten() {
             // An error means it is gone.
-            let _ = child.kill().await;
+            let _ = kept.child.kill().await;
         }
         stopped
     }
@@ -126,7 +144,7 @@ impl Supervisor {
             biased;
             read = ready.read_u8() => read.map(|_| ()).map_err(Failure::context("the front closed its pipe"))?,
             why = self.front.death() => return Err(Failure(format!("{why} before it was ready"))),
-            why = self.php.death() => return Err(Failure(format!("{why} before it was ready"))),
+            why = death_of(&mut self.php) => return Err(Failure(format!("{why} before it was ready"))),
         }
         let mut stdout = io::stdout().lock();
         // If nobody reads it, the server is ready all the same.
@@ -138,9 +156,11 @@ impl Supervisor {
                     tracing::error!("{why}, it is started again");
                     self.front.restart().await?;
                 }
-                why = self.php.death() => {
+                why = death_of(&mut self.php) => {
                     tracing::error!("{why}, it is started again");
-                    self.php.restart().await?;
+                    if let Some(php) = &mut self.php {
+                        php.restart().await?;
+                    }
                 }
             }
         }
@@ -154,8 +174,10 @@ impl Supervisor {
         children::signal(&self.front.child, Signal::TERM);
         // How they end matters to nobody any more.
         let _ = self.front.child.wait().await;
-        children::signal(&self.php.child, Signal::TERM);
-        let _ = self.php.child.wait().await;
+        if let Some(php) = &mut self.php {
+            children::signal(&php.child, Signal::TERM);
+            let _ = php.child.wait().await;
+        }
     }
 }
 

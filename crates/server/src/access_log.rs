@@ -2,12 +2,10 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::Duration;
-
-use crate::settings::AccessLogTarget;
 
 /// A buffer longer than this is written at once, in bytes.
 const FLUSH_AT: usize = 32 * 1024;
@@ -37,14 +35,9 @@ pub(crate) struct Entry<'a> {
 }
 
 impl AccessLog {
-    pub(crate) fn open(target: &AccessLogTarget) -> io::Result<Self> {
-        let file = match target {
-            AccessLogTarget::Stdout => File::from(rustix::io::dup(rustix::stdio::stdout())?),
-            AccessLogTarget::File(path) => {
-                OpenOptions::new().append(true).create(true).open(path)?
-            }
-        };
-        Ok(Self { file, buffer: RefCell::default() })
+    /// Every loop appends to the same file.
+    pub(crate) fn new(file: &File) -> io::Result<Self> {
+        Ok(Self { file: file.try_clone()?, buffer: RefCell::default() })
     }
 
     pub(crate) fn write(&self, entry: &Entry<'_>) {
@@ -105,7 +98,7 @@ mod tests {
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let log = AccessLog::open(&AccessLogTarget::File(file.path().to_owned())).unwrap();
+        let log = AccessLog::new(file.as_file()).unwrap();
         log.write(&Entry {
             client: "127.0.0.1".parse().unwrap(),
             date: "Sat, 21 Nov 2026 04:53:00 GMT",

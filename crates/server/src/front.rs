@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -14,10 +14,11 @@ use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::handler::sendfile::Sendable;
 use crate::response::Head;
 use crate::router::Router;
-use crate::settings::Settings;
-use crate::upstream::{Link, Links, NewLink, Pool, WorkerId, receive_workers};
+use crate::settings::{Attachment, Settings};
+use crate::upstream::{Application, Link, Links, NewLink, Pool, WorkerId, receive_workers, sweep};
 
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,6 +43,8 @@ pub(crate) struct Loop {
     pub(crate) router: Router,
     pub(crate) pool: Arc<Pool>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) applications: Arc<[Arc<Application>]>,
+    pub(crate) sendable: Sendable,
     links: Rc<Links>,
     stop: watch::Receiver<bool>,
     connections: Cell<usize>,
@@ -51,7 +54,7 @@ pub(crate) struct Loop {
 }
 
 impl Front {
-    /// Runs until `stop` says so and the last response has been sent. `ready` is called once, from any thread, when all
+    /// Runs until `stop` says so and the last response has been sent. `ready` is called from any thread, once, when all
     /// workers have arrived.
     ///
     /// # Errors
@@ -64,9 +67,12 @@ impl Front {
         let Self { settings, listeners, pool_socket, workers } = self;
         let pool = Pool::new(listeners.len());
         let settings = Arc::new(settings);
+        let applications = applications(&settings);
         let (stopper, stopping) = watch::channel(false);
-        let announce =
-            Arc::new(Announce { workers, pool: Arc::clone(&pool), ready: Box::new(ready) });
+        let (ready, said) = (Box::new(ready), Once::new());
+        let announce = Arc::new(Announce { workers, pool: Arc::clone(&pool), ready, said });
+        let (draining, busy) = watch::channel(());
+        let draining = Arc::new(draining);
         let (mut senders, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (sender, links) = mpsc::unbounded_channel();
@@ -75,20 +81,28 @@ impl Front {
                 number,
                 settings: Arc::clone(&settings),
                 pool: Arc::clone(&pool),
+                applications: Arc::clone(&applications),
                 listeners,
                 links,
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
+                busy: busy.clone(),
+                draining: Arc::clone(&draining),
             });
         }
+        drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
             .map(|start| {
-                let name = format!("loop-{}", start.number);
-                std::thread::Builder::new()
-                    .name(name)
-                    .spawn(move || start.run(std::future::pending()))
+                let (name, stopper) = (format!("loop-{}", start.number), stopper.clone());
+                std::thread::Builder::new().name(name).spawn(move || {
+                    let result = start.run(std::future::pending());
+                    // If it could not start, nobody accepts what the kernel gives to its listeners: all of them end, and
+                    // the supervisor starts a new front.
+                    stopper.send_replace(true);
+                    result
+                })
             })
             .collect::<io::Result<_>>()?;
         let result = first.run(async move {
@@ -111,11 +125,31 @@ impl Front {
     }
 }
 
+/// One for each attachment; attachments to the same address share it, and with it the connections.
+fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
+    let mut all: Vec<Arc<Application>> = Vec::new();
+    for Attachment { address, .. } in &settings.fastcgi {
+        let known = all.iter().find(|application| application.address() == address).cloned();
+        let new = || Application::new(address.clone(), settings.fastcgi_timeout);
+        all.push(known.unwrap_or_else(new));
+    }
+    all.into()
+}
+
 /// Calls `ready` when the last of the first workers has arrived.
 struct Announce {
     workers: usize,
     pool: Arc<Pool>,
     ready: Box<dyn Fn() + Send + Sync>,
+    said: Once,
+}
+
+impl Announce {
+    fn when_complete(&self) {
+        if self.pool.workers() == self.workers {
+            self.said.call_once(|| (self.ready)());
+        }
+    }
 }
 
 /// An event loop that is about to run.
@@ -123,10 +157,15 @@ struct Start {
     number: usize,
     settings: Arc<Settings>,
     pool: Arc<Pool>,
+    applications: Arc<[Arc<Application>]>,
     listeners: Vec<TcpListener>,
     links: mpsc::UnboundedReceiver<NewLink>,
     stop: watch::Receiver<bool>,
     announce: Arc<Announce>,
+    /// Held while the loop has connections.
+    busy: watch::Receiver<()>,
+    /// Closed when no loop is busy any more.
+    draining: Arc<watch::Sender<()>>,
 }
 
 impl Start {
@@ -143,11 +182,20 @@ impl Start {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, settings, pool, listeners, mut links, stop, announce } = self;
-        let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?;
+        let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
+        let Self { stop, announce, busy, draining, .. } = self;
+        let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
+        let mut router = Router::new(&settings.root, &settings.follow)?;
+        for (number, attachment) in settings.fastcgi.iter().enumerate() {
+            router.attach(&attachment.matching, number);
+        }
+        let Settings { root, follow, sendfile_from, accel, .. } = &*settings;
+        let sendable = Sendable::open(root, follow, sendfile_from, accel)?;
         let event_loop = Rc::new(Loop {
             number,
-            router: Router::new(&settings.root, &settings.follow)?,
+            router,
+            applications,
+            sendable,
             settings,
             pool,
             access_log,
@@ -165,6 +213,12 @@ impl Start {
         if event_loop.access_log.is_some() {
             tokio::task::spawn_local(Rc::clone(&event_loop).flush_access_log());
         }
+        if number == 0 && !event_loop.applications.is_empty() {
+            tokio::task::spawn_local(sweep(Arc::clone(&event_loop.applications)));
+        }
+        if announce.workers == 0 {
+            announce.when_complete();
+        }
         let linking = Rc::clone(&event_loop);
         tokio::task::spawn_local(async move {
             while let Some(new) = links.recv().await {
@@ -175,6 +229,9 @@ impl Start {
         while event_loop.connections.get() > 0 {
             event_loop.last_closed.notified().await;
         }
+        // A worker ends when one of its links is closed, and another loop may still need it.
+        drop(busy);
+        draining.closed().await;
         if let Some(log) = &event_loop.access_log {
             log.flush();
         }
@@ -217,11 +274,7 @@ impl Loop {
         if let Err(error) = Link::start(new, self.number, &self.pool, &self.links) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
-        // The loop that completes the set says so, and again for each worker that replaces another: once is enough for
-        // whoever listens.
-        if announce.pool.workers() == announce.workers {
-            (announce.ready)();
-        }
+        announce.when_complete();
     }
 
     async fn flush_access_log(self: Rc<Self>) {

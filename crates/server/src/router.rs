@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use http::StatusCode;
 
+use crate::settings::Matching;
 use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, Root, refuses};
 
 /// Index files of a folder, in order.
@@ -29,12 +30,23 @@ pub struct Script {
     pub name: Vec<u8>,
     /// `PATH_INFO`: what follows the script in the path.
     pub path_info: Vec<u8>,
+    /// Who runs it.
+    pub upstream: Upstream,
+}
+
+/// Who runs a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upstream {
+    /// One of our workers.
+    Workers,
+    /// The FastCGI application with this number.
+    Application(usize),
 }
 
 /// Who answers.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// A worker.
+    /// A worker or a FastCGI application.
     Script(Script),
     /// A file as it is now.
     File(Rc<Entry>),
@@ -49,6 +61,10 @@ pub enum Route {
 pub struct Router {
     root: Vec<u8>,
     files: RefCell<FileCache>,
+    /// Endings of scripts, with their dot, and who runs them.
+    endings: Vec<(Vec<u8>, Upstream)>,
+    /// Beginnings of paths that belong to a FastCGI application, longest first.
+    prefixes: Vec<(Vec<u8>, Upstream)>,
 }
 
 impl Router {
@@ -58,7 +74,28 @@ impl Router {
     /// One of the folders cannot be opened.
     pub fn new(root: &Path, follow: &[PathBuf]) -> io::Result<Self> {
         let files = FileCache::new(Root::open(root, follow)?, CacheLimits::default());
-        Ok(Self { root: root.as_os_str().as_bytes().to_vec(), files: RefCell::new(files) })
+        Ok(Self {
+            root: root.as_os_str().as_bytes().to_vec(),
+            files: RefCell::new(files),
+            endings: vec![(b".php".to_vec(), Upstream::Workers)],
+            prefixes: Vec::new(),
+        })
+    }
+
+    /// Gives what `matching` says to the FastCGI application with this number. What was attached first counts.
+    pub fn attach(&mut self, matching: &Matching, application: usize) {
+        let upstream = Upstream::Application(application);
+        match matching {
+            Matching::Ending(ending) => {
+                let ending = ending.as_bytes().to_vec();
+                self.endings.retain(|known| *known != (ending.clone(), Upstream::Workers));
+                self.endings.push((ending, upstream));
+            }
+            Matching::Prefix(prefix) => {
+                self.prefixes.push((prefix.as_bytes().to_vec(), upstream));
+                self.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+            }
+        }
     }
 
     /// `DOCUMENT_ROOT`.
@@ -70,10 +107,13 @@ impl Router {
     /// Decides on a decoded and normalised path, which starts with a slash.
     #[must_use]
     pub fn route(&self, path: &[u8]) -> Route {
+        if let Some(route) = self.beneath_prefix(path) {
+            return route;
+        }
         if refuses(path) {
             return Route::Refused(StatusCode::FORBIDDEN);
         }
-        if is_source(path) {
+        if is_source(path) || self.endings.iter().any(|(ending, _)| has_ending(path, ending)) {
             return self.source(path);
         }
         let found = self.files.borrow_mut().lookup(&path[1..]);
@@ -84,12 +124,27 @@ impl Router {
         }
     }
 
-    /// What ends like a script is never opened here: a worker runs it or nobody reads it.
+    fn beneath_prefix(&self, path: &[u8]) -> Option<Route> {
+        self.prefixes.iter().find_map(|(prefix, upstream)| {
+            let rest = path.strip_prefix(&prefix[..])?;
+            let inside = rest.is_empty() || rest.starts_with(b"/");
+            inside.then(|| self.script(prefix, rest, *upstream))
+        })
+    }
+
+    fn runs(&self, path: &[u8]) -> Option<Upstream> {
+        let mut endings = self.endings.iter();
+        endings.find(|(ending, _)| path.ends_with(ending)).map(|(_, upstream)| *upstream)
+    }
+
+    /// What ends like a script is never opened here: somebody runs it or nobody reads it.
     fn source(&self, path: &[u8]) -> Route {
         let kind = self.files.borrow_mut().kind(&path[1..]);
         match kind {
-            Ok(Kind::File) if path.ends_with(b".php") => self.script(path, b""),
-            Ok(Kind::File) => Route::Refused(StatusCode::FORBIDDEN),
+            Ok(Kind::File) => match self.runs(path) {
+                Some(upstream) => self.script(path, b"", upstream),
+                None => Route::Refused(StatusCode::FORBIDDEN),
+            },
             Ok(Kind::Directory) => self.folder(path),
             Err(refusal) => self.missing(path, &refusal),
         }
@@ -112,11 +167,12 @@ impl Router {
         if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
     }
 
-    fn script(&self, name: &[u8], path_info: &[u8]) -> Route {
+    fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
         Route::Script(Script {
             filename: [&self.root[..], name].concat(),
             name: name.to_vec(),
             path_info: path_info.to_vec(),
+            upstream,
         })
     }
 
@@ -138,27 +194,31 @@ impl Router {
         }
     }
 
-    /// `/dir/x.php/more`: the first name that ends in `.php` and is a file is the script, the rest is its `PATH_INFO`.
+    /// `/dir/x.php/more`: the first name that ends like a script and is a file is the script, the rest is its `PATH_INFO`.
     fn script_in_path(&self, path: &[u8]) -> Option<Route> {
-        let needle = b".php/";
-        let ends = path.windows(needle.len()).enumerate().filter(|(_, part)| part == needle);
-        let mut ends = ends.map(|(at, _)| at + needle.len() - 1).take(MAX_SCRIPTS_IN_PATH);
-        let end = ends.find(|&end| self.is_file(&path[..end]))?;
-        Some(self.script(&path[..end], &path[end..]))
+        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
+        let mut scripts = scripts.take(MAX_SCRIPTS_IN_PATH);
+        let (end, upstream) = scripts.find(|&(end, _)| self.is_file(&path[..end]))?;
+        Some(self.script(&path[..end], &path[end..], upstream))
     }
 
     /// What is not there belongs to `index.php` at the root, if there is one.
     fn front_controller(&self) -> Route {
         let controller = b"/index.php";
-        if self.is_file(controller) {
-            self.script(controller, b"")
-        } else {
-            Route::Refused(StatusCode::NOT_FOUND)
+        match self.runs(controller) {
+            Some(upstream) if self.is_file(controller) => self.script(controller, b"", upstream),
+            _ => Route::Refused(StatusCode::NOT_FOUND),
         }
     }
 }
 
-fn is_source(path: &[u8]) -> bool {
+fn has_ending(path: &[u8], ending: &[u8]) -> bool {
+    path.len() >= ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
+}
+
+/// Whether a path ends like something PHP runs.
+pub(crate) fn is_source(path: &[u8]) -> bool {
     let ending = path.rsplit(|&b| b == b'.').next().unwrap_or_default();
     SOURCE_ENDINGS.iter().any(|source| ending.eq_ignore_ascii_case(source.as_bytes()))
 }

@@ -1,7 +1,7 @@
 //! Pieces of a response body in the front's custody.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -35,7 +35,18 @@ pub struct OpenFile {
     /// Set when a file that had to be copied could not be: its unsent ranges are lost.
     lost: Cell<bool>,
     /// For a file under a snapshot guard: the connections that `sendfile` gave pages of it to.
-    recipients: Option<RefCell<HashSet<Connection>>>,
+    recipients: Option<RefCell<HashMap<Connection, Recipient>>>,
+    /// The guarded file was replaced by a copy, whose pages nobody changes.
+    copied: Cell<bool>,
+}
+
+/// How far a connection is, in bytes since it was accepted.
+#[derive(Debug)]
+struct Recipient {
+    /// Given to the socket up to now.
+    sent: Rc<Cell<u64>>,
+    /// Where the last page of the file ended among them.
+    last_page: u64,
 }
 
 impl OpenFile {
@@ -46,6 +57,7 @@ impl OpenFile {
             descriptor: RefCell::new(Rc::new(descriptor)),
             lost: Cell::new(false),
             recipients: None,
+            copied: Cell::new(false),
         })
     }
 
@@ -56,6 +68,7 @@ impl OpenFile {
             descriptor: RefCell::new(Rc::new(descriptor)),
             lost: Cell::new(false),
             recipients: Some(RefCell::default()),
+            copied: Cell::new(false),
         })
     }
 
@@ -67,6 +80,7 @@ impl OpenFile {
 
     /// From now on every unsent range is read from `copy`, which has the same contents at the same offsets.
     pub fn replace(&self, copy: OwnedFd) {
+        self.copied.set(true);
         *self.descriptor.borrow_mut() = Rc::new(copy);
     }
 
@@ -75,18 +89,23 @@ impl OpenFile {
         self.lost.set(true);
     }
 
-    /// Remembers that pages of a guarded file were given to this connection.
-    pub fn sent_to(&self, connection: Connection) {
-        if let Some(recipients) = &self.recipients {
-            recipients.borrow_mut().insert(connection);
+    /// Remembers that pages of a guarded file were given to this connection, as the last of the bytes `sent` on it.
+    pub fn sent_to(&self, connection: Connection, sent: &Rc<Cell<u64>>) {
+        if let Some(recipients) = self.recipients.as_ref().filter(|_| !self.copied.get()) {
+            let recipient = Recipient { sent: Rc::clone(sent), last_page: sent.get() };
+            recipients.borrow_mut().insert(connection, recipient);
         }
     }
 
-    /// Forgets the recipients for which `settled` holds; returns how many are left.
-    pub fn settle(&self, settled: impl Fn(Connection) -> bool) -> usize {
+    /// Forgets the recipients that hold no pages of the file any more; returns how many are left. `in_flight` says how
+    /// many of the bytes sent on a connection the kernel still has, or `None` if it cannot tell.
+    pub fn settle(&self, in_flight: impl Fn(Connection) -> Option<u64>) -> usize {
         let Some(recipients) = &self.recipients else { return 0 };
         let mut recipients = recipients.borrow_mut();
-        recipients.retain(|&connection| !settled(connection));
+        recipients.retain(|&connection, recipient| {
+            let sent_since = recipient.sent.get() - recipient.last_page;
+            in_flight(connection).is_none_or(|in_flight| in_flight > sent_since)
+        });
         recipients.len()
     }
 

@@ -38,13 +38,13 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Becomes another user for good, with all groups of that user. The only privilege kept is `CAP_LEASE`, if it was
-/// there, and programs that this process executes do not inherit it.
+/// Becomes another user for good, with all groups of that user. Of its privileges the process keeps those in `keep` that
+/// it has; programs that it executes do not inherit them.
 ///
 /// # Errors
 /// The kernel refuses. The process may then run with part of the change and should end.
-pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
-    let keep = rustix::thread::capabilities(None)?.permitted & CapabilitySet::LEASE;
+pub fn become_user(uid: Uid, gid: Gid, keep: CapabilitySet) -> io::Result<()> {
+    let keep = rustix::thread::capabilities(None)?.permitted & keep;
     set_groups(uid, gid)?;
     rustix::thread::set_keep_capabilities(true)?;
     // SAFETY: plain calls; libc changes every thread.

@@ -62,17 +62,18 @@ impl SockDiag {
         Ok(Self { socket })
     }
 
-    /// Whether nothing sent on `connection` can still change with the file it came from: all of it is acknowledged and,
-    /// where the peer's socket is visible here (same network namespace), read.
+    /// How many of the last bytes sent on `connection` can still change with the file they came from: those that are not
+    /// acknowledged and, where the peer's socket is visible here (same network namespace), those it has not read. Never
+    /// too few; bytes whose acknowledgement is on its way count twice.
     ///
     /// # Errors
-    /// The kernel did not answer the question; the answer must then be taken for "no".
-    pub fn is_settled(&self, connection: Connection) -> io::Result<bool> {
+    /// The kernel did not answer the question.
+    pub fn in_flight(&self, connection: Connection) -> io::Result<u64> {
         let Connection { local, peer } = connection;
-        if self.queues(local, peer)?.is_some_and(|ours| ours.unacknowledged > 0) {
-            return Ok(false);
-        }
-        Ok(self.queues(peer, local)?.is_none_or(|theirs| theirs.unread == 0))
+        // In this order: bytes that move on between the questions are counted by the second.
+        let unacknowledged = self.queues(local, peer)?.map_or(0, |ours| ours.unacknowledged);
+        let unread = self.queues(peer, local)?.map_or(0, |theirs| theirs.unread);
+        Ok(u64::from(unacknowledged) + u64::from(unread))
     }
 
     /// The queues of the socket with these ends; `None` if there is none in this network namespace.
@@ -148,15 +149,16 @@ mod tests {
         let (mut server, peer) = listener.accept().unwrap();
         let connection = Connection { local: server.local_addr().unwrap(), peer };
         let diag = SockDiag::open().unwrap();
-        assert!(diag.is_settled(connection).unwrap());
+        let in_flight = || diag.in_flight(connection).unwrap();
+        assert_eq!(in_flight(), 0);
         server.write_all(&[7; 5000]).unwrap();
-        assert!(!diag.is_settled(connection).unwrap());
+        assert!(in_flight() >= 5000);
         drop(server);
-        assert!(!diag.is_settled(connection).unwrap(), "closing does not settle what is unread");
+        assert!(in_flight() >= 5000, "closing does not settle what is unread");
         client.read_exact(&mut [0; 5000]).unwrap();
-        assert!(diag.is_settled(connection).unwrap());
+        assert_eq!(in_flight(), 0);
         drop(client);
-        assert!(diag.is_settled(connection).unwrap());
+        assert_eq!(in_flight(), 0);
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
         // The end that closes last is gone at once; the question then finds the listener on its address.
         drop(client);
         drop(server);
-        assert!(SockDiag::open().unwrap().is_settled(connection).unwrap());
+        assert_eq!(SockDiag::open().unwrap().in_flight(connection).unwrap(), 0);
     }
 
     #[test]

@@ -217,11 +217,10 @@ impl Files {
         held.region = None;
         let mut tell = LinkSet::default();
         held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
-            Lease::Stands(fd) if !held.links.is_empty() => {
+            Lease::Stands(fd) => {
                 tell = held.links;
                 Lease::Releasing(fd)
             }
-            Lease::Stands(_) => Lease::Ended,
             other => other,
         };
         self.remove_if_done(file);
@@ -313,23 +312,25 @@ impl State {
         let Self { queue, files, link, .. } = self;
         let current_use = files.current_use;
         let Some(held) = files.held.get_mut(&file) else { return Ok(LinkSet::default()) };
-        let (Lease::Stands(fd) | Lease::Releasing(fd)) =
-            std::mem::replace(&mut held.lease, Lease::Ended)
-        else {
+        let Held { lease, region, used_in, links, .. } = held;
+        // Until all is saved the descriptor stays where it is: its end would let the writer go.
+        let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
-        if let Some(region) = &mut held.region {
-            if held.used_in == current_use {
+        if let Some(region) = region {
+            if *used_in == current_use {
                 region.replace_by_copy(fd.as_fd())?;
             } else {
                 region.forbid()?;
             }
         }
         // Not from the mapping: it may have been dropped.
-        if queue.take_back(file, |offset, len, out| read_range(&fd, offset, len, out))? {
-            held.links.remove(*link);
+        if queue.take_back(file, |offset, len, out| read_range(fd, offset, len, out))? {
+            links.remove(*link);
         }
-        held.lease = Lease::Broken { fd, deadline: Instant::now() + RECALL_TIMEOUT };
+        if let Lease::Stands(fd) | Lease::Releasing(fd) = std::mem::replace(lease, Lease::Ended) {
+            *lease = Lease::Broken { fd, deadline: Instant::now() + RECALL_TIMEOUT };
+        }
         let tell = held.links;
         files.remove_if_done(file);
         Ok(tell)

@@ -49,6 +49,14 @@ impl Body {
             Self::File { .. } => true,
         }
     }
+
+    /// Whether all of it has arrived, or more than `enough` bytes.
+    pub(crate) fn arrived(&self, enough: usize) -> bool {
+        match self {
+            Self::Stream { data, ended, .. } => *ended || data.len() > enough,
+            Self::File { .. } => true,
+        }
+    }
 }
 
 /// Its buffers are reused from request to request.

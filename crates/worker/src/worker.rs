@@ -27,6 +27,10 @@ const COPY_LIMIT: usize = 16 * 1024;
 /// With more than this waiting, the queue is sent.
 const FLUSH_LIMIT: usize = 32 * 1024;
 
+/// So much of a request body in `STDIN` records is waited for before the application starts. A front that finds a link
+/// reset while the worker had not read everything gives the request to another worker, which must not run it twice.
+const WHOLE_BODY: usize = 64 * 1024;
+
 /// Bytes of a mapping that are copied under the lock at a time.
 const MAPPED_PIECE: usize = 1024 * 1024;
 
@@ -135,11 +139,12 @@ impl Worker {
                 }
             };
             self.take_parts(at)?;
-            if self.request.phase == Phase::Ready {
+            let begun = self.request.aborted || self.request.body.arrived(WHOLE_BODY);
+            if self.request.phase == Phase::Ready && begun {
                 return Ok(true);
             }
             // Once a request has begun, its link is the only one that counts.
-            link = (self.request.phase == Phase::Params).then_some(at);
+            link = (self.request.phase != Phase::Idle).then_some(at);
             if link.is_some() && self.receive(at)? == 0 {
                 return Err(Bad::Cut);
             }
@@ -454,7 +459,14 @@ impl Worker {
             line.push(b'\n');
         }
         self.response.wrote_stderr = true;
-        self.shared.lock().queue.stream(Kind::STDERR, self.request.id, &line);
+        let mut state = self.shared.lock();
+        state.queue.stream(Kind::STDERR, self.request.id, &line);
+        let full = state.queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if full {
+            // The next write tells of it.
+            let _gone = self.flush();
+        }
     }
 
     /// Sends what is queued.

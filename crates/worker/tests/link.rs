@@ -52,6 +52,16 @@ fn a_small_response_leaves_whole_with_its_length_first() {
     }
 }
 
+/// The front takes what was not read for not begun, and gives it to another worker.
+#[test]
+fn the_application_starts_when_the_whole_request_has_been_read() {
+    let (mut front, mut worker) = connect(1);
+    let whole = request(1, &[("REQUEST_METHOD", "POST")], &[b'x'; 60_000]);
+    front.links[0].send(&whole[..30_000]);
+    front.links[0].socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(!worker.accept(), "half a request is none");
+}
+
 #[test]
 fn a_head_response_and_a_flushed_one_tell_no_length() {
     let (mut front, mut worker) = connect(1);
@@ -66,6 +76,19 @@ fn a_head_response_and_a_flushed_one_tell_no_length() {
     assert_eq!(front.links[0].next(), Some(Seen::Stdout(b"\r\n".to_vec())));
     worker.finish(0, false);
     assert_eq!(front.links[0].response(), [Seen::End(0)]);
+}
+
+/// A script may work for hours and only log, and then die.
+#[test]
+fn log_lines_do_not_pile_up_until_the_end() {
+    let (mut front, mut worker) = connect(1);
+    front.links[0].ask(1);
+    assert!(worker.accept());
+    for _ in 0..40 {
+        worker.log(&[b'l'; 1000]);
+    }
+    drop(worker);
+    assert!(matches!(front.links[0].next(), Some(Seen::Stderr(_))));
 }
 
 /// Far more than the socket takes at once, in pieces on both sides of every limit.
@@ -153,14 +176,19 @@ fn a_plain_fastcgi_server_gets_plain_fastcgi() {
     wire.extend_from_slice(&filter);
     wire.extend_from_slice(&BeginRequest { keep_conn: false }.encode(5));
     push(&mut wire, Kind::PARAMS, 5, &[]);
-    push(&mut wire, Kind::STDIN, 5, b"half a");
+    // Enough of a body that the application starts before its end.
+    push(&mut wire, Kind::STDIN, 5, &[b'x'; 65_000]);
+    push(&mut wire, Kind::STDIN, 5, &[b'x'; 1000]);
     link.send(&wire);
     assert!(worker.accept());
     assert_eq!(link.next(), Some(Seen::Other(10, b"\x0f\x01FCGI_MPXS_CONNS0".to_vec())));
     assert_eq!(link.next(), Some(Seen::Other(11, vec![99, 0, 0, 0, 0, 0, 0, 0])));
     assert_eq!(link.next(), Some(Seen::End(0)), "role refused");
     let mut buf = [0; 100];
-    assert_eq!(worker.read(&mut buf).unwrap(), 6);
+    let mut read = 0;
+    while read < 66_000 {
+        read += worker.read(&mut buf).unwrap();
+    }
     wire.clear();
     push(&mut wire, Kind::STDIN, 5, b" body");
     push(&mut wire, Kind::STDIN, 5, b"");

@@ -47,6 +47,10 @@ impl Front {
         self.worker.link().send(&request.clone().with("SENDOFF_ACCEPT", "file"));
     }
 
+    pub fn abort(&mut self) {
+        self.worker.link().abort();
+    }
+
     /// The body's pieces, the head cut off; neighbours of a kind that travelled as bytes are joined.
     pub fn ask(&mut self, request: &Request) -> Vec<Piece> {
         self.send(request);

@@ -34,9 +34,8 @@ switch ($_GET['kind']) {
 		break;
 	case 'time':
 		set_time_limit(1);
-		while (true) {
-			md5('x');
-		}
+		// On one line, which the message names.
+		while (true) { md5('x'); }
 	case 'exit':
 		exit(3);
 	case 'die':

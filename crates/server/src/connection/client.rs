@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use sendoff_sys::sock_diag::Connection;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::delivery::{Progress, SendQueue};
 use crate::response::{Framing, Head};
@@ -19,6 +20,8 @@ pub(crate) struct Client {
     pub(crate) ends: Connection,
     queue: SendQueue,
     send_timeout: Duration,
+    /// Since when the socket has taken nothing of what is owed.
+    blocked_since: Option<Instant>,
     /// The framing of the response under way.
     framing: Framing,
     head_len: u64,
@@ -42,6 +45,7 @@ impl Client {
             ends,
             queue: SendQueue::default(),
             send_timeout,
+            blocked_since: None,
             framing,
             head_len: 0,
             sent: 0,
@@ -130,13 +134,21 @@ impl Client {
     /// Sends what the socket takes now.
     pub(crate) fn send_now(&mut self) -> io::Result<Progress> {
         let progress = self.queue.try_send(&self.stream, self.ends);
-        self.sent += self.queue.take_sent();
+        let sent = self.queue.take_sent();
+        self.sent += sent;
+        match progress {
+            Ok(Progress::Blocked) if sent == 0 && self.blocked_since.is_some() => {}
+            Ok(Progress::Blocked) => self.blocked_since = Some(Instant::now()),
+            _ => self.blocked_since = None,
+        }
         progress
     }
 
-    /// Waits until the socket takes more.
+    /// Waits until the socket takes more. The client's time runs from when it took something last, however often somebody
+    /// waits meanwhile.
     pub(crate) async fn writable(&self) -> io::Result<()> {
-        match tokio::time::timeout(self.send_timeout, self.stream.writable()).await {
+        let deadline = self.blocked_since.unwrap_or_else(Instant::now) + self.send_timeout;
+        match tokio::time::timeout_at(deadline, self.stream.writable()).await {
             Ok(ready) => ready,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
         }

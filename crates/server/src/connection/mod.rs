@@ -165,6 +165,8 @@ impl Connection {
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error.into()),
+                // The kernel had nothing after all: still idle.
+                Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
                 Err(_) => {
                     let why = "the request head took too long".to_owned();
                     return Err(End::Refused(StatusCode::REQUEST_TIMEOUT, why));
@@ -175,6 +177,7 @@ impl Connection {
 
     /// Waits for the first byte of a request. A waiting connection holds no buffer.
     async fn wait_for_request(&mut self) -> Result<(), End> {
+        self.buffer = BytesMut::new();
         let stopping = self.event_loop.stopping();
         tokio::select! {
             biased;
@@ -193,7 +196,7 @@ impl Connection {
         let mut asked_for = !head.expect_continue;
         loop {
             match decoder.decode(&mut self.buffer)? {
-                Decoded::Data(data) => store.push(&data)?,
+                Decoded::Data(data) => store.push(&data).map_err(|error| not_stored(&error))?,
                 Decoded::End => return Ok(store.finish()),
                 Decoded::NeedMore => {
                     if !asked_for && self.buffer.is_empty() {
@@ -273,6 +276,18 @@ impl Connection {
             user_agent: first(&head.headers, &header::USER_AGENT),
         });
     }
+}
+
+/// A request body cannot be written to disk: the request is refused, which the client can be told.
+fn not_stored(error: &io::Error) -> End {
+    let status = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    tracing::error!(%error, "a request body cannot be stored");
+    End::Refused(status, "its body cannot be stored".to_owned())
 }
 
 fn first<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> &'a [u8] {

@@ -1,7 +1,9 @@
 //! The send queue: segments still owed to one client, in order.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -15,6 +17,13 @@ use crate::segment::{FileSegment, Segment};
 /// Once so many bytes of a response wait in memory, more goes to the spool. With 1,000 slow clients this bounds the
 /// front to 320 MB: the last piece, of up to 64 KiB, may go beyond it.
 const MEMORY_LIMIT: usize = 256 * 1024;
+
+/// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
+const MEMORY_PIECES: usize = 1024;
+
+/// Pieces of a response that may wait at all: a script can name files faster than any client takes them. At some
+/// 100 bytes each with its chunk header, 2 MB per response at most.
+const MAX_QUEUED: usize = 16 * 1024;
 
 /// Pieces of one `sendmsg`. The kernel takes 1024; a page of 31 file-less pieces is already unusual.
 const MAX_PIECES: usize = 64;
@@ -39,7 +48,10 @@ pub struct SendQueue {
     segments: VecDeque<Segment>,
     in_memory: usize,
     spool: Option<Spool>,
-    sent: u64,
+    /// Bytes given to the kernel since the connection was accepted. Files that were sent remember it.
+    sent: Rc<Cell<u64>>,
+    /// The part of `sent` that [`SendQueue::take_sent`] has returned.
+    taken: u64,
 }
 
 impl SendQueue {
@@ -81,16 +93,17 @@ impl SendQueue {
         }
     }
 
-    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold.
+    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold, or thousands of
+    /// files.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.spool.as_ref().is_none_or(|spool| !spool.is_full())
+        self.segments.len() < MAX_QUEUED && self.spool.as_ref().is_none_or(|spool| !spool.is_full())
     }
 
     /// Whether more would go to the spool rather than to memory.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        self.in_memory >= MEMORY_LIMIT
+        self.in_memory >= MEMORY_LIMIT || self.segments.len() >= MEMORY_PIECES
     }
 
     /// Whether nothing is owed.
@@ -101,7 +114,8 @@ impl SendQueue {
 
     /// Bytes given to the kernel since the last call.
     pub fn take_sent(&mut self) -> u64 {
-        std::mem::take(&mut self.sent)
+        let sent = self.sent.get();
+        sent - std::mem::replace(&mut self.taken, sent)
     }
 
     /// Sends as much as the socket takes without waiting.
@@ -109,9 +123,9 @@ impl SendQueue {
     /// # Errors
     /// The client has gone, or a file is shorter than it was: the connection must be cut.
     pub fn try_send(&mut self, socket: &TcpStream, connection: Connection) -> io::Result<Progress> {
-        let end_of_turn = self.sent + TURN;
+        let end_of_turn = self.sent.get() + TURN;
         loop {
-            if self.sent >= end_of_turn {
+            if self.sent.get() >= end_of_turn {
                 return Ok(Progress::Yield);
             }
             let step = match self.segments.front() {
@@ -120,7 +134,7 @@ impl SendQueue {
                     return Ok(Progress::Done);
                 }
                 Some(Segment::Bytes(_)) => self.send_bytes(socket),
-                Some(Segment::File(segment)) => send_file(socket, segment, connection),
+                Some(Segment::File(segment)) => self.send_file(socket, segment, connection),
             };
             match step {
                 Ok(n) => self.advance(n),
@@ -147,14 +161,38 @@ impl SendQueue {
         // A file after these bytes fills the packet they begin.
         let more = count < self.segments.len();
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        socket.try_io(Interest::WRITABLE, || {
+        let n = socket.try_io(Interest::WRITABLE, || {
             let mut control = SendAncillaryBuffer::default();
             Ok(rustix::net::sendmsg(socket, &pieces[..count], &mut control, flags)?)
-        })
+        })?;
+        self.sent.set(self.sent.get() + n as u64);
+        Ok(n)
+    }
+
+    fn send_file(
+        &self,
+        socket: &TcpStream,
+        segment: &FileSegment,
+        connection: Connection,
+    ) -> io::Result<usize> {
+        let lost = || {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent")
+        };
+        let descriptor = segment.file.descriptor().ok_or_else(lost)?;
+        let mut offset = segment.offset;
+        let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
+        let n = socket.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
+        })?;
+        if n == 0 {
+            return Err(lost());
+        }
+        self.sent.set(self.sent.get() + n as u64);
+        segment.file.sent_to(connection, &self.sent);
+        Ok(n)
     }
 
     fn advance(&mut self, mut n: usize) {
-        self.sent += n as u64;
         while n > 0 {
             match self.segments.front_mut() {
                 Some(Segment::Bytes(data)) if data.len() > n => {
@@ -180,19 +218,30 @@ impl SendQueue {
     }
 }
 
-fn send_file(
-    socket: &TcpStream,
-    segment: &FileSegment,
-    connection: Connection,
-) -> io::Result<usize> {
-    let lost =
-        || io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent");
-    let descriptor = segment.file.descriptor().ok_or_else(lost)?;
-    let mut offset = segment.offset;
-    let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
-    segment.file.sent_to(connection);
-    let n = socket.try_io(Interest::WRITABLE, || {
-        Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
-    })?;
-    if n == 0 { Err(lost()) } else { Ok(n) }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::OpenFile;
+
+    #[test]
+    fn many_small_pieces_go_to_the_spool_as_one() {
+        let mut queue = SendQueue::default();
+        for _ in 0..100 * MEMORY_PIECES {
+            queue.push_bytes(Bytes::from_static(b"x")).unwrap();
+        }
+        assert!(queue.segments.len() <= MEMORY_PIECES + 1);
+        assert!(queue.has_room());
+    }
+
+    #[test]
+    fn files_cannot_be_queued_for_ever() {
+        let mut queue = SendQueue::default();
+        let file = OpenFile::new(std::fs::File::open("/dev/null").unwrap().into());
+        let mut queued = 0;
+        while queue.has_room() {
+            queue.push_file(FileSegment { file: Rc::clone(&file), offset: 0, len: 1 });
+            queued += 1;
+            assert!(queued <= MAX_QUEUED);
+        }
+    }
 }

@@ -1,25 +1,26 @@
-//! Scripts: a request goes to a worker, its answer to the client.
+//! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, StatusCode, Version};
+use http::{Method, StatusCode};
 use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
 use tokio::time::Instant;
 
+use super::parameters::parameters;
+use super::sendfile::{self, Sendable, ZeroCopy};
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
 use crate::front::Loop;
 use crate::handler::error;
 use crate::request::Body;
 use crate::response::{CgiHead, MAX_HEAD};
-use crate::router::Script;
+use crate::router::{Script, Upstream};
 use crate::segment::Segment;
-use crate::upstream::{Event, Exchange, RequestMessage, RequestMessageBuilder};
+use crate::upstream::{Application, ConnectError, Event, Exchange, RequestMessageBuilder};
 
 /// Workers that may die before they have read a request, one after the other, until we give up.
 const MAX_TRIES: usize = 8;
@@ -41,8 +42,8 @@ struct Begun {
 enum Failure {
     /// Nothing was done yet: another worker may try.
     Unread,
-    /// The worker is gone or makes no sense.
-    Bad(String),
+    /// Whoever was asked is gone, makes no sense or will not answer, and what to say instead.
+    Bad(StatusCode, String),
 }
 
 /// Answers a request with what a script says.
@@ -56,42 +57,101 @@ pub(crate) async fn respond(
     request: &Request,
     script: &Script,
 ) -> io::Result<Outcome> {
-    let message = message(event_loop, client, request, script);
     let log_name: Rc<str> =
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
+    let parameters = parameters(event_loop, client, request, script);
+    let answered = match script.upstream {
+        Upstream::Workers => ask_worker(event_loop, request, parameters, &log_name).await,
+        Upstream::Application(number) => {
+            let application = &event_loop.applications[number];
+            ask_application(application, request, parameters, &log_name).await
+        }
+    };
+    match answered {
+        Ok((exchange, begun)) => pass_on(event_loop, client, asked, request, exchange, begun).await,
+        Err((status, why)) => {
+            let (request, code) = (&*log_name, status.as_u16());
+            tracing::error!(request, "answered with {code}: {why}");
+            error::respond(event_loop, client, asked, status).await
+        }
+    }
+}
+
+/// An answer that has begun, or what to say instead and why.
+type Answered = Result<(Exchange, Begun), (StatusCode, String)>;
+
+async fn ask_worker(
+    event_loop: &Loop,
+    request: &Request,
+    mut parameters: RequestMessageBuilder,
+    log_name: &Rc<str>,
+) -> Answered {
+    if event_loop.settings.accept_files {
+        parameters.param(ACCEPT_PARAM, ACCEPT_FILE);
+    }
+    let message = match &request.body {
+        Body::Memory(bytes) => parameters.with_bytes(bytes),
+        Body::File { descriptor, len } => parameters.with_file(Rc::clone(descriptor), *len),
+    };
     for _ in 0..MAX_TRIES {
-        let ticket = match event_loop.pool.acquire(event_loop.number).await {
-            Ok(ticket) => ticket,
-            Err(why) => {
-                tracing::warn!(request = &*log_name, "answered with 503: {why}");
-                return error::respond(event_loop, client, asked, StatusCode::SERVICE_UNAVAILABLE)
-                    .await;
-            }
-        };
+        let ticket = event_loop.pool.acquire(event_loop.number).await;
+        let ticket = ticket.map_err(|why| (StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
         let Some(link) = event_loop.link(ticket.worker()) else { continue };
-        let Ok(exchange) = link.begin(ticket, &message, Rc::clone(&log_name)).await else {
+        let Ok(exchange) = link.begin(ticket, &message, Rc::clone(log_name)).await else {
             continue;
         };
+        let exchange = Exchange::Worker(exchange);
         match begin(&exchange).await {
-            Ok(begun) => return relay(event_loop, client, asked, &exchange, begun).await,
+            Ok(begun) => return Ok((exchange, begun)),
             Err(Failure::Unread) => {}
-            Err(Failure::Bad(why)) => {
-                let worker = exchange.worker_pid();
-                tracing::error!(worker, request = &*log_name, "answered with 502: {why}");
-                drop(exchange);
-                return error::respond(event_loop, client, asked, StatusCode::BAD_GATEWAY).await;
+            Err(Failure::Bad(status, why)) => {
+                return Err((status, format!("{}: {why}", exchange.who())));
             }
         }
     }
-    tracing::error!(
-        request = &*log_name,
-        "answered with 502: {MAX_TRIES} workers died before they read it"
-    );
-    error::respond(event_loop, client, asked, StatusCode::BAD_GATEWAY).await
+    Err((StatusCode::BAD_GATEWAY, format!("{MAX_TRIES} workers died before they read it")))
+}
+
+async fn ask_application(
+    application: &Arc<Application>,
+    request: &Request,
+    parameters: RequestMessageBuilder,
+    log_name: &Rc<str>,
+) -> Answered {
+    let message = Rc::new(parameters.streamed(&request.body));
+    // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
+    let mut repeatable = request.head.method.is_idempotent();
+    loop {
+        let begun = application.begin(Rc::clone(&message), repeatable, Rc::clone(log_name)).await;
+        let exchange = match begun {
+            Ok(exchange) => Exchange::Application(exchange),
+            Err(why) => {
+                let status = match why {
+                    ConnectError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+                    ConnectError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+                    ConnectError::Failed(_) => StatusCode::BAD_GATEWAY,
+                };
+                return Err((status, format!("{}: {why}", application.address())));
+            }
+        };
+        match begin(&exchange).await {
+            Ok(begun) => return Ok((exchange, begun)),
+            // The next one goes over a new connection.
+            Err(Failure::Unread) if repeatable => repeatable = false,
+            Err(Failure::Unread) => {
+                let why = format!("{} closed a new connection unread", exchange.who());
+                return Err((StatusCode::BAD_GATEWAY, why));
+            }
+            Err(Failure::Bad(status, why)) => {
+                return Err((status, format!("{}: {why}", exchange.who())));
+            }
+        }
+    }
 }
 
 /// Waits for the whole header block.
 async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
+    let bad = |why: &str| Failure::Bad(StatusCode::BAD_GATEWAY, why.to_owned());
     let (mut received, mut length) = (BytesMut::new(), None);
     loop {
         let data = match exchange.next().await {
@@ -101,14 +161,17 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
                 continue;
             }
             Event::Segment(Segment::File(_)) => {
-                return Err(Failure::Bad(
-                    "the worker handed a file over before its header block".to_owned(),
-                ));
+                return Err(bad("a file was handed over before the header block"));
             }
-            Event::End => return Err(Failure::Bad("the response has no header block".to_owned())),
+            Event::End => return Err(bad("the response has no header block")),
             Event::Lost { unread: true } if received.is_empty() => return Err(Failure::Unread),
-            Event::Lost { .. } => {
-                return Err(Failure::Bad("the worker died at work on the request".to_owned()));
+            Event::Lost { .. } => return Err(bad("it died at work on the request")),
+            Event::Busy(why) => {
+                return Err(Failure::Bad(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+            }
+            Event::TimedOut => {
+                let why = "it was silent for too long".to_owned();
+                return Err(Failure::Bad(StatusCode::GATEWAY_TIMEOUT, why));
             }
         };
         // As a rule the first piece holds the whole block, and nothing is copied.
@@ -118,16 +181,53 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
             received.extend_from_slice(&data);
             received.clone().freeze()
         };
-        if let Some(end) = CgiHead::find_end(&all) {
+        if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
-            let head = head.map_err(|bad| Failure::Bad(format!("the worker sent {bad}")))?;
+            let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
             return Ok(Begun { head, rest: all.slice(end..), length });
         }
+        // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
-            return Err(Failure::Bad(format!("the header block is larger than {MAX_HEAD} bytes")));
+            return Err(bad(&format!("the header block is larger than {MAX_HEAD} bytes")));
         }
         if received.is_empty() {
             received.extend_from_slice(&all);
+        }
+    }
+}
+
+/// Sends the response, or what it names instead.
+async fn pass_on(
+    event_loop: &Loop,
+    client: &mut Client,
+    asked: Asked<'_>,
+    request: &Request,
+    exchange: Exchange,
+    begun: Begun,
+) -> io::Result<Outcome> {
+    let who = exchange.who();
+    match sendfile::named_file(&event_loop.sendable, &begun.head) {
+        None => {}
+        Some(Ok(entry)) => {
+            exchange.drain();
+            return sendfile::respond(event_loop, client, asked, request, &begun.head, entry).await;
+        }
+        Some(Err(denied)) => {
+            exchange.drain();
+            tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
+            return error::respond(event_loop, client, asked, denied.status).await;
+        }
+    }
+    let zero_copy = match exchange {
+        // Workers hand files over, which no output of a script can fake.
+        Exchange::Worker(_) => Ok(None),
+        Exchange::Application(_) => ZeroCopy::announced(&begun.head).transpose(),
+    };
+    match zero_copy {
+        Ok(zero_copy) => relay(event_loop, client, asked, exchange, begun, zero_copy).await,
+        Err(bad) => {
+            tracing::error!("{who}: answered with 502: it sent {bad}");
+            error::respond(event_loop, client, asked, StatusCode::BAD_GATEWAY).await
         }
     }
 }
@@ -137,27 +237,41 @@ async fn relay(
     event_loop: &Loop,
     client: &mut Client,
     asked: Asked<'_>,
-    exchange: &Exchange,
+    exchange: Exchange,
     begun: Begun,
+    zero_copy: Option<ZeroCopy>,
 ) -> io::Result<Outcome> {
     let Begun { head, rest, length } = begun;
-    let length = head.content_length.or(length);
+    // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
+    let has_body = asked.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+    let length = head.content_length.or(length.filter(|_| has_body));
+    // With file names in the body, its length is not the length of what is sent.
+    let length = length.filter(|_| zero_copy.is_none());
     let keep_alive = client.begin(asked, head.status, head.reason.as_deref(), length, |out| {
         event_loop.common_fields_unless(out, |name| head.has(name));
         for (name, value) in &head.fields {
-            out.field(name, value);
+            if zero_copy.is_none() || !name.eq_ignore_ascii_case(b"x-zerocopy") {
+                out.field(name, value);
+            }
         }
     })?;
-    let mut response = Relay { client, surplus: false, patience_ends: None };
+    let who = exchange.who();
+    let sendable = &event_loop.sendable;
+    let mut response =
+        Relay { client, who: &who, sendable, zero_copy, surplus: false, patience_ends: None };
     response.push(Segment::Bytes(rest))?;
-    response.run(exchange).await?;
+    response.run(&exchange).await?;
     let surplus = response.surplus;
+    if response.zero_copy.is_some_and(|places| !places.is_complete()) {
+        return Err(cut(format!("{who} announced more files in X-ZeroCopy than its body names")));
+    }
+    // A slow client must not keep the link of a worker that has gone.
+    drop(exchange);
     let missing = client.end()?;
     client.flush().await?;
     if surplus {
         tracing::warn!(
-            worker = exchange.worker_pid(),
-            "a response was longer than its Content-Length, the rest was dropped"
+            "{who}: a response was longer than its Content-Length, the rest was dropped"
         );
     }
     if missing > 0 {
@@ -173,6 +287,10 @@ fn cut(why: String) -> io::Error {
 
 struct Relay<'a> {
     client: &'a mut Client,
+    /// Who answers, for the log.
+    who: &'a str,
+    sendable: &'a Sendable,
+    zero_copy: Option<ZeroCopy>,
     /// The application sent more than it had announced.
     surplus: bool,
     /// Set when the send queue was long for the first time.
@@ -181,8 +299,16 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn push(&mut self, segment: Segment) -> io::Result<()> {
-        self.surplus |= !self.client.push(segment)?;
-        Ok(())
+        let pieces = match (&mut self.zero_copy, segment) {
+            (Some(places), Segment::Bytes(bytes)) => {
+                places.feed(bytes, self.sendable).map_err(|denied| cut(denied.why))?
+            }
+            (_, segment) => {
+                self.surplus |= !self.client.push(segment)?;
+                return Ok(());
+            }
+        };
+        pieces.into_iter().try_for_each(|piece| self.client.push(piece).map(|_| ()))
     }
 
     async fn run(&mut self, exchange: &Exchange) -> io::Result<()> {
@@ -202,7 +328,9 @@ impl Relay<'_> {
                     continue;
                 }
                 Progress::Blocked => {
-                    let (may_take, patience_ends) = (self.may_take(), self.patience_ends);
+                    let may_take = self.may_take();
+                    let patience_ends =
+                        self.patience_ends.filter(|_| self.client.queue().has_room());
                     tokio::select! {
                         biased;
                         event = exchange.next(), if may_take => event,
@@ -237,152 +365,25 @@ impl Relay<'_> {
             // Too late: the head has left.
             Event::Length(_) => {}
             Event::End => return Ok(true),
-            Event::Lost { .. } => {
+            Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
                 // What it had handed over belongs to the client, whatever became of the worker.
                 self.client.flush().await?;
-                return Err(cut("its worker died".to_owned()));
+                let why = if matches!(event, Event::TimedOut) {
+                    "was silent for too long"
+                } else {
+                    "died"
+                };
+                return Err(cut(format!("{} {why}", self.who)));
             }
         }
         Ok(false)
     }
 }
 
-/// Never, if there is no such time, or if it has passed: then only the client can go on.
+/// Never, if there is no such time.
 async fn sleep_until(time: Option<Instant>) {
     match time {
-        Some(time) if time > Instant::now() => tokio::time::sleep_until(time).await,
-        _ => std::future::pending().await,
-    }
-}
-
-fn message(
-    event_loop: &Loop,
-    client: &Client,
-    request: &Request,
-    script: &Script,
-) -> RequestMessage {
-    let mut builder = RequestMessageBuilder::new();
-    let head = &request.head;
-    let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
-    param("SCRIPT_FILENAME", &script.filename);
-    param("QUERY_STRING", &head.target.query().unwrap_or_default());
-    param("REQUEST_METHOD", head.method.as_str().as_bytes());
-    param("CONTENT_TYPE", head.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
-    let has_body = !request.body.is_empty() || head.framing != sendoff_http1::BodyFraming::None;
-    let length = if has_body { request.body.len().to_string() } else { String::new() };
-    param("CONTENT_LENGTH", length.as_bytes());
-    param("SCRIPT_NAME", &script.name);
-    param("PATH_INFO", &script.path_info);
-    param("REQUEST_URI", head.target.uri());
-    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
-    param("DOCUMENT_URI", &script.name);
-    param("DOCUMENT_ROOT", event_loop.router.root_bytes());
-    let version = if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
-    param("SERVER_PROTOCOL", version.as_bytes());
-    param("REQUEST_SCHEME", b"http");
-    param("GATEWAY_INTERFACE", b"CGI/1.1");
-    param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
-    address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", client.ends.peer);
-    address(&mut param, "SERVER_ADDR", "SERVER_PORT", client.ends.local);
-    param("SERVER_NAME", &server_name(head.host.as_deref(), client.ends.local));
-    // As in Debian's fastcgi.conf, which every site behind nginx has.
-    param("REMOTE_USER", b"");
-    param("REDIRECT_STATUS", b"200");
-    fields(&mut param, &head.headers);
-    if event_loop.settings.accept_files {
-        builder.param(ACCEPT_PARAM, ACCEPT_FILE);
-    }
-    match &request.body {
-        Body::Memory(bytes) => builder.with_bytes(bytes),
-        Body::File { descriptor, len } => builder.with_file(Rc::clone(descriptor), *len),
-    }
-}
-
-fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, address: SocketAddr) {
-    param(ip, address.ip().to_string().as_bytes());
-    param(port, address.port().to_string().as_bytes());
-}
-
-/// The host the client asked for, without its port.
-fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
-    let Some(host) = host else { return local.ip().to_string().into_bytes() };
-    let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
-    let colon = host[after_brackets..].iter().position(|&b| b == b':');
-    colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
-}
-
-/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Left out: `Proxy` (it would become `HTTP_PROXY`, which
-/// programs take for a setting), and names with an underscore, which could pass for another field. Those with a parameter of
-/// their own are repeated, as nginx does.
-fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
-    let mut name = String::new();
-    for key in headers.keys() {
-        if key.as_str() == "proxy" || key.as_str().contains('_') {
-            continue;
-        }
-        name.clear();
-        name.push_str("HTTP_");
-        name.extend(
-            key.as_str().chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }),
-        );
-        let mut values = headers.get_all(key).iter();
-        let first = values.next().map_or(&b""[..], |value| value.as_bytes());
-        if values.size_hint().1 == Some(0) {
-            param(&name, first);
-            continue;
-        }
-        let separator: &[u8] = if key == COOKIE { b"; " } else { b", " };
-        let joined = values.fold(first.to_vec(), |mut all, value| {
-            all.extend_from_slice(separator);
-            all.extend_from_slice(value.as_bytes());
-            all
-        });
-        param(&name, &joined);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn server_names_have_no_port() {
-        let local = "127.0.0.1:80".parse().unwrap();
-        for (host, name) in [
-            (Some("Example.ORG:8080"), "example.org"),
-            (Some("example.org"), "example.org"),
-            (Some("[::1]:80"), "[::1]"),
-            (Some("[::1]"), "[::1]"),
-            (None, "127.0.0.1"),
-        ] {
-            assert_eq!(server_name(host.map(str::as_bytes), local), name.as_bytes(), "{host:?}");
-        }
-    }
-
-    #[test]
-    fn fields_are_joined_and_dangerous_ones_left_out() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("cookie", "a"),
-            ("cookie", "b"),
-            ("x-a", "1"),
-            ("x-a", "2"),
-            ("proxy", "x"),
-            ("x_a", "3"),
-            ("content-type", "t"),
-        ] {
-            headers.append(name, value.parse().unwrap());
-        }
-        let mut seen = Vec::new();
-        fields(&mut |name, value| seen.push((name.to_owned(), value.to_vec())), &headers);
-        seen.sort();
-        assert_eq!(
-            seen,
-            [
-                ("HTTP_CONTENT_TYPE".to_owned(), b"t".to_vec()),
-                ("HTTP_COOKIE".to_owned(), b"a; b".to_vec()),
-                ("HTTP_X_A".to_owned(), b"1, 2".to_vec()),
-            ]
-        );
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -3,3 +3,5 @@
 pub(crate) mod application;
 pub(crate) mod error;
 pub(crate) mod file;
+mod parameters;
+pub(crate) mod sendfile;

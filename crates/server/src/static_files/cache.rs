@@ -49,8 +49,8 @@ pub struct Entry {
     pub modified: SystemTime,
     /// The same as an HTTP date.
     pub last_modified: Bytes,
-    /// The media type, from the name.
-    pub content_type: &'static str,
+    /// The media type: from the name, unless somebody knows better.
+    pub content_type: Bytes,
 }
 
 impl Entry {
@@ -65,6 +65,17 @@ impl Entry {
                 Segment::Bytes(contents.slice(range))
             }
             None => Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len }),
+        }
+    }
+
+    /// Opens the file at `path` beneath `root` and keeps it nowhere: once sent, a file that was removed is gone.
+    ///
+    /// # Errors
+    /// There is no file that may be sent.
+    pub fn open(root: &Root, path: &[u8]) -> Result<Self, Refusal> {
+        match open(root, path)? {
+            Opened::File(entry, _) => Ok(entry),
+            Opened::Directory(_) => Err(Refusal::Forbidden),
         }
     }
 
@@ -85,9 +96,12 @@ impl Entry {
             etag: etag.into(),
             modified,
             last_modified: httpdate::fmt_http_date(modified).into(),
-            content_type: mime_guess::from_path(&*name)
-                .first_raw()
-                .unwrap_or("application/octet-stream"),
+            content_type: Bytes::from_static(
+                mime_guess::from_path(&*name)
+                    .first_raw()
+                    .unwrap_or("application/octet-stream")
+                    .as_bytes(),
+            ),
         }
     }
 }
@@ -171,23 +185,17 @@ impl FileCache {
                 Known::File => {}
             }
         }
-        for _ in 0..READ_ATTEMPTS {
-            let (file, identity) = match self.root.resolve(path)? {
-                Resolved::Directory(identity) => {
-                    self.keep(path, identity, Known::Directory);
-                    return Ok(Found::Directory);
-                }
-                Resolved::File(unopened, identity) => (unopened.open()?, identity),
-            };
-            let contents = match read(&file, &identity) {
-                Ok(contents) => contents,
-                Err(Changed) => continue,
-            };
-            let entry = Rc::new(Entry::new(path, &identity, file, contents));
-            self.keep(path, identity, Known::Open(Rc::clone(&entry)));
-            return Ok(Found::File(entry));
-        }
-        Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
+        Ok(match open(&self.root, path)? {
+            Opened::Directory(identity) => {
+                self.keep(path, identity, Known::Directory);
+                Found::Directory
+            }
+            Opened::File(entry, identity) => {
+                let entry = Rc::new(entry);
+                self.keep(path, identity, Known::Open(Rc::clone(&entry)));
+                Found::File(entry)
+            }
+        })
     }
 
     /// What kind of thing is at `path` now, without opening it.
@@ -252,6 +260,27 @@ impl FileCache {
             self.contents = self.slots.values().map(Slot::contents).sum();
         }
     }
+}
+
+enum Opened {
+    Directory(Identity),
+    File(Entry, Identity),
+}
+
+fn open(root: &Root, path: &[u8]) -> Result<Opened, Refusal> {
+    for _ in 0..READ_ATTEMPTS {
+        let (file, identity) = match root.resolve(path)? {
+            Resolved::Directory(identity) => return Ok(Opened::Directory(identity)),
+            Resolved::File(unopened, identity) => (unopened.open()?, identity),
+        };
+        match read(&file, &identity) {
+            Ok(contents) => {
+                return Ok(Opened::File(Entry::new(path, &identity, file, contents), identity));
+            }
+            Err(Changed) => {}
+        }
+    }
+    Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
 }
 
 /// The file is not what it was when it was found.

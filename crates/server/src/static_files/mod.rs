@@ -113,7 +113,7 @@ pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> Stat
 /// Adds the body, or the ranges of it that were asked for.
 fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
     let StaticResponse { status, headers, body, content_length } = response;
-    let file_type = Bytes::from_static(entry.content_type.as_bytes());
+    let file_type = entry.content_type.clone();
     match range.map_or(Ranges::Whole, |value| Ranges::parse(value, entry.size)) {
         Ranges::Whole => {
             headers.push(("Content-Type", file_type));

@@ -130,7 +130,7 @@ impl Multipart {
         for range in ranges {
             let head = format!(
                 "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: {}\r\n\r\n",
-                entry.content_type,
+                String::from_utf8_lossy(&entry.content_type),
                 range.content_range(entry.size)
             );
             text(&mut body, head);

@@ -7,6 +7,8 @@ use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind, MAX_ALIGNED_CONTENT};
 
+use crate::request::Body;
+
 /// One request at a time goes over a link, so they can all have the same id.
 pub(super) const REQUEST_ID: u16 = 1;
 
@@ -16,6 +18,15 @@ pub struct RequestMessage {
     pub(super) records: Vec<u8>,
     /// Goes along with the `BODY` record at the end.
     pub(super) body: Option<Rc<OwnedFd>>,
+}
+
+/// A request for an application that knows FastCGI and nothing more.
+#[derive(Debug)]
+pub struct StreamedRequest {
+    /// Everything, or everything up to the body in the file.
+    pub(super) records: Vec<u8>,
+    /// A body that is still to become `STDIN` records, and its length in bytes.
+    pub(super) body: Option<(Rc<OwnedFd>, u64)>,
 }
 
 /// Collects the parameters of a request.
@@ -51,6 +62,20 @@ impl RequestMessageBuilder {
         let mut records = self.head(32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
         RequestMessage { records, body: Some(body) }
+    }
+
+    /// The request for a FastCGI application: a large body is read while it is sent.
+    #[must_use]
+    pub fn streamed(self, body: &Body) -> StreamedRequest {
+        match body {
+            Body::Memory(bytes) => {
+                StreamedRequest { records: self.with_bytes(bytes).records, body: None }
+            }
+            Body::File { descriptor, len } => {
+                let body = Some((Rc::clone(descriptor), *len));
+                StreamedRequest { records: self.head(0), body }
+            }
+        }
     }
 
     fn head(&self, more: usize) -> Vec<u8> {

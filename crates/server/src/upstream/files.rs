@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
 use sendoff_sys::sock_diag::SockDiag;
@@ -26,6 +27,13 @@ const IN_MEMORY_LIMIT: u64 = 64 * 1024;
 /// How long a writer is kept waiting for clients on this host that have received pages of a file but do not read
 /// them. Well below the kernel's own limit (`lease-break-time`, 45 s) and the worker's (10 s).
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the copy of a file may take. Together with [`SETTLE_LIMIT`] less than the worker's 10 s, after which the
+/// writer goes on and a copy would hold a mixture.
+const COPY_LIMIT: Duration = Duration::from_secs(4);
+
+/// When a full guard socket is tried again. The worker's guard thread empties it, whatever the application does.
+const GUARD_RETRY: Duration = Duration::from_millis(5);
 
 /// From this many recipients on, those that have read everything are looked for and forgotten when a new one comes.
 const PRUNE_AT: usize = 1024;
@@ -63,11 +71,19 @@ struct Answers {
 }
 
 impl Answers {
-    fn send(&self, answer: GuardAnswer, file: FileId) {
+    async fn send(&self, answer: GuardAnswer, file: FileId) {
         let message = GuardMessage { answer, link: self.link, file }.encode();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        if let Err(error) = rustix::net::send(&self.guard, &message, flags) {
-            tracing::debug!(%error, "a worker was gone before it heard about its file");
+        loop {
+            match rustix::net::send(&self.guard, &message, flags) {
+                Ok(_) => return,
+                // An answer that is not sent would hold a lease for ever.
+                Err(Errno::AGAIN | Errno::INTR) => tokio::time::sleep(GUARD_RETRY).await,
+                Err(error) => {
+                    tracing::debug!(%error, "a worker was gone before it heard about its file");
+                    return;
+                }
+            }
         }
     }
 }
@@ -116,26 +132,22 @@ impl HandedFiles {
         if known.file.recipients() >= PRUNE_AT
             && let Ok(diag) = SockDiag::open()
         {
-            known.file.settle(|connection| diag.is_settled(connection).unwrap_or(false));
+            known.file.settle(|connection| diag.in_flight(connection).ok());
         }
         Ok(Segment::File(FileSegment { file: Rc::clone(&known.file), offset, len }))
     }
 
     /// `RECALL`: the writer waits until [`GuardAnswer::Recalled`] is sent.
-    pub(super) fn recall(&mut self, id: FileId) -> Result<(), BadFile> {
+    pub(super) fn recall(&mut self, id: FileId) {
         let known = self.known.remove(&id).map(|known| known.file);
         let file = known.or_else(|| self.releasing.borrow_mut().remove(&id));
-        let Some(file) = file else {
-            // Answered already: RELEASED and this RECALL have passed each other.
-            self.answers.send(GuardAnswer::Recalled, id);
-            return Ok(());
-        };
+        // Otherwise it was answered already: RELEASED and this RECALL have passed each other.
+        let Some(file) = file else { return };
         let answers = Rc::clone(&self.answers);
         tokio::task::spawn_local(async move {
             give_back(file).await;
-            answers.send(GuardAnswer::Recalled, id);
+            answers.send(GuardAnswer::Recalled, id).await;
         });
-        Ok(())
     }
 
     /// `RELEASE`: nobody waits.
@@ -149,7 +161,7 @@ impl HandedFiles {
             }
             // Unless a recall took it over.
             if releasing.borrow_mut().remove(&id).is_some() {
-                answers.send(GuardAnswer::Released, id);
+                answers.send(GuardAnswer::Released, id).await;
             }
         });
         Ok(())
@@ -179,7 +191,7 @@ impl Known {
             match rustix::io::pread(&*descriptor, &mut contents[at..], at as u64) {
                 Ok(0) => return Err(BadFile("a file that is shorter than it was")),
                 Ok(n) => at += n,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(_) => return Err(BadFile("a file that cannot be read")),
             }
         }
@@ -196,7 +208,7 @@ fn try_release(releasing: &RefCell<HashMap<FileId, Rc<OpenFile>>>, id: FileId) -
 
 fn settle(file: &OpenFile) -> usize {
     match SockDiag::open() {
-        Ok(diag) => file.settle(|connection| diag.is_settled(connection).unwrap_or(false)),
+        Ok(diag) => file.settle(|connection| diag.in_flight(connection).ok()),
         Err(_) => file.recipients(),
     }
 }
@@ -233,10 +245,14 @@ async fn give_back(file: Rc<OpenFile>) {
 /// An unlinked copy of the whole file, made off the event loop.
 async fn copy(original: &Rc<OwnedFd>) -> io::Result<OwnedFd> {
     let original = File::from(original.as_fd().try_clone_to_owned()?);
+    let deadline = Instant::now() + COPY_LIMIT;
     let copied = tokio::task::spawn_blocking(move || {
         let copy = tempfile::tempfile()?;
         let (mut at, mut buffer) = (0, vec![0; 256 * 1024]);
         loop {
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it is too large"));
+            }
             let n = original.read_at(&mut buffer, at)?;
             if n == 0 {
                 return Ok(copy.into());
@@ -315,7 +331,7 @@ mod tests {
                 let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
                     panic!("expected a file segment");
                 };
-                files.recall(FileId(5)).unwrap();
+                files.recall(FileId(5));
                 while segment.file.recipients() > 0 || Rc::strong_count(&segment.file) > 1 {
                     tokio::task::yield_now().await;
                 }
@@ -349,7 +365,69 @@ mod tests {
                 drop(segment);
                 tokio::time::sleep(RELEASE_INTERVAL * 3).await;
                 assert_eq!(answer(&worker).answer, GuardAnswer::Released);
+                files.recall(FileId(5));
+                tokio::time::sleep(RELEASE_INTERVAL * 3).await;
+                let again = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
+                assert!(again.is_err(), "a RECALL that crossed the answer gets none of its own");
             })
             .await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_answer_waits_for_room_in_the_guard_socket() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                tokio::time::pause();
+                let (mut files, worker) = files();
+                let mut waiting = 0;
+                let (guard, flags) = (&files.answers.guard, SendFlags::DONTWAIT);
+                while rustix::net::send(guard, &[0; 8], flags).is_ok() {
+                    waiting += 1;
+                }
+                files.open(FileId(5), file_of(70_000)).unwrap();
+                files.release(FileId(5)).unwrap();
+                tokio::time::sleep(RELEASE_INTERVAL * 3).await;
+                for _ in 0..waiting {
+                    let mut raw = [0; 8];
+                    rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT).unwrap();
+                }
+                tokio::time::sleep(RELEASE_INTERVAL).await;
+                assert_eq!(answer(&worker).answer, GuardAnswer::Released);
+            })
+            .await;
+    }
+
+    /// A client that still downloads has never read everything; it need only have read the pages of this file.
+    #[test]
+    fn what_is_sent_after_a_file_does_not_keep_it() {
+        use std::cell::Cell;
+        use std::io::Read;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, peer) = listener.accept().unwrap();
+        let connection =
+            sendoff_sys::sock_diag::Connection { local: server.local_addr().unwrap(), peer };
+        let (file, sent) = (OpenFile::guarded(file_of(10)), Rc::new(Cell::new(0)));
+        let mut send = |bytes: &[u8]| {
+            server.write_all(bytes).unwrap();
+            sent.set(sent.get() + bytes.len() as u64);
+        };
+        send(b"page");
+        file.sent_to(connection, &sent);
+        send(b"more");
+        assert_eq!(settle(&file), 1);
+        client.read_exact(&mut [0; 4]).unwrap();
+        // Bytes count twice until they are acknowledged, which the client's kernel may put off.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while settle(&file) > 0 {
+            assert!(std::time::Instant::now() < deadline, "the page was read");
+            std::thread::yield_now();
+        }
+        file.replace(file_of(10));
+        send(b"copy");
+        file.sent_to(connection, &sent);
+        assert_eq!(settle(&file), 0, "nobody changes the copy");
     }
 }

@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::Notify;
 
 use super::cgi::{REQUEST_ID, RequestMessage};
 use super::files::{BadFile, HandedFiles};
+use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::register::NewLink;
 use crate::segment::Segment;
@@ -27,24 +27,8 @@ use crate::segment::Segment;
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
-/// Bytes that may wait for the connection's task before the link is no longer read.
-const INBOX_LIMIT: usize = 256 * 1024;
-
-/// What a worker says in answer to a request, in order.
-#[derive(Debug)]
-pub enum Event {
-    /// The whole body will have this many bytes. At most once, before any segment.
-    Length(u64),
-    /// The CGI header block and then the body.
-    Segment(Segment),
-    /// The response is complete.
-    End,
-    /// The worker has gone. `unread`: without having read the request, which another worker may thus be given.
-    Lost {
-        /// Whether the request was never read.
-        unread: bool,
-    },
-}
+/// Descriptors that may wait for their `OPEN` record: the rest of one message's and those of the next.
+const MAX_WAITING_FDS: usize = 2 * MAX_FDS_PER_MESSAGE;
 
 /// The links of one event loop.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
@@ -55,50 +39,6 @@ pub struct Link {
     socket: UnixStream,
     pid: i32,
     state: RefCell<State>,
-}
-
-/// What has come for one request and was not yet taken by the connection's task. It outlives the link's work on the
-/// request: the worker may be at the next one before the connection's task has looked.
-#[derive(Debug, Default)]
-struct Inbox {
-    events: RefCell<VecDeque<Event>>,
-    /// Bytes in memory among them.
-    bytes: Cell<usize>,
-    /// For the connection's task: something is in the inbox.
-    arrived: Notify,
-    /// For the link's task: the inbox has room again.
-    room: Notify,
-}
-
-impl Inbox {
-    fn push(&self, event: Event) {
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() + bytes.len());
-        }
-        self.events.borrow_mut().push_back(event);
-        self.arrived.notify_one();
-    }
-
-    fn take(&self) -> Option<Event> {
-        let event = self.events.borrow_mut().pop_front()?;
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() - bytes.len());
-            if !self.is_full() {
-                self.room.notify_one();
-            }
-        }
-        Some(event)
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.get() > INBOX_LIMIT
-    }
-
-    fn clear(&self) {
-        self.events.borrow_mut().clear();
-        self.bytes.set(0);
-        self.room.notify_one();
-    }
 }
 
 /// ```text
@@ -211,6 +151,8 @@ impl Link {
         });
         let exchange = Exchange { link: Rc::clone(self), inbox, ended: Cell::new(false) };
         if let Err(error) = self.send(&request.records, request.body.as_deref()).await {
+            // Half a request may be on the link: its task finds it closed and gives it up, ticket and all.
+            self.close();
             exchange.ended.set(true);
             return Err(error);
         }
@@ -240,7 +182,7 @@ impl Link {
                     descriptor = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.socket.writable().await?
+                    self.socket.writable().await?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -265,6 +207,11 @@ impl Link {
             answering.inbox.push(Event::Lost { unread });
         }
         // The worker must notice even if the connection's task keeps the link for a while.
+        self.close();
+    }
+
+    fn close(&self) {
+        // It fails only if the worker has closed it before.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
@@ -332,6 +279,9 @@ impl Reader {
                 .socket
                 .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         }
+        if self.descriptors.len() > MAX_WAITING_FDS {
+            return Err(Failure::Broken("it sent descriptors that no record claims".to_owned()));
+        }
         match received {
             Ok(0) if self.decoder.at_boundary() => Err(Failure::Closed { unread: false }),
             Ok(0) => Err(Failure::Broken("it closed the link inside a record".to_owned())),
@@ -349,6 +299,18 @@ impl Reader {
     }
 
     fn handle(&mut self, link: &Link, part: Part) -> Result<(), Failure> {
+        let (Part::Stream { kind, request_id, .. }
+        | Part::EndOfStream { kind, request_id }
+        | Part::Record { kind, request_id, .. }) = part;
+        let expected = match kind {
+            // A worker may have something to say before its first request.
+            Kind::STDERR => request_id,
+            Kind::RECALL | Kind::RELEASE => 0,
+            _ => REQUEST_ID,
+        };
+        if request_id != expected {
+            return Err(out_of_place(kind));
+        }
         match part {
             Part::Stream { kind: Kind::STDOUT, data, .. } => stdout(link, data),
             Part::Stream { kind: Kind::STDERR, data, .. } => {
@@ -380,7 +342,14 @@ impl Reader {
                 })?;
             }
             Record::Length(length) => {
-                answering(link, Kind::LENGTH, |_| Some(Event::Length(length)))?;
+                let mut late = false;
+                answering(link, Kind::LENGTH, |answering| {
+                    late = answering.body_begun;
+                    (!late).then_some(Event::Length(length))
+                })?;
+                if late {
+                    return Err(out_of_place(Kind::LENGTH));
+                }
             }
             Record::Detach => answering(link, Kind::DETACH, |answering| {
                 answering.detached = true;
@@ -395,7 +364,7 @@ impl Reader {
                 drop(state);
                 drop(before);
             }
-            Record::Recall(id) => self.files.recall(id)?,
+            Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
@@ -505,5 +474,153 @@ impl Drop for Exchange {
         if !self.ended.get() {
             self.link.abandon(&self.inbox);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sendoff_fastcgi::handover::FileId;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::RequestMessageBuilder;
+    use super::super::inbox::INBOX_EVENTS;
+    use super::*;
+
+    /// A link whose worker is played by the test, with the worker's end.
+    fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
+        let new = NewLink {
+            worker: WorkerId(0),
+            pid: 1,
+            number: 0,
+            socket: ours.into(),
+            guard: guard.into(),
+        };
+        Link::start(new, 0, &pool, &links).unwrap();
+        (pool, links, UnixStream::from_std(theirs).unwrap())
+    }
+
+    async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
+        let ticket = pool.acquire(0).await.unwrap();
+        let link = Rc::clone(&links.borrow()[&ticket.worker()]);
+        let request = RequestMessageBuilder::new().with_bytes(b"");
+        link.begin(ticket, &request, "GET /".into()).await.unwrap()
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
+        tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
+    }
+
+    fn stdout(request_id: u16, text: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(text.len()).unwrap();
+        [&Header::new(Kind::STDOUT, request_id, len).encode(), text].concat()
+    }
+
+    #[test]
+    fn records_out_of_place_break_the_link() {
+        let record = |record: Record, id| {
+            let mut wire = Vec::new();
+            record.encode(id, &mut wire);
+            wire
+        };
+        let late_length = [stdout(1, b"x"), record(Record::Length(5), 1)].concat();
+        for lie in [
+            stdout(2, b"x"),
+            stdout(0, b"x"),
+            record(Record::Ready, 1),
+            record(Record::Body(1), 1),
+            record(Record::Open(FileId(1)), 1),
+            record(Record::Release(FileId(9)), 0),
+            late_length,
+            EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
+            EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
+            Header::new(Kind::STDIN, 1, 0).encode().to_vec(),
+            b"HTTP/1.1".to_vec(),
+        ] {
+            run(async {
+                let (pool, links, mut worker) = link();
+                let exchange = begin(&pool, &links).await;
+                worker.write_all(&lie).await.unwrap();
+                while !matches!(exchange.next().await, Event::Lost { unread: false }) {}
+                assert!(links.borrow().is_empty() && pool.workers() == 0, "{lie:?}");
+                let mut rest = Vec::new();
+                worker.read_to_end(&mut rest).await.unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn descriptors_that_nobody_claims_break_the_link() {
+        run(async {
+            let (pool, links, worker) = link();
+            let exchange = begin(&pool, &links).await;
+            let fds = [worker.as_fd(); MAX_FDS_PER_MESSAGE];
+            let piece = stdout(1, b"x");
+            for _ in 0..3 {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                control.push(SendAncillaryMessage::ScmRights(&fds));
+                let flags = SendFlags::NOSIGNAL;
+                sendmsg(&worker, &[IoSlice::new(&piece)], &mut control, flags).unwrap();
+            }
+            while !matches!(exchange.next().await, Event::Lost { unread: false }) {}
+        });
+    }
+
+    /// Segments hold no bytes, but a script could name files for ever.
+    #[test]
+    fn a_worker_waits_when_many_segments_lie_around() {
+        run(async {
+            let (pool, links, worker) = link();
+            let exchange = begin(&pool, &links).await;
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            let (mut open, mut segment) = (Vec::new(), Vec::new());
+            Record::Open(FileId(1)).encode(1, &mut open);
+            let named = Record::Segment { file: FileId(1), offset: 0, length: 1 };
+            (0..100).for_each(|_| named.encode(1, &mut segment));
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds = [file.as_fd()];
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+            sendmsg(&worker, &[IoSlice::new(&open)], &mut control, SendFlags::NOSIGNAL).unwrap();
+            let mut written = 0;
+            // A link that is not read is full at some point: then nothing is taken for a while.
+            let quiet = Duration::from_millis(200);
+            while let Ok(ready) = tokio::time::timeout(quiet, worker.writable()).await {
+                ready.unwrap();
+                written += worker.try_write(&segment).unwrap_or(0);
+                assert!(written < 10 << 20, "the front takes everything");
+            }
+            assert!(exchange.inbox.len() < 2 * INBOX_EVENTS + RECEIVE / 32);
+            // All of it comes through in the end, and it is the room in the inbox that lets it.
+            for _ in 0..written / 32 {
+                assert!(matches!(exchange.next().await, Event::Segment(Segment::File(_))));
+            }
+        });
+    }
+
+    /// A request that cannot be sent costs the link, not the place in the pool.
+    #[test]
+    fn a_link_that_takes_no_request_is_given_up() {
+        run(async {
+            let (pool, links, worker) = link();
+            let ticket = pool.acquire(0).await.unwrap();
+            let link = Rc::clone(&links.borrow()[&ticket.worker()]);
+            rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write).unwrap();
+            let request = RequestMessageBuilder::new().with_bytes(b"");
+            assert!(link.begin(ticket, &request, "GET /".into()).await.is_err());
+            while pool.workers() > 0 {
+                tokio::task::yield_now().await;
+            }
+            assert!(links.borrow().is_empty());
+            drop(worker);
+        });
     }
 }

@@ -1,12 +1,22 @@
-//! Workers and the links to them: `docs/handover.md` seen from the front.
+//! Those who run scripts: workers and the links to them (`docs/handover.md` seen from the front), and FastCGI applications
+//! that somebody else has started (`docs/fastcgi.md`).
 
+mod address;
 mod cgi;
+mod exchange;
 mod files;
+mod gateway;
+mod inbox;
 mod link;
 mod pool;
 mod register;
+mod stream;
 
-pub use cgi::{RequestMessage, RequestMessageBuilder};
-pub use link::{Event, Exchange, Link, Links};
+pub use address::Address;
+pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
+pub use exchange::Exchange;
+pub use gateway::{Application, ConnectError, sweep};
+pub use inbox::Event;
+pub use link::{Link, Links};
 pub use pool::{AcquireError, Pool, Ticket, WorkerId};
 pub use register::{NewLink, receive_workers};

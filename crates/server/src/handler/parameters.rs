@@ -1,0 +1,146 @@
+//! What an application is told about a request: CGI/1.1 meta-variables.
+
+use std::net::SocketAddr;
+
+use http::header::{CONTENT_TYPE, COOKIE};
+use http::{HeaderMap, Version};
+
+use crate::connection::{Client, Request};
+use crate::front::Loop;
+use crate::router::Script;
+use crate::upstream::RequestMessageBuilder;
+
+/// Fields that are never passed on.
+const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
+
+/// The parameters of a request, for whoever runs the script.
+pub(super) fn parameters(
+    event_loop: &Loop,
+    client: &Client,
+    request: &Request,
+    script: &Script,
+) -> RequestMessageBuilder {
+    let mut builder = RequestMessageBuilder::new();
+    let head = &request.head;
+    let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
+    param("SCRIPT_FILENAME", &script.filename);
+    param("QUERY_STRING", &head.target.query().unwrap_or_default());
+    param("REQUEST_METHOD", head.method.as_str().as_bytes());
+    param("CONTENT_TYPE", head.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
+    let has_body = !request.body.is_empty() || head.framing != sendoff_http1::BodyFraming::None;
+    let length = if has_body { request.body.len().to_string() } else { String::new() };
+    param("CONTENT_LENGTH", length.as_bytes());
+    param("SCRIPT_NAME", &script.name);
+    param("PATH_INFO", &script.path_info);
+    param("REQUEST_URI", head.target.uri());
+    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
+    param("DOCUMENT_URI", &script.name);
+    param("DOCUMENT_ROOT", event_loop.router.root_bytes());
+    let version = if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
+    param("SERVER_PROTOCOL", version.as_bytes());
+    param("REQUEST_SCHEME", b"http");
+    param("GATEWAY_INTERFACE", b"CGI/1.1");
+    param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
+    address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", client.ends.peer);
+    address(&mut param, "SERVER_ADDR", "SERVER_PORT", client.ends.local);
+    param("SERVER_NAME", &server_name(head.host.as_deref(), client.ends.local));
+    // As in Debian's fastcgi.conf, which every site behind nginx has.
+    param("REMOTE_USER", b"");
+    param("REDIRECT_STATUS", b"200");
+    fields(&mut param, &head.headers);
+    if event_loop.sendable.is_set_up() {
+        param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
+    }
+    builder
+}
+
+fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, address: SocketAddr) {
+    param(ip, address.ip().to_string().as_bytes());
+    param(port, address.port().to_string().as_bytes());
+}
+
+/// The host the client asked for, without its port.
+fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
+    let Some(host) = host else { return local.ip().to_string().into_bytes() };
+    let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
+    let colon = host[after_brackets..].iter().position(|&b| b == b':');
+    colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
+}
+
+/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Left out: `Proxy` (it would become `HTTP_PROXY`, which
+/// programs take for a setting), names with an underscore, which could pass for another field, and what tells frameworks how
+/// the server before them sends files: they believe it. Those with a parameter of their own are repeated, as nginx does.
+fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
+    let mut name = String::new();
+    for key in headers.keys() {
+        if NOT_FROM_CLIENTS.contains(&key.as_str()) || key.as_str().contains('_') {
+            continue;
+        }
+        name.clear();
+        name.push_str("HTTP_");
+        name.extend(
+            key.as_str().chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }),
+        );
+        let mut values = headers.get_all(key).iter();
+        let first = values.next().map_or(&b""[..], |value| value.as_bytes());
+        if values.size_hint().1 == Some(0) {
+            param(&name, first);
+            continue;
+        }
+        let separator: &[u8] = if key == COOKIE { b"; " } else { b", " };
+        let joined = values.fold(first.to_vec(), |mut all, value| {
+            all.extend_from_slice(separator);
+            all.extend_from_slice(value.as_bytes());
+            all
+        });
+        param(&name, &joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_names_have_no_port() {
+        let local = "127.0.0.1:80".parse().unwrap();
+        for (host, name) in [
+            (Some("Example.ORG:8080"), "example.org"),
+            (Some("example.org"), "example.org"),
+            (Some("[::1]:80"), "[::1]"),
+            (Some("[::1]"), "[::1]"),
+            (None, "127.0.0.1"),
+        ] {
+            assert_eq!(server_name(host.map(str::as_bytes), local), name.as_bytes(), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn fields_are_joined_and_dangerous_ones_left_out() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("cookie", "a"),
+            ("cookie", "b"),
+            ("x-a", "1"),
+            ("x-a", "2"),
+            ("proxy", "x"),
+            ("x-sendfile-type", "X-Accel-Redirect"),
+            ("x-accel-mapping", "/=/etc"),
+            ("x_a", "3"),
+            ("content-type", "t"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let mut seen = Vec::new();
+        fields(&mut |name, value| seen.push((name.to_owned(), value.to_vec())), &headers);
+        seen.sort();
+        assert_eq!(
+            seen,
+            [
+                ("HTTP_CONTENT_TYPE".to_owned(), b"t".to_vec()),
+                ("HTTP_COOKIE".to_owned(), b"a; b".to_vec()),
+                ("HTTP_X_A".to_owned(), b"1, 2".to_vec()),
+            ]
+        );
+    }
+}

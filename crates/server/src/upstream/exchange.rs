@@ -1,0 +1,49 @@
+//! One request and its answer, whoever answers.
+
+use super::gateway;
+use super::inbox::Event;
+use super::link;
+
+/// One request and its answer. Dropped before [`Event::End`], it abandons the rest.
+#[derive(Debug)]
+pub enum Exchange {
+    /// With one of our workers.
+    Worker(link::Exchange),
+    /// With a FastCGI application that somebody else has started.
+    Application(gateway::Exchange),
+}
+
+impl Exchange {
+    /// The next event, if it is there already.
+    #[must_use]
+    pub fn try_next(&self) -> Option<Event> {
+        match self {
+            Self::Worker(exchange) => exchange.try_next(),
+            Self::Application(exchange) => exchange.try_next(),
+        }
+    }
+
+    /// The next event.
+    pub async fn next(&self) -> Event {
+        match self {
+            Self::Worker(exchange) => exchange.next().await,
+            Self::Application(exchange) => exchange.next().await,
+        }
+    }
+
+    /// Who answers, for the log.
+    #[must_use]
+    pub fn who(&self) -> String {
+        match self {
+            Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
+            Self::Application(exchange) => exchange.address().to_string(),
+        }
+    }
+
+    /// Lets the application finish, and drops what it still says.
+    pub fn drain(self) {
+        tokio::task::spawn_local(async move {
+            while matches!(self.next().await, Event::Length(_) | Event::Segment(_)) {}
+        });
+    }
+}

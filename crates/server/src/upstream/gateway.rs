@@ -1,0 +1,479 @@
+//! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
+//!
+//! An application such as php-fpm gives a process to each connection, for as long as it is open. So a kept connection that
+//! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
+//! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use sendoff_fastcgi::record::{EndRequest, HEADER_LEN, Header, Kind};
+use sendoff_fastcgi::{Decoder, Part};
+use tokio::io::Interest;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::address::Address;
+use super::cgi::{REQUEST_ID, StreamedRequest};
+use super::inbox::{Event, Inbox};
+use super::stream::{Parked, Stream};
+use crate::segment::Segment;
+
+/// Connections to one application that are kept while idle.
+const MAX_IDLE: usize = 32;
+/// How long a connection is kept while idle: others may use the application too.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+/// How often idle connections are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What one read may bring, in bytes.
+const RECEIVE: usize = 64 * 1024;
+/// A buffer with less room than this is replaced before the next read.
+const RECEIVE_MIN: usize = 16 * 1024;
+/// Content of a `STDIN` record made from a body in a file: what a UNIX socket takes at once.
+const PIECE: u16 = 32 * 1024;
+
+/// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
+const CANT_MPX_CONN: u8 = 1;
+const OVERLOADED: u8 = 2;
+
+/// An application, shared by all event loops.
+#[derive(Debug)]
+pub struct Application {
+    address: Address,
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Used last at the end.
+    idle: VecDeque<(Parked, Instant)>,
+    /// Requests on new connections of which the application has said nothing yet.
+    unanswered: usize,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// As many connections wait already as the application lets wait.
+    Busy,
+    /// Nobody took the connection in time.
+    TimedOut,
+    /// Nobody is there.
+    Failed(io::Error),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("its queue of connections is full"),
+            Self::TimedOut => {
+                write!(f, "it took no connection for {} s", CONNECT_TIMEOUT.as_secs())
+            }
+            Self::Failed(error) => write!(f, "it cannot be connected to: {error}"),
+        }
+    }
+}
+
+impl Application {
+    /// An application at `address` that may be silent for `timeout` while it has a request.
+    #[must_use]
+    pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self { address, timeout, state: Mutex::default() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere cannot leave the list half changed: nothing between lock and unlock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
+    /// connection that closes at this moment, and must be sent again.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub async fn begin(
+        self: &Arc<Self>,
+        request: Rc<StreamedRequest>,
+        repeatable: bool,
+        log_name: Rc<str>,
+    ) -> Result<Exchange, ConnectError> {
+        let (stream, unanswered) = match self.take_idle(repeatable) {
+            Some(stream) => (stream, None),
+            None => {
+                let unanswered = Unanswered::new(Arc::clone(self));
+                (self.connect().await?, Some(unanswered))
+            }
+        };
+        let inbox = Rc::new(Inbox::default());
+        let driver = Driver {
+            application: Arc::clone(self),
+            stream,
+            kept: unanswered.is_none(),
+            unanswered,
+            outgoing: Outgoing { request, chunk: None, at: 0, body_at: 0, sent: 0, ended: false },
+            decoder: Decoder::default(),
+            buffer: BytesMut::new(),
+            inbox: Rc::clone(&inbox),
+            log_name,
+        };
+        let task = tokio::task::spawn_local(driver.run()).abort_handle();
+        Ok(Exchange { application: Arc::clone(self), inbox, task, ended: Cell::new(false) })
+    }
+
+    /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
+    fn take_idle(&self, usable: bool) -> Option<Stream> {
+        if !usable {
+            let closed = self.state().idle.pop_front();
+            drop(closed);
+            return None;
+        }
+        loop {
+            let (parked, _) = self.state().idle.pop_back()?;
+            if parked.is_quiet()
+                && let Ok(stream) = parked.resume()
+            {
+                return Some(stream);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Stream, ConnectError> {
+        match timeout(CONNECT_TIMEOUT, Stream::connect(&self.address)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(ConnectError::Busy),
+            Ok(Err(error)) => Err(ConnectError::Failed(error)),
+            Err(_) => Err(ConnectError::TimedOut),
+        }
+    }
+
+    fn keep(&self, stream: Stream) {
+        let Ok(parked) = stream.park() else { return };
+        let mut state = self.state();
+        if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
+            state.idle.push_back((parked, Instant::now()));
+        }
+    }
+
+    fn close_old(&self) {
+        let now = Instant::now();
+        self.state()
+            .idle
+            .retain(|(parked, since)| now.duration_since(*since) < IDLE_TIME && parked.is_quiet());
+    }
+}
+
+/// Closes connections that have been idle for too long, for ever.
+pub async fn sweep(applications: Arc<[Arc<Application>]>) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        applications.iter().for_each(|application| application.close_old());
+    }
+}
+
+/// Counts a request as unanswered.
+#[derive(Debug)]
+struct Unanswered(Arc<Application>);
+
+impl Unanswered {
+    fn new(application: Arc<Application>) -> Self {
+        application.state().unanswered += 1;
+        Self(application)
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.state().unanswered -= 1;
+    }
+}
+
+/// One request and its answer. Dropped before [`Event::End`], it closes the connection.
+#[derive(Debug)]
+pub struct Exchange {
+    application: Arc<Application>,
+    inbox: Rc<Inbox>,
+    task: AbortHandle,
+    ended: Cell<bool>,
+}
+
+impl Exchange {
+    /// The next event, if it is there already.
+    #[must_use]
+    pub fn try_next(&self) -> Option<Event> {
+        let event = self.inbox.take()?;
+        self.ended.set(!matches!(event, Event::Length(_) | Event::Segment(_)));
+        Some(event)
+    }
+
+    /// The next event.
+    pub async fn next(&self) -> Event {
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            self.inbox.arrived.notified().await;
+        }
+    }
+
+    /// Where the application listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        self.application.address()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if !self.ended.get() {
+            self.task.abort();
+        }
+    }
+}
+
+/// Sends a request and receives its answer at the same time: an application may answer before it has read everything,
+/// and wait for its answer to be taken.
+struct Driver {
+    application: Arc<Application>,
+    stream: Stream,
+    /// The connection has served before, so the peer may have closed it meanwhile.
+    kept: bool,
+    unanswered: Option<Unanswered>,
+    outgoing: Outgoing,
+    decoder: Decoder,
+    buffer: BytesMut,
+    inbox: Rc<Inbox>,
+    log_name: Rc<str>,
+}
+
+/// How an exchange ends before its time.
+enum Failure {
+    Closed,
+    TimedOut,
+    Busy(&'static str),
+    Broken(String),
+}
+
+impl From<sendoff_fastcgi::Error> for Failure {
+    fn from(error: sendoff_fastcgi::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let mut heard = false;
+        let result = self.exchange(&mut heard).await;
+        let Self { application, stream, kept, outgoing, decoder, buffer, inbox, log_name, .. } =
+            self;
+        inbox.push(match result {
+            Ok(()) => {
+                // What else may be on its way in either direction would be taken for the next request's.
+                if outgoing.ended && buffer.is_empty() && decoder.at_boundary() {
+                    application.keep(stream);
+                }
+                Event::End
+            }
+            Err(Failure::Closed) => {
+                Event::Lost { unread: !heard && (kept || outgoing.sent == 0) }
+            }
+            Err(Failure::TimedOut) => Event::TimedOut,
+            Err(Failure::Busy(why)) => Event::Busy(why),
+            Err(Failure::Broken(why)) => {
+                let address = &application.address;
+                tracing::error!(%address, request = &*log_name, "broken FastCGI application: {why}");
+                Event::Lost { unread: false }
+            }
+        });
+    }
+
+    async fn exchange(&mut self, heard: &mut bool) -> Result<(), Failure> {
+        let mut writable = true;
+        loop {
+            let sent = writable && self.send(&mut writable)?;
+            let may_read = !self.inbox.is_full();
+            let received = may_read && self.receive()?;
+            if received {
+                *heard = true;
+                self.unanswered = None;
+                while let Some(part) = self.decoder.next(&mut self.buffer)? {
+                    if self.handle(part)? {
+                        return Ok(());
+                    }
+                }
+            }
+            if !sent && !received {
+                self.wait(may_read, writable && !self.outgoing.ended).await?;
+            }
+        }
+    }
+
+    /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
+    /// same.
+    fn send(&mut self, open: &mut bool) -> Result<bool, Failure> {
+        let bytes = match self.outgoing.bytes() {
+            Ok([]) => return Ok(false),
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return Err(Failure::Broken(format!("the request body cannot be read: {error}")));
+            }
+        };
+        match self.stream.try_write(bytes) {
+            Ok(n) => {
+                self.outgoing.advance(n);
+                Ok(true)
+            }
+            Err(error) if is_for_later(&error) => Ok(false),
+            Err(_) => {
+                *open = false;
+                Ok(true)
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<bool, Failure> {
+        if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
+            self.buffer.reserve(RECEIVE);
+        }
+        match self.stream.try_read(&mut self.buffer) {
+            Ok(0) => Err(Failure::Closed),
+            Ok(_) => Ok(true),
+            Err(error) if is_for_later(&error) => Ok(false),
+            Err(_) => Err(Failure::Closed),
+        }
+    }
+
+    async fn wait(&self, may_read: bool, may_write: bool) -> Result<(), Failure> {
+        let interest = match (may_read, may_write) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, false) => Interest::READABLE,
+            (false, true) => Interest::WRITABLE,
+            (false, false) => {
+                self.inbox.room.notified().await;
+                return Ok(());
+            }
+        };
+        tokio::select! {
+            // An error is found again by whoever reads.
+            _ = self.stream.ready(interest) => Ok(()),
+            () = self.inbox.room.notified(), if !may_read => Ok(()),
+            // While the client is slow, it is not the application that takes its time.
+            () = tokio::time::sleep(self.application.timeout), if may_read => Err(Failure::TimedOut),
+        }
+    }
+
+    /// Passes a part on; true at the end of the answer.
+    fn handle(&mut self, part: Part) -> Result<bool, Failure> {
+        let (Part::Stream { kind, request_id, .. }
+        | Part::EndOfStream { kind, request_id }
+        | Part::Record { kind, request_id, .. }) = part;
+        if request_id != REQUEST_ID {
+            return Err(Failure::Broken(format!("a record of type {} out of place", kind.0)));
+        }
+        match part {
+            Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.inbox.push(Event::Segment(Segment::Bytes(data)));
+            }
+            Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
+            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
+            Part::Record { kind: Kind::END_REQUEST, content, .. } => return end(&content),
+            _ => return Err(Failure::Broken(format!("a record of type {} out of place", kind.0))),
+        }
+        Ok(false)
+    }
+
+    fn log(&self, data: &Bytes) {
+        let (address, request) = (&self.application.address, &*self.log_name);
+        for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
+            tracing::warn!(%address, request, "{line}");
+        }
+    }
+}
+
+fn end(content: &[u8]) -> Result<bool, Failure> {
+    match EndRequest::decode(content)?.protocol_status {
+        0 => Ok(true),
+        CANT_MPX_CONN => Err(Failure::Busy("it takes one request at a time (CANT_MPX_CONN)")),
+        OVERLOADED => Err(Failure::Busy("it is overloaded")),
+        status => Err(Failure::Broken(format!("it refused the request, status {status}"))),
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// A request on its way out.
+struct Outgoing {
+    request: Rc<StreamedRequest>,
+    /// The record being sent, once the request's own are.
+    chunk: Option<Vec<u8>>,
+    /// Sent of the request's records or of the chunk.
+    at: usize,
+    /// Where the next piece of the body begins.
+    body_at: u64,
+    /// Bytes sent in all.
+    sent: u64,
+    ended: bool,
+}
+
+impl Outgoing {
+    /// What is to be sent next; nothing at the end.
+    fn bytes(&mut self) -> io::Result<&[u8]> {
+        while !self.ended && self.at == self.chunk.as_ref().unwrap_or(&self.request.records).len() {
+            self.next_chunk()?;
+        }
+        let all = self.chunk.as_ref().unwrap_or(&self.request.records);
+        Ok(if self.ended { &[] } else { &all[self.at..] })
+    }
+
+    fn next_chunk(&mut self) -> io::Result<()> {
+        let Some((file, len)) = &self.request.body else {
+            self.ended = true;
+            return Ok(());
+        };
+        if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
+            self.ended = true;
+            return Ok(());
+        }
+        let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
+        let mut chunk = Header::new(Kind::STDIN, REQUEST_ID, size).encode().to_vec();
+        let start = chunk.len();
+        chunk.resize(start + usize::from(size), 0);
+        let mut filled = start;
+        while filled < chunk.len() {
+            let offset = self.body_at + (filled - start) as u64;
+            match rustix::io::pread(&**file, &mut chunk[filled..], offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.body_at += u64::from(size);
+        self.chunk = Some(chunk);
+        self.at = 0;
+        Ok(())
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.at += n;
+        self.sent += n as u64;
+        // Marks the end as soon as it is reached: the answer may come before the next look. That will find an error again.
+        drop(self.bytes().map(<[u8]>::len));
+    }
+}

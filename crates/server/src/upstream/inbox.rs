@@ -1,0 +1,82 @@
+//! What an upstream has said and the connection's task has not yet taken.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use tokio::sync::Notify;
+
+use crate::segment::Segment;
+
+/// Bytes that may wait for the connection's task before the upstream is no longer read.
+const INBOX_LIMIT: usize = 256 * 1024;
+/// Events that may wait likewise: those that bring files hold no bytes.
+pub(super) const INBOX_EVENTS: usize = 1024;
+
+/// What an application says in answer to a request, in order.
+#[derive(Debug)]
+pub enum Event {
+    /// The whole body will have this many bytes. At most once, before any segment.
+    Length(u64),
+    /// The CGI header block and then the body.
+    Segment(Segment),
+    /// The response is complete.
+    End,
+    /// The worker or the connection has gone. `unread`: the request may be given to another one.
+    Lost {
+        /// The request was never read, or can be repeated without harm.
+        unread: bool,
+    },
+    /// The application takes no request now, and why.
+    Busy(&'static str),
+    /// The application has been silent for too long.
+    TimedOut,
+}
+
+/// What has come for one request and was not yet taken by the connection's task. It outlives the upstream's work on the
+/// request: the worker may be at the next one before the connection's task has looked.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    events: RefCell<VecDeque<Event>>,
+    /// Bytes in memory among them.
+    bytes: Cell<usize>,
+    /// For the connection's task: something is in the inbox.
+    pub(super) arrived: Notify,
+    /// For the upstream's task: the inbox has room again.
+    pub(super) room: Notify,
+}
+
+impl Inbox {
+    pub(super) fn push(&self, event: Event) {
+        if let Event::Segment(Segment::Bytes(bytes)) = &event {
+            self.bytes.set(self.bytes.get() + bytes.len());
+        }
+        self.events.borrow_mut().push_back(event);
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Option<Event> {
+        let event = self.events.borrow_mut().pop_front()?;
+        if let Event::Segment(Segment::Bytes(bytes)) = &event {
+            self.bytes.set(self.bytes.get() - bytes.len());
+        }
+        if !self.is_full() {
+            self.room.notify_one();
+        }
+        Some(event)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.get() > INBOX_LIMIT || self.events.borrow().len() > INBOX_EVENTS
+    }
+
+    pub(super) fn clear(&self) {
+        self.events.borrow_mut().clear();
+        self.bytes.set(0);
+        self.room.notify_one();
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.events.borrow().len()
+    }
+}

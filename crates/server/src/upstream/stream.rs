@@ -1,0 +1,91 @@
+//! A connection to a FastCGI application: over TCP or a UNIX socket, the rest need not know.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bytes::BytesMut;
+use rustix::net::RecvFlags;
+use tokio::io::{Interest, Ready};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::address::Address;
+
+/// A connection, registered with the event loop it is used on.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// A connection that no event loop looks after.
+#[derive(Debug)]
+pub(super) enum Parked {
+    Unix(std::os::unix::net::UnixStream),
+    Tcp(std::net::TcpStream),
+}
+
+impl Stream {
+    pub(super) async fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            Address::Tcp(host_port) => {
+                let stream = TcpStream::connect(&**host_port).await?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+        }
+    }
+
+    pub(super) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Self::Unix(stream) => stream.ready(interest).await,
+            Self::Tcp(stream) => stream.ready(interest).await,
+        }
+    }
+
+    pub(super) fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.try_read_buf(buffer),
+            Self::Tcp(stream) => stream.try_read_buf(buffer),
+        }
+    }
+
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tcp(stream) => stream.try_write(bytes),
+        }
+    }
+
+    pub(super) fn park(self) -> io::Result<Parked> {
+        Ok(match self {
+            Self::Unix(stream) => Parked::Unix(stream.into_std()?),
+            Self::Tcp(stream) => Parked::Tcp(stream.into_std()?),
+        })
+    }
+}
+
+impl Parked {
+    pub(super) fn resume(self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
+            Self::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
+        })
+    }
+
+    /// Whether the peer has neither closed it nor said anything, which it has no reason to do between requests.
+    pub(super) fn is_quiet(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(self.as_fd(), &mut [0; 1][..], flags);
+        matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+impl AsFd for Parked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Debian's php-fpm without a web server, for our front to talk to.
+
+use crate::server::{collect_into, dies_with_us, exit_status};
+use crate::{processes, site, wait};
+use rustix::process::Signal;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+
+/// A php-fpm that can be stopped and started again.
+pub struct Fpm {
+    folder: PathBuf,
+    listen: String,
+    child: Option<Child>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Fpm {
+    /// Starts php-fpm on a UNIX socket, with lines for its pool's section on top.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(root: &Path, pool: &str) -> Self {
+        let folder = new_folder();
+        let listen = folder.join("php.sock").display().to_string();
+        let mut fpm = Self { folder, listen, child: None, log: Arc::default() };
+        fpm.configure(root, pool);
+        assert!(fpm.try_run(), "php-fpm does not start:\n{}", fpm.log());
+        fpm
+    }
+
+    /// The same over TCP.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_tcp(root: &Path, pool: &str) -> Self {
+        let mut fpm =
+            Self { folder: new_folder(), listen: String::new(), child: None, log: Arc::default() };
+        // Somebody else may take the port between our look and php-fpm's bind.
+        let started = (0..5).any(|_| {
+            fpm.listen =
+                TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+            fpm.configure(root, pool);
+            fpm.try_run()
+        });
+        assert!(started, "php-fpm does not start:\n{}", fpm.log());
+        fpm
+    }
+
+    fn configure(&self, root: &Path, pool: &str) {
+        let user = site::owner_name(root)
+            .map(|name| format!("user = {name}\ngroup = {name}\nlisten.owner = {name}\n"))
+            .unwrap_or_default();
+        let children = if pool.contains("max_children") { "" } else { "pm.max_children = 4\n" };
+        let config = format!(
+            "[global]\nerror_log = /dev/stderr\ndaemonize = no\n[www]\n{user}listen = {}\n\
+             listen.mode = 0666\npm = static\n{children}{pool}\n",
+            self.listen
+        );
+        fs::write(self.folder.join("php-fpm.conf"), config).unwrap();
+    }
+
+    fn try_run(&mut self) -> bool {
+        let mut child = dies_with_us(Path::new(PHP_FPM), "TERM")
+            .arg("-F")
+            .arg("-y")
+            .arg(self.folder.join("php-fpm.conf"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("php-fpm");
+        collect_into(&self.log, child.stderr.take().unwrap());
+        let mut up = false;
+        wait::until(crate::LIMIT, || {
+            let ended = child.try_wait().unwrap().is_some();
+            up = !ended && !processes::children(child.id()).is_empty() && self.answers();
+            ended || up
+        });
+        self.child = Some(child);
+        if !up {
+            self.stop();
+        }
+        up
+    }
+
+    fn answers(&self) -> bool {
+        if self.listen.starts_with('/') {
+            UnixStream::connect(&self.listen).is_ok()
+        } else {
+            TcpStream::connect(&self.listen).is_ok()
+        }
+    }
+
+    /// What `--fastcgi` calls it.
+    pub fn address(&self) -> String {
+        let kind = if self.listen.starts_with('/') { "unix" } else { "tcp" };
+        format!("{kind}:{}", self.listen)
+    }
+
+    /// The value of `--fastcgi` that gives it all PHP.
+    pub fn php(&self) -> String {
+        format!(".php={}", self.address())
+    }
+
+    /// Ends it.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            processes::signal(child.id(), Signal::TERM);
+            exit_status(&mut child, "php-fpm");
+        }
+    }
+
+    /// Starts it again.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_again(&mut self) {
+        assert!(self.try_run(), "php-fpm does not start again:\n{}", self.log());
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+fn new_folder() -> PathBuf {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("sendoff-fpm-{}-{number}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- php-fpm's log ---\n{}", self.log());
+            if let Some(mut child) = self.child.take() {
+                processes::signal(child.id(), Signal::TERM);
+                let _ = child.wait();
+            }
+        } else {
+            self.stop();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

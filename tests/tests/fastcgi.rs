@@ -1,0 +1,320 @@
+//! FastCGI applications that somebody else has started.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use sendoff_tests::{
+    Broken, Client, Fpm, Request, Server, Site, Stock, assert_same, pattern, processes, wait,
+};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+const ENV: &str = include_str!("../scripts/env.php");
+
+#[test]
+fn php_fpm_answers_as_behind_nginx() {
+    let site = Site::with("env.php", ENV);
+    site.write("index.php", "<?php echo 'index ', $_SERVER['REQUEST_URI'];");
+    site.write("a.txt", "static");
+    site.write(
+        "err.php",
+        "<?php header('Status: 404 Gone fishing'); error_log('fish'); echo 'no';",
+    );
+    site.write(
+        "big.php",
+        "<?php for ($i = 0; $i < 3000; $i++) echo str_repeat(chr(65 + $i % 26), 1000);",
+    );
+    let stock = Stock::start(site.root(), &[]);
+    for fpm in [Fpm::start(site.root(), ""), Fpm::start_tcp(site.root(), "")] {
+        let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
+        for request in [
+            Request::get("/env.php?a=1&b[]=2"),
+            Request::get("/env.php/path/info?x"),
+            Request::get("/env.php").header("Cookie", "a=b").header("X-Some", "thing"),
+            Request::post("/env.php", "application/x-www-form-urlencoded", "c=3&d=4"),
+            Request::upload("/env.php", "file", "a.bin", &pattern(1, 300_000)),
+            Request::get("/"),
+            Request::get("/a.txt"),
+            Request::get("/err.php"),
+            Request::get("/big.php"),
+            Request::new("HEAD", "/index.php"),
+        ] {
+            let line = String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned();
+            let (theirs, ours) = (stock.ask(&request), server.ask(&request));
+            if line.contains("a.txt") {
+                assert_eq!(ours.body, theirs.body);
+            } else {
+                assert_same(&line, &theirs, &ours);
+            }
+        }
+        server.await_log("fish");
+        assert!(server.workers().is_empty(), "no workers are needed");
+    }
+}
+
+#[test]
+fn connections_are_kept() {
+    let site = Site::with("pid.php", "<?php echo getmypid(), ' ', $_SERVER['REMOTE_PORT'];");
+    let fpm = Fpm::start(site.root(), "");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    let mut client = server.connect();
+    let pid = |text: String| text.split(' ').next().unwrap().to_owned();
+    let first = pid(client.ask(&Request::get("/pid.php")).text());
+    for _ in 0..20 {
+        // Without a kept connection php-fpm's processes take turns.
+        assert_eq!(pid(client.ask(&Request::get("/pid.php")).text()), first);
+    }
+}
+
+#[test]
+fn processes_that_are_replaced_cost_no_request() {
+    let site = Site::with("pid.php", "<?php echo getmypid();");
+    for max_requests in 1..=3 {
+        let pool = format!("pm.max_requests = {max_requests}");
+        let fpm = Fpm::start(site.root(), &pool);
+        let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+        let mut client = server.connect();
+        for i in 0..30 {
+            let request = if i % 3 == 0 {
+                Request::post("/pid.php", "text/plain", "x")
+            } else {
+                Request::get("/pid.php")
+            };
+            client.ask(&request).expect(200);
+        }
+    }
+}
+
+#[test]
+fn a_process_killed_at_work_costs_its_request_only() {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    site.write("early.php", "<?php posix_kill(getmypid(), 9);");
+    site.write(
+        "late.php",
+        "<?php echo str_repeat('x', 100000); flush(); posix_kill(getmypid(), 9);",
+    );
+    let fpm = Fpm::start(site.root(), "");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    for _ in 0..3 {
+        assert_eq!(server.page("/quick.php"), "quick");
+        assert_eq!(server.get("/early.php").status(), 502);
+        let late = server.connect().try_ask(&Request::get("/late.php"));
+        assert!(matches!(late, Err(Broken::Cut(_) | Broken::Closed)), "{late:?}");
+    }
+    assert_eq!(server.page("/quick.php"), "quick");
+}
+
+#[test]
+fn php_fpm_may_be_stopped_and_started_again() {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    for mut fpm in [Fpm::start(site.root(), ""), Fpm::start_tcp(site.root(), "")] {
+        let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+        for _ in 0..3 {
+            assert_eq!(server.page("/quick.php"), "quick");
+            fpm.stop();
+            assert_eq!(server.get("/quick.php").status(), 502);
+            fpm.start_again();
+            assert_eq!(server.page("/quick.php"), "quick");
+        }
+    }
+}
+
+#[test]
+fn large_bodies_arrive_whole_and_unread_ones_do_no_harm() {
+    let site = Site::with("sha.php", "<?php echo sha1(file_get_contents('php://input'));");
+    site.write("echo.php", "<?php readfile('php://input');");
+    site.write("deaf.php", "<?php echo 'deaf';");
+    let pool = "php_admin_value[post_max_size] = 64M\nphp_admin_value[memory_limit] = 256M";
+    let fpm = Fpm::start(site.root(), pool);
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    let body = pattern(3, 20 << 20);
+    let post = |target, body: &[u8]| Request::post(target, "application/octet-stream", body);
+    let mut client = server.connect();
+    assert!(client.ask(&post("/echo.php", &body)).expect(200) == body);
+    for size in [0, 1, 65_535, 65_536, 65_537, 100_000, 20 << 20] {
+        let response = client.ask(&post("/echo.php", &body[..size]));
+        assert!(response.expect(200) == &body[..size], "{size}");
+        assert_eq!(client.ask(&post("/deaf.php", &body[..size])).text(), "deaf");
+    }
+    assert_eq!(client.ask(&post("/sha.php", &body)).text().len(), 40);
+}
+
+#[test]
+fn a_hundred_at_once_with_four_processes() {
+    let site = Site::with("work.php", "<?php usleep(2000); echo $_GET['n'];");
+    let fpm = Fpm::start(site.root(), "");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
+    let addr = server.addr();
+    let threads: Vec<_> = (0..100)
+        .map(|n| {
+            std::thread::spawn(move || {
+                let mut client = Client::connect(addr);
+                for round in 0..5 {
+                    let target = format!("/work.php?n={n}.{round}");
+                    assert_eq!(client.ask(&Request::get(&target)).text(), format!("{n}.{round}"));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn idle_connections_are_given_back() {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
+    let before = processes::unix_sockets(server.front());
+    // With a single process, whoever keeps a connection keeps everybody else out.
+    for _ in 0..5 {
+        assert_eq!(server.page("/quick.php"), "quick");
+        let post = Request::post("/quick.php", "text/plain", "x");
+        assert_eq!(server.ask(&post).text(), "quick");
+    }
+    let back =
+        wait::until(sendoff_tests::LIMIT, || processes::unix_sockets(server.front()) <= before);
+    assert!(back);
+}
+
+#[test]
+fn nobody_there_or_nobody_answering() {
+    let site = Site::with("a.php", "<?php echo 'never';");
+    let nobody = format!(".php=unix:{}", site.outside("none.sock").display());
+    let server = Server::start(site.root(), &["--fastcgi", &nobody]);
+    assert_eq!(server.get("/a.php").status(), 502);
+    server.await_log("none.sock");
+    drop(server);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let attached = format!(".php=tcp:{}", silent.local_addr().unwrap());
+    let server = Server::start(
+        site.root(),
+        &["--fastcgi", &attached, "--fastcgi-timeout", "0.3", "--user", &user()],
+    );
+    assert_eq!(server.get("/a.php").status(), 504);
+}
+
+/// Whoever owns the site: the option is there to show that it goes along with others.
+fn user() -> String {
+    if rustix::process::getuid().is_root() { "www-data".to_owned() } else { "nobody".to_owned() }
+}
+
+/// A FastCGI application made of one answer per connection.
+fn answering(
+    site: &Site,
+    answers: Vec<Vec<u8>>,
+) -> (String, std::thread::JoinHandle<Vec<Vec<u8>>>) {
+    let path = site.outside("app.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let thread = std::thread::spawn(move || {
+        let mut requests = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut request = Vec::new();
+            let mut buffer = [0; 4096];
+            // Up to the empty STDIN record.
+            while !request.ends_with(&[1, 5, 0, 1, 0, 0, 0, 0]) {
+                let n = stream.read(&mut buffer).unwrap();
+                assert!(n > 0, "the front hung up");
+                request.extend_from_slice(&buffer[..n]);
+            }
+            stream.write_all(&answer).unwrap();
+            requests.push(request);
+        }
+        requests
+    });
+    (format!("unix:{}", path.display()), thread)
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
+}
+
+const STDOUT: u8 = 6;
+const END_REQUEST: u8 = 3;
+
+#[test]
+fn refusals_and_nonsense_become_statuses() {
+    let site = Site::new();
+    let head = record(STDOUT, b"Content-Type: text/plain\r\n\r\nfine");
+    let end = |status| record(END_REQUEST, &[0, 0, 0, 0, status, 0, 0, 0]);
+    let answers = vec![
+        [head, end(0)].concat(),
+        end(1),
+        end(2),
+        end(3),
+        end(0),
+        b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
+        record(STDOUT, b"no header\r\n\r\n"),
+        record(200, b"?"),
+        Vec::new(),
+    ];
+    let (address, application) = answering(&site, answers);
+    let server = Server::start(site.root(), &["--fastcgi", &format!("/app={address}")]);
+    // Not idempotent: each goes over a new connection, and once.
+    let post = Request::post("/app/x", "text/plain", "x");
+    assert_eq!(server.ask(&post).text(), "fine");
+    for status in [503, 503, 502, 502, 502, 502, 502, 502] {
+        assert_eq!(server.ask(&post).status(), status);
+    }
+    application.join().unwrap();
+}
+
+#[test]
+fn a_prefix_belongs_to_its_application() {
+    let site = Site::with("app/real.txt", "not sent");
+    site.write("apple.txt", "static");
+    let answer =
+        [record(STDOUT, b"Status: 201 Made\r\n\r\n"), record(END_REQUEST, &[0; 8])].concat();
+    let (address, application) = answering(&site, vec![answer.clone(), answer]);
+    let server = Server::start(site.root(), &["--fastcgi", &format!("/app={address}")]);
+    let sneaky = Request::post("/app/real.txt?q", "text/plain", "body")
+        .header("X-Sendfile-Type", "X-Accel-Redirect")
+        .header("X-Accel-Mapping", "/=/etc");
+    assert_eq!(server.ask(&sneaky).status(), 201);
+    assert_eq!(server.ask(&Request::post("/app", "text/plain", "b")).status(), 201);
+    assert_eq!(server.page("/apple.txt"), "static");
+    let requests = application.join().unwrap();
+    let request = String::from_utf8_lossy(&requests[0]).into_owned();
+    let root = site.root().display().to_string();
+    for expected in [
+        "SCRIPT_NAME/app".to_owned(),
+        "PATH_INFO/real.txt".to_owned(),
+        format!("SCRIPT_FILENAME{root}/app"),
+        "QUERY_STRINGq".to_owned(),
+    ] {
+        assert!(request.contains(&expected), "{expected} in {request:?}");
+    }
+    assert!(!request.contains("X_SENDFILE_TYPE") && !request.contains("X_ACCEL"), "{request:?}");
+}
+
+#[test]
+fn a_slow_client_does_not_hold_the_application() {
+    let site =
+        Site::with("big.php", "<?php for ($i = 0; $i < 20000; $i++) echo str_repeat('x', 1000);");
+    site.write("quick.php", "<?php echo 'quick';");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    let mut slow = Client::connect_narrow(server.addr(), 4096);
+    slow.send(Request::get("/big.php").bytes());
+    assert_eq!(server.page("/quick.php"), "quick");
+    assert_eq!(slow.response("GET").expect(200).len(), 20_000_000);
+}
+
+#[test]
+fn a_client_that_leaves_frees_the_application() {
+    let site =
+        Site::with("endless.php", "<?php while (true) { echo str_repeat('x', 10000); flush(); }");
+    site.write("quick.php", "<?php echo 'quick';");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    let mut client = server.connect();
+    client.send(Request::get("/endless.php").bytes());
+    client.read(1000);
+    drop(client);
+    assert_eq!(server.page("/quick.php"), "quick");
+}
