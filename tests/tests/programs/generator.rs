@@ -1,11 +1,13 @@
 //! Makes small PHP programs out of a seed.
 
-/// Names of the files a program plays with; the last does not exist at first.
-pub(crate) const FILES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Names of the files a program plays with; the last does not exist at first. `~` stands for a number that no program
+/// had before: a worker remembers for two seconds which names led to no lazy string.
+pub(crate) const FILES: [&str; 5] = ["a~", "b~", "c~", "d~", "e~"];
 
 /// Around PHP's buffer size, our threshold for segments, pages, and what is sent from memory.
-const SIZES: [usize; 13] =
-    [0, 1, 100, 4095, 4096, 4097, 8192, 9000, 16_384, 20_001, 65_536, 70_000, 150_000];
+const SIZES: [usize; 15] = [
+    0, 1, 100, 4095, 4096, 4097, 8192, 8192, 9000, 16_384, 16_384, 20_001, 65_536, 70_000, 150_000,
+];
 
 /// Numbers for offsets, lengths and buffer sizes.
 const NUMBERS: [i64; 14] = [0, 1, 2, 7, 100, 4095, 4096, 4097, 5000, 8192, 16_384, 30_000, -1, -50];
@@ -29,7 +31,7 @@ impl Program {
         let r = &mut random;
         let files = FILES[..4].iter().map(|name| ((*name).to_owned(), text(name, r.size())));
         let files = files.collect();
-        let buffering = r.pick(&["0", "4096", "4096", "On"]);
+        let buffering = r.pick(&["0", "0", "4096", "4096", "4096", "On"]);
         let display = r.below(2);
         let settings = format!(
             "output_buffering = {buffering}\ndisplay_errors = {display}\nhtml_errors = 0\n"
@@ -39,8 +41,8 @@ impl Program {
         Self { files, settings, statements, appended: r.below(2) == 0 }
     }
 
-    pub(crate) fn source(&self) -> String {
-        format!(
+    pub(crate) fn source(&self, number: u32) -> String {
+        let source = format!(
             "<?php\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
              class Late {{ public function __construct(public $s) {{}}\n\
              \tpublic function __toString(): string {{ return (string) $this->s; }}\n\
@@ -48,7 +50,8 @@ impl Program {
              register_shutdown_function(fn () => file_put_contents(__DIR__ . '/stats',\n\
              \tjson_encode(function_exists('sendoff_stats') ? sendoff_stats() : null)));\n{}\n",
             self.statements.join("\n")
-        )
+        );
+        source.replace('~', &number.to_string())
     }
 }
 
@@ -103,6 +106,10 @@ impl Random {
 /// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@C` a call that yields a string, `@S` a statement.
 const OUTPUT: &[&str] = &[
     "echo @C;",
+    "echo @C;",
+    "echo @C;",
+    "readfile(@F);",
+    "readfile(@F);",
     "print @C;",
     "echo 'x', @C, '-', @C, \"y\\n\";",
     "echo $s; echo $t;",
@@ -218,8 +225,8 @@ const CHANGES: &[&str] = &[
     "unlink(@F);",
     "@rename(@F, @F);",
     "copy(@F, @F);",
-    "file_put_contents('new', str_repeat(\"fresh\\n\", @Z)); rename('new', @F);",
-    "@unlink('link'); symlink(basename(@F), 'link'); readfile('link');",
+    "file_put_contents('new~', str_repeat(\"fresh\\n\", @Z)); rename('new~', @F);",
+    "@unlink('link~'); symlink(basename(@F), 'link~'); readfile('link~');",
     "if (is_file(@F)) { touch(@F, 1000000000); }",
     "clearstatcache(); echo @filesize(@F), ';';",
 ];
@@ -258,14 +265,14 @@ const COMPOUND: &[&str] = &[
 ];
 
 fn statement(random: &mut Random, depth: usize) -> String {
-    let kind = random.below(if depth < 2 { 100 } else { 92 });
+    let kind = random.below(if depth < 2 { 100 } else { 91 });
     let from = match kind {
-        0..34 => OUTPUT,
-        34..54 => VALUES,
-        54..70 => BUFFERS,
-        70..84 => CHANGES,
-        84..89 => HEADERS,
-        89..92 => ENDS,
+        0..46 => OUTPUT,
+        46..62 => VALUES,
+        62..72 => BUFFERS,
+        72..82 => CHANGES,
+        82..88 => HEADERS,
+        88..91 => ENDS,
         _ => COMPOUND,
     };
     let template = random.pick(from);
