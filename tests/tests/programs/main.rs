@@ -3,6 +3,8 @@
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S. A program that is answered
 //! differently is made shorter for as long as it still is, and printed.
 
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
 mod generator;
 
 use generator::Program;
