@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build test test-heavy bench check fmt
+.PHONY: serve build test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -23,6 +23,12 @@ test-heavy:
 	tools/install test
 	cargo build --release --bin sendoff --bin sendoff-php
 	cargo test --release --package sendoff-tests -- --ignored --nocapture --test-threads 1
+
+# PHP's own tests, with lazy strings and without: every test must end the same way. An hour for all of them;
+# SUITES="ext/json/tests Zend/tests" for some, which are folders of PHP's source.
+phpt:
+	tools/install phpt
+	php/phpt/run $(SUITES)
 
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
 bench:

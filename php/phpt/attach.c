@@ -1,9 +1,9 @@
 /*
  * Makes of php/src/lazy*.c an extension for php-cli and php-cgi, for PHP's own tests only.
  *
- * Regions and leases are the real ones: the worker library is linked in, with its helper thread. Only
- * the front is missing. The link's other end stays silent, and a segment goes where the SAPI writes:
- * its bytes are read from the file, as the front would, and must be those the script saw.
+ * Regions and leases are the real ones: the worker library is linked in, with its helper thread.
+ * Only the front is missing. The link's other end stays silent, and a segment goes where the SAPI
+ * writes: its bytes are read from the file, as the front would, and must be those the script saw.
  */
 #include "lazy.h"
 #include "SAPI.h"
@@ -76,7 +76,7 @@ static void attach(void)
 }
 
 int phpt_file_hold(sendoff_worker *to, int fd, void *addr, uint64_t size,
-	const struct timespec *mtime, const struct timespec *ctime, uint32_t *file);
+				   const struct timespec *mtime, const struct timespec *ctime, uint32_t *file);
 int phpt_write_file(sendoff_worker *to, uint32_t file, uint64_t offset, uint64_t len);
 void phpt_file_drop(sendoff_worker *to, uint32_t file);
 
@@ -92,7 +92,7 @@ static held *find(uint32_t id)
 }
 
 int phpt_file_hold(sendoff_worker *to, int fd, void *addr, uint64_t size,
-	const struct timespec *mtime, const struct timespec *ctime, uint32_t *file)
+				   const struct timespec *mtime, const struct timespec *ctime, uint32_t *file)
 {
 	char path[64];
 
@@ -111,7 +111,7 @@ int phpt_file_hold(sendoff_worker *to, int fd, void *addr, uint64_t size,
 		return -1;
 	}
 	mappings++;
-	*find(0) = (held) { .id = *file, .fd = again, .contents = addr };
+	*find(0) = (held){.id = *file, .fd = again, .contents = addr};
 	return 0;
 }
 

@@ -408,8 +408,12 @@ impl Worker {
     /// # Errors
     /// The client has gone.
     pub fn write_head(&mut self, block: &[u8]) -> Result<(), Gone> {
+        // PHP sends a second head when a header callback writes; everybody else takes it for body, too.
+        if self.response.body.is_some() {
+            return self.write(block);
+        }
         self.put(block)?;
-        self.response.body.get_or_insert(0);
+        self.response.body = Some(0);
         Ok(())
     }
 

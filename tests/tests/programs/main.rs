@@ -3,6 +3,8 @@
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S. A program that is answered
 //! differently is made shorter for as long as it still is, and printed.
 
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
 mod generator;
 
 use generator::Program;
@@ -10,9 +12,13 @@ use sendoff_tests::{Client, Request, Server, Site, Stock, difference};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
+
+/// A program that takes so much longer waits for something: the shortest time limit of a lease is 5 s.
+const LATE: Duration = Duration::from_secs(3);
 
 /// Differences after which the rest is not worth running.
 const ENOUGH: usize = 5;
@@ -27,6 +33,8 @@ struct Arena {
     logs: [PathBuf; 2],
     /// Every program gets a folder of its own, because PHP remembers scripts and settings by path.
     folders: u32,
+    /// File segments that ours has sent, as far as scripts could see.
+    segments: u64,
 }
 
 impl Arena {
@@ -35,12 +43,13 @@ impl Arena {
         let logs = ["stock.log", "ours.log"].map(|name| site.write_at(site.outside(name), ""));
         let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
         let stock = Stock::start(site.root(), &[&stock, "log_errors=1"]);
-        let mut options = vec!["--workers", "1"];
+        // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
+        let mut options = vec!["--workers", "1", "--max-requests", "90"];
         for setting in [&ours, "log_errors=1", "sendoff.threshold=1"] {
             options.extend(["--php-ini", setting]);
         }
         let ours = Server::start(site.root(), &options);
-        Self { site, stock, ours, logs, folders: 0 }
+        Self { site, stock, ours, logs, folders: 0, segments: 0 }
     }
 
     /// How ours answers the program differently; `None` if it does not.
@@ -48,8 +57,8 @@ impl Arena {
         self.folders += 1;
         let folder = format!("p{}", self.folders);
         self.site.write(&format!("{folder}/.user.ini"), &program.settings);
-        self.site.write(&format!("{folder}/index.php"), program.source());
-        let request = Request::new(program.method, &format!("/{folder}/index.php"));
+        self.site.write(&format!("{folder}/index.php"), program.source(self.folders));
+        let request = Request::get(&format!("/{folder}/index.php"));
         let stock = self.runs(program, &folder, &request, self.stock.addr(), 0);
         let ours = self.runs(program, &folder, &request, self.ours.addr(), 1);
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
@@ -65,8 +74,15 @@ impl Arena {
                 (stock.log != ours.log)
                     .then(|| format!("{what}: log\nstock {}\nours {}", stock.log, ours.log))
             })
+            .or_else(|| {
+                let late = ours.took > stock.took + LATE;
+                late.then(|| format!("{what}: took {:?}, stock {:?}", ours.took, stock.took))
+            })
             .or_else(|| (stock.files != ours.files).then(|| format!("{what}: files left behind")))
         });
+        let stats = fs::read_to_string(self.site.path(&folder).join("stats")).unwrap_or_default();
+        let segments = stats.split_once("\"segments\":");
+        self.segments += segments.map_or(0, |(_, n)| n.trim_end_matches('}').parse().unwrap());
         fs::remove_dir_all(self.site.path(&folder)).unwrap();
         found
     }
@@ -83,10 +99,11 @@ impl Arena {
         let _ = fs::remove_dir_all(&files);
         self.site.folder(&format!("{folder}/files"));
         for (name, contents) in &program.files {
+            let name = name.replace('~', &self.folders.to_string());
             self.site.write_at(files.join(name), contents);
         }
         let run = |number| {
-            let appended = files.join("a");
+            let appended = files.join(format!("a{}", self.folders));
             if number > 0 && program.appended && appended.is_file() {
                 let mut contents = fs::read(&appended).unwrap();
                 contents.extend_from_slice(b"from somebody else\n");
@@ -94,15 +111,17 @@ impl Arena {
             }
             let mut log = fs::File::open(&self.logs[log]).unwrap();
             log.seek(SeekFrom::End(0)).unwrap();
+            let begin = Instant::now();
             let answer =
                 Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
+            let took = begin.elapsed();
             let mut logged = Vec::new();
             log.read_to_end(&mut logged).unwrap();
             let mut left: Vec<_> =
                 fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
             left.sort();
             let left = left.into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
-            Run { answer, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
+            Run { answer, took, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
         };
         (0..RUNS).map(run).collect()
     }
@@ -124,6 +143,7 @@ impl Arena {
 
 struct Run {
     answer: Result<sendoff_tests::Response, String>,
+    took: Duration,
     log: String,
     files: Vec<(Option<Vec<u8>>, PathBuf)>,
 }
@@ -165,16 +185,17 @@ fn run_programs(first: u64, count: u64) {
         let shortest = arena.shorten(program);
         let how = arena.difference(&shortest);
         eprintln!(
-            "--- seed {seed}, {} {}\n{}{}",
-            shortest.method,
+            "--- seed {seed}: {}\n{}{}",
             how.unwrap_or_else(|| "not every time".into()),
             shortest.settings,
-            shortest.source()
+            shortest.source(0)
         );
         different.push(seed);
         if different.len() == ENOUGH {
             break;
         }
     }
+    eprintln!("{count} programs, {} file segments in their last runs", arena.segments);
+    assert!(count < USUAL || arena.segments > count / 4, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
 }
