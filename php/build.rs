@@ -9,8 +9,10 @@ fn main() {
     let sources = [
         "functions",
         "lazy",
+        "lazy_match",
         "lazy_output",
         "lazy_region",
+        "lazy_stream",
         "output",
         "params",
         "request",

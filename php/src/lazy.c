@@ -1,7 +1,7 @@
 /*
- * The PHP module "sendoff": file_get_contents() and readfile() of whole local files.
+ * The PHP module "sendoff", with file_get_contents() and readfile() of whole local files.
  *
- * Both keep PHP's own handler and hand every call to it that is not the plain case; so parameter
+ * Every function replaced here and in lazy_stream.c keeps PHP's own handler and hand every call to it that is not the plain case; so parameter
  * errors, warnings, wrappers, contexts and odd files are PHP's business and stay as they are.
  */
 #include "lazy.h"
@@ -73,6 +73,20 @@ static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 	return expand_filepath(local, resolved) != NULL;
 }
 
+lazy_region *lazy_path_region(zend_string *path)
+{
+	char resolved[MAXPATHLEN];
+
+	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
+		return NULL;
+	}
+	lazy_region *region = lazy_region_open(resolved);
+	if (!region) {
+		lazy_region_give_up(path);
+	}
+	return region;
+}
+
 /* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
 static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
 {
@@ -95,11 +109,7 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 	return region;
 }
 
-/*
- * PHP would have opened a stream and closed it: that makes the default context, and takes a
- * resource number, which a script can see in the next resource it opens.
- */
-static void imitate_stream(void)
+void lazy_imitate_stream(void)
 {
 	zend_long next = EG(regular_list).nNextFreeElement;
 
@@ -110,15 +120,33 @@ static void imitate_stream(void)
 	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
 }
 
+/* A part of a file, by offset or length, is read by PHP, and noted. */
+static void note_part(zend_execute_data *execute_data, const zval *got)
+{
+	uint32_t given = ZEND_NUM_ARGS();
+
+	if (given < 4 || !lazy_worker() || Z_TYPE_P(got) != IS_STRING ||
+		(zend_long)Z_STRLEN_P(got) < SENDOFF_G(threshold)) {
+		return;
+	}
+	zval *path = ZEND_CALL_ARG(execute_data, 1);
+	zval *offset = ZEND_CALL_ARG(execute_data, 4);
+	if (Z_TYPE_P(path) == IS_STRING && Z_TYPE_P(offset) == IS_LONG) {
+		lazy_match_path_read(Z_STR_P(path), Z_LVAL_P(offset), Z_STRVAL_P(got), Z_STRLEN_P(got));
+	}
+}
+
 static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 {
 	lazy_region *region = region_of_call(execute_data, "fn0n");
 
 	if (!region) {
 		php_file_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		note_part(execute_data, return_value);
 		return;
 	}
-	imitate_stream();
+	lazy_imitate_stream();
+	lazy_match_expect(ZSTR_VAL(lazy_region_string(region)));
 	RETURN_INTERNED_STR(lazy_region_string(region));
 }
 
@@ -134,7 +162,7 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
-	imitate_stream();
+	lazy_imitate_stream();
 	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
 	RETURN_LONG((zend_long) ZSTR_LEN(contents));
 }
@@ -163,10 +191,9 @@ PHP_INI_BEGIN()
 		zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
 
-/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
-static zif_handler replace(const char *name, zif_handler handler)
+zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
 {
-	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+	zend_function *function = zend_hash_str_find_ptr(functions, name, strlen(name));
 
 	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
 		return NULL;
@@ -183,8 +210,10 @@ static PHP_MINIT_FUNCTION(sendoff)
 		return SUCCESS;
 	}
 	lazy_output_startup();
-	php_file_get_contents = replace("file_get_contents", lazy_file_get_contents);
-	php_readfile = replace("readfile", lazy_readfile);
+	lazy_stream_startup();
+	HashTable *functions = CG(function_table);
+	php_file_get_contents = lazy_replace(functions, "file_get_contents", lazy_file_get_contents);
+	php_readfile = lazy_replace(functions, "readfile", lazy_readfile);
 	return SUCCESS;
 }
 
@@ -199,6 +228,12 @@ static PHP_RINIT_FUNCTION(sendoff)
 	SENDOFF_G(handed_over_bytes) = 0;
 	SENDOFF_G(copied_bytes) = 0;
 	SENDOFF_G(segments) = 0;
+	return SUCCESS;
+}
+
+static PHP_RSHUTDOWN_FUNCTION(sendoff)
+{
+	lazy_match_reset();
 	return SUCCESS;
 }
 
@@ -218,6 +253,7 @@ static PHP_GINIT_FUNCTION(sendoff)
 /* The replaced functions must be there before this module's start. */
 static const zend_module_dep dependencies[] = {
 	ZEND_MOD_REQUIRED("standard")
+	ZEND_MOD_REQUIRED("spl")
 	ZEND_MOD_END
 };
 
@@ -230,7 +266,7 @@ zend_module_entry sendoff_module_entry = {
 	PHP_MINIT(sendoff),
 	PHP_MSHUTDOWN(sendoff),
 	PHP_RINIT(sendoff),
-	NULL,
+	PHP_RSHUTDOWN(sendoff),
 	PHP_MINFO(sendoff),
 	"0.1.0",
 	PHP_MODULE_GLOBALS(sendoff),

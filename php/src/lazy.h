@@ -2,8 +2,10 @@
  * Lazy strings: a PHP string that stands for a whole file and is read only where somebody looks.
  *
  * lazy.c         the module, and the replaced file_get_contents() and readfile()
+ * lazy_stream.c  the replaced functions on open files
  * lazy_region.c  mapped files, kept between requests under the worker's leases
- * lazy_output.c  the write hooks: a region that is written whole leaves as a file segment
+ * lazy_match.c   recognises the bytes of a file that PHP has read itself
+ * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
  */
@@ -27,7 +29,7 @@ void sendoff_lazy_attach(sendoff_worker *worker);
  */
 void sendoff_lazy_end_request(void);
 
-/* Between the three files. */
+/* Between these files. */
 
 /* A file in memory with a zend_string header in front: one slot of the arena. */
 typedef struct lazy_region lazy_region;
@@ -67,6 +69,49 @@ zend_string *lazy_region_string(lazy_region *region);
  * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
  */
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+
+/* As lazy_region_open(), for a path as a script gives it. */
+lazy_region *lazy_path_region(zend_string *path);
+
+/* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
+lazy_region *lazy_stream_region(php_stream *stream);
+
+/*
+ * Notes that a script got `len` bytes at `at` (NULL: PHP has them) from this offset of a stream or
+ * path. Only the last note is kept.
+ */
+void lazy_match_stream_read(zend_resource *stream, zend_off_t offset, const char *at, size_t len);
+void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, size_t len);
+
+/* Whether lazy_match() may well find these bytes. It proves nothing. */
+bool lazy_match_is_likely(const char *str, size_t len);
+
+/*
+ * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
+ * these lie in its region, and in the file. Else NULL.
+ */
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
+
+/* What begins at `in_region` may be written next, perhaps a copy of it. */
+void lazy_match_expect(const char *in_region);
+
+/* Bytes of a region have been handed over. Returns whether they continued those before. */
+bool lazy_match_sent(const char *str, size_t len);
+
+/* Forgets the request's notes. */
+void lazy_match_reset(void);
+
+/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
+zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);
+
+/* Replaces the functions on open files. */
+void lazy_stream_startup(void);
+
+/*
+ * PHP would have opened a stream and closed it: that makes the default context, and takes a
+ * resource number, which a script can see in the next resource it opens.
+ */
+void lazy_imitate_stream(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);

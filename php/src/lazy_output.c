@@ -122,7 +122,8 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	uint32_t file;
 	uint64_t offset;
 
-	if (len >= SEGMENT_MIN && lazy_region_find(str, len, &file, &offset) && OG(active) &&
+	if (len >= SEGMENT_MIN && OG(active) &&
+		(lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);
@@ -134,23 +135,36 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
+/* Where in a region the bytes lie that are to be written; NULL: in none. */
+static const char *in_region(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+{
+	if (len >= SEGMENT_MIN && lazy_region_find(str, len, file, offset)) {
+		return str;
+	}
+	return lazy_match(str, len, file, offset);
+}
+
 static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
 
 	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
-	if (len < SEGMENT_MIN || !SG(headers_sent) || !lazy_region_find(str, len, &file, &offset)) {
+	if (!SG(headers_sent)) {
 		return false;
 	}
-	return sendoff_write_file(lazy_worker(), file, offset, len) == 0;
+	const char *found = in_region(str, len, &file, &offset);
+	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
+		return false;
+	}
+	SENDOFF_G(handed_over_bytes) += (zend_long)len;
+	SENDOFF_G(segments) += !lazy_match_sent(found, len);
+	return true;
 }
 
 static size_t lazy_ub_write(const char *str, size_t len)
 {
 	if (hand_over(str, len)) {
-		SENDOFF_G(handed_over_bytes) += (zend_long)len;
-		SENDOFF_G(segments)++;
 		return len;
 	}
 	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */

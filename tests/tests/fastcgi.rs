@@ -318,3 +318,38 @@ fn a_client_that_leaves_frees_the_application() {
     drop(client);
     assert_eq!(server.page("/quick.php"), "quick");
 }
+
+#[test]
+fn a_full_queue_of_connections_is_for_later() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, socket};
+    let site = Site::with("a.php", "<?php echo 'never';");
+    let path = site.outside("full.sock");
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &address).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    listen(&listener, 0).unwrap();
+    // A queue of length 0 has room for one.
+    let waiting = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    connect(&waiting, &address).unwrap();
+    let attached = format!(".php=unix:{}", path.display());
+    let server = Server::start(site.root(), &["--fastcgi", &attached]);
+    let response = server.get("/a.php");
+    assert_eq!(response.status(), 503);
+    assert!(response.header("retry-after").is_some());
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let site = Site::new();
+    let none = site.outside("none").display().to_string();
+    for options in [
+        ["--fastcgi", ".php=/run/php.sock"],
+        ["--fastcgi", "php=unix:/run/php.sock"],
+        ["--accel", "x=/tmp"],
+        ["--sendfile-from", &none],
+    ] {
+        let failed = Server::try_start(site.root(), &options).err().expect("it starts");
+        assert!(failed.stderr.contains(options[1].split('=').next().unwrap()), "{failed:?}");
+    }
+}

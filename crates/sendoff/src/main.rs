@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
         .with_writer(std::io::stderr)
         .with_target(false)
+        // They go to standard error too; if that is what is broken, it would panic.
+        .log_internal_errors(false)
         .init();
     let result = match options.command {
         Command::Serve(serve) => supervisor::run(&serve),

@@ -6,6 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
@@ -70,7 +71,13 @@ impl Front {
         let applications = applications(&settings);
         let (stopper, stopping) = watch::channel(false);
         let (ready, said) = (Box::new(ready), Once::new());
-        let announce = Arc::new(Announce { workers, pool: Arc::clone(&pool), ready, said });
+        let announce = Arc::new(Announce {
+            workers,
+            pool: Arc::clone(&pool),
+            ready,
+            said,
+            loops_missing: AtomicUsize::new(listeners.len()),
+        });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let (mut senders, mut loops) = (Vec::new(), Vec::new());
@@ -136,17 +143,20 @@ fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
     all.into()
 }
 
-/// Calls `ready` when the last of the first workers has arrived.
+/// Calls `ready` when every event loop runs and the last of the first workers has arrived.
 struct Announce {
     workers: usize,
     pool: Arc<Pool>,
     ready: Box<dyn Fn() + Send + Sync>,
     said: Once,
+    /// Event loops that do not run yet.
+    loops_missing: AtomicUsize,
 }
 
 impl Announce {
     fn when_complete(&self) {
-        if self.pool.workers() == self.workers {
+        let loops_run = self.loops_missing.load(Ordering::SeqCst) == 0;
+        if loops_run && self.pool.workers() == self.workers {
             self.said.call_once(|| (self.ready)());
         }
     }
@@ -216,9 +226,8 @@ impl Start {
         if number == 0 && !event_loop.applications.is_empty() {
             tokio::task::spawn_local(sweep(Arc::clone(&event_loop.applications)));
         }
-        if announce.workers == 0 {
-            announce.when_complete();
-        }
+        announce.loops_missing.fetch_sub(1, Ordering::SeqCst);
+        announce.when_complete();
         let linking = Rc::clone(&event_loop);
         tokio::task::spawn_local(async move {
             while let Some(new) = links.recv().await {
@@ -239,6 +248,26 @@ impl Start {
     }
 }
 
+/// A connection that the end of its event loop waits for, however its task ends.
+struct Counted(Rc<Loop>);
+
+impl Counted {
+    fn new(event_loop: Rc<Loop>) -> Self {
+        event_loop.connections.set(event_loop.connections.get() + 1);
+        Self(event_loop)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let left = self.0.connections.get() - 1;
+        self.0.connections.set(left);
+        if left == 0 {
+            self.0.last_closed.notify_one();
+        }
+    }
+}
+
 impl Loop {
     async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
         loop {
@@ -249,14 +278,9 @@ impl Loop {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    self.connections.set(self.connections.get() + 1);
-                    let event_loop = Rc::clone(&self);
+                    let counted = Counted::new(Rc::clone(&self));
                     tokio::task::spawn_local(async move {
-                        connection::serve(Rc::clone(&event_loop), stream, peer).await;
-                        event_loop.connections.set(event_loop.connections.get() - 1);
-                        if event_loop.connections.get() == 0 {
-                            event_loop.last_closed.notify_one();
-                        }
+                        connection::serve(Rc::clone(&counted.0), stream, peer).await;
                     });
                 }
                 // The client was gone before we looked.

@@ -118,6 +118,26 @@ impl Queue {
         record.encode(request_id, &mut self.wire);
     }
 
+    /// A `SEGMENT`, which becomes part of the one before it if that has not begun to leave and this goes on where it ends.
+    /// Returns the length of what is then one segment.
+    pub(crate) fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
+        let (mut start, mut length) = (offset, len);
+        if let Some(last) = self.marks.last()
+            && let Record::Segment { file: of, offset: at, length: so_far } = last.record
+            && of == file
+            && last.request_id == request_id
+            && at.checked_add(so_far) == Some(offset)
+            && self.open.is_none()
+            && last.at + last.record.wire_len() == self.wire.len()
+        {
+            (start, length) = (at, so_far + len);
+            self.wire.truncate(last.at);
+            self.marks.pop();
+        }
+        self.record(request_id, Record::Segment { file, offset: start, length });
+        length
+    }
+
     /// Puts `LENGTH` before everything. Only while nothing of the response has been sent.
     pub(crate) fn length(&mut self, request_id: u16, length: u64) {
         debug_assert_eq!(self.sent, LENGTH_SLOT);
@@ -303,6 +323,29 @@ mod tests {
         ];
         assert_eq!(bytes, expected.concat());
         assert!(files.next().is_none() && queue.in_flight());
+    }
+
+    #[test]
+    fn adjacent_segments_are_one_until_it_begins_to_leave() {
+        let long = |length| encoded(&[Record::Segment { file: A, offset: 5, length }]);
+        let mut queue = Queue::default();
+        assert_eq!(queue.segment(7, A, 5, 3), 3);
+        assert_eq!(queue.segment(7, A, 8, 2), 5);
+        assert_eq!(queue.batch().0, long(5));
+        // Another file, a gap, another request, something in between.
+        for (request, file, offset) in [(7, B, 10), (7, A, 11), (8, A, 12)] {
+            assert_eq!(queue.segment(request, file, offset, 1), 1);
+        }
+        queue.stdout(8, b"x");
+        assert_eq!(queue.segment(8, A, 13, 1), 1);
+
+        let mut queue = Queue::default();
+        queue.segment(7, A, 5, 3);
+        queue.advance(1);
+        assert_eq!(queue.segment(7, A, 8, 2), 2);
+        assert_eq!(queue.segment(7, A, 10, 2), 4);
+        let rest = encoded(&[Record::Segment { file: A, offset: 8, length: 4 }]);
+        assert_eq!(queue.batch().0, [&long(3)[1..], &rest].concat());
     }
 
     #[test]

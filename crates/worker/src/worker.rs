@@ -27,6 +27,9 @@ const COPY_LIMIT: usize = 16 * 1024;
 /// With more than this waiting, the queue is sent.
 const FLUSH_LIMIT: usize = 32 * 1024;
 
+/// Pieces of a file are joined up to this size: the front should have something to do while a script reads on.
+const JOIN_LIMIT: u64 = 1024 * 1024;
+
 /// So much of a request body in `STDIN` records is waited for before the application starts. A front that finds a link
 /// reset while the worker had not read everything gives the request to another worker, which must not run it twice.
 const WHOLE_BODY: usize = 64 * 1024;
@@ -612,8 +615,8 @@ impl Worker {
             held.links.insert(*link);
             queue.record(self.request.id, Record::Open(file));
         }
-        queue.record(self.request.id, Record::Segment { file, offset, length: len });
-        let full = queue.len() > FLUSH_LIMIT;
+        let joined = queue.segment(self.request.id, file, offset, len);
+        let full = queue.len() > FLUSH_LIMIT || (joined > len && joined >= JOIN_LIMIT);
         drop(state);
         if let Some(body) = &mut self.response.body {
             *body += len;

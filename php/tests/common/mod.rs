@@ -6,6 +6,7 @@ pub mod fpm;
 pub mod front;
 pub mod link;
 pub mod master;
+pub mod site;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

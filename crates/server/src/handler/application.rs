@@ -205,7 +205,6 @@ async fn pass_on(
     exchange: Exchange,
     begun: Begun,
 ) -> io::Result<Outcome> {
-    let who = exchange.who();
     match sendfile::named_file(&event_loop.sendable, &begun.head) {
         None => {}
         Some(Ok(entry)) => {
@@ -213,6 +212,7 @@ async fn pass_on(
             return sendfile::respond(event_loop, client, asked, request, &begun.head, entry).await;
         }
         Some(Err(denied)) => {
+            let who = exchange.who();
             exchange.drain();
             tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
             return error::respond(event_loop, client, asked, denied.status).await;
@@ -226,7 +226,7 @@ async fn pass_on(
     match zero_copy {
         Ok(zero_copy) => relay(event_loop, client, asked, exchange, begun, zero_copy).await,
         Err(bad) => {
-            tracing::error!("{who}: answered with 502: it sent {bad}");
+            tracing::error!("{}: answered with 502: it sent {bad}", exchange.who());
             error::respond(event_loop, client, asked, StatusCode::BAD_GATEWAY).await
         }
     }
@@ -250,30 +250,34 @@ async fn relay(
     let keep_alive = client.begin(asked, head.status, head.reason.as_deref(), length, |out| {
         event_loop.common_fields_unless(out, |name| head.has(name));
         for (name, value) in &head.fields {
-            if zero_copy.is_none() || !name.eq_ignore_ascii_case(b"x-zerocopy") {
+            let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
+            if !is_places && !sendfile::is_for_us(name) {
                 out.field(name, value);
             }
         }
     })?;
-    let who = exchange.who();
-    let sendable = &event_loop.sendable;
-    let mut response =
-        Relay { client, who: &who, sendable, zero_copy, surplus: false, patience_ends: None };
+    let mut response = Relay {
+        client,
+        exchange: &exchange,
+        sendable: &event_loop.sendable,
+        zero_copy,
+        surplus: false,
+        patience_ends: None,
+    };
     response.push(Segment::Bytes(rest))?;
-    response.run(&exchange).await?;
-    let surplus = response.surplus;
+    response.run().await?;
+    if response.surplus {
+        let who = exchange.who();
+        tracing::warn!("{who}: a response is longer than its Content-Length, the rest is dropped");
+    }
     if response.zero_copy.is_some_and(|places| !places.is_complete()) {
+        let who = exchange.who();
         return Err(cut(format!("{who} announced more files in X-ZeroCopy than its body names")));
     }
     // A slow client must not keep the link of a worker that has gone.
     drop(exchange);
     let missing = client.end()?;
     client.flush().await?;
-    if surplus {
-        tracing::warn!(
-            "{who}: a response was longer than its Content-Length, the rest was dropped"
-        );
-    }
     if missing > 0 {
         return Err(cut(format!("{missing} bytes were missing of the announced Content-Length")));
     }
@@ -287,8 +291,7 @@ fn cut(why: String) -> io::Error {
 
 struct Relay<'a> {
     client: &'a mut Client,
-    /// Who answers, for the log.
-    who: &'a str,
+    exchange: &'a Exchange,
     sendable: &'a Sendable,
     zero_copy: Option<ZeroCopy>,
     /// The application sent more than it had announced.
@@ -299,19 +302,21 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn push(&mut self, segment: Segment) -> io::Result<()> {
-        let pieces = match (&mut self.zero_copy, segment) {
-            (Some(places), Segment::Bytes(bytes)) => {
-                places.feed(bytes, self.sendable).map_err(|denied| cut(denied.why))?
+        match (&mut self.zero_copy, segment) {
+            (Some(places), Segment::Bytes(mut bytes)) => {
+                let mut next =
+                    || places.next(&mut bytes, self.sendable).map_err(|denied| cut(denied.why));
+                while let Some(piece) = next()? {
+                    self.client.push(piece)?;
+                }
             }
-            (_, segment) => {
-                self.surplus |= !self.client.push(segment)?;
-                return Ok(());
-            }
-        };
-        pieces.into_iter().try_for_each(|piece| self.client.push(piece).map(|_| ()))
+            (_, segment) => self.surplus |= !self.client.push(segment)?,
+        }
+        Ok(())
     }
 
-    async fn run(&mut self, exchange: &Exchange) -> io::Result<()> {
+    async fn run(&mut self) -> io::Result<()> {
+        let exchange = self.exchange;
         loop {
             // Everything that has arrived, before the first system call: a short response leaves in one piece.
             while self.may_take()
@@ -373,7 +378,7 @@ impl Relay<'_> {
                 } else {
                     "died"
                 };
-                return Err(cut(format!("{} {why}", self.who)));
+                return Err(cut(format!("{} {why}", self.exchange.who())));
             }
         }
         Ok(false)

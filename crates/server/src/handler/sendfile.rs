@@ -278,34 +278,31 @@ impl ZeroCopy {
         Ok(Self { names, at: 0, name: Vec::new() })
     }
 
-    /// Takes the next bytes of the body and gives what stands for them.
-    pub(super) fn feed(
+    /// Takes bytes of the body and gives what stands for them, until there is nothing left that stands for anything yet.
+    pub(super) fn next(
         &mut self,
-        mut data: Bytes,
+        data: &mut Bytes,
         sendable: &Sendable,
-    ) -> Result<Vec<Segment>, Denied> {
-        let mut out = Vec::new();
+    ) -> Result<Option<Segment>, Denied> {
         while !data.is_empty() {
             let (offset, length) = self.names.front().copied().unwrap_or((u64::MAX, 0));
-            let plain = take(&mut data, offset.saturating_sub(self.at));
+            let plain = take(data, offset.saturating_sub(self.at));
             self.at += plain.len() as u64;
             if !plain.is_empty() {
-                out.push(Segment::Bytes(plain));
-                continue;
+                return Ok(Some(Segment::Bytes(plain)));
             }
-            let piece = take(&mut data, length - self.name.len() as u64);
+            let piece = take(data, length - self.name.len() as u64);
             self.at += piece.len() as u64;
             self.name.extend_from_slice(&piece);
             if self.name.len() as u64 == length {
-                let entry = sendable.by_path(&self.name)?;
-                if entry.size > 0 {
-                    out.push(entry.segment(0, entry.size));
-                }
-                self.name.clear();
                 self.names.pop_front();
+                let entry = sendable.by_path(&std::mem::take(&mut self.name))?;
+                if entry.size > 0 {
+                    return Ok(Some(entry.segment(0, entry.size)));
+                }
             }
         }
-        Ok(out)
+        Ok(None)
     }
 
     /// Whether every name has come.
@@ -406,7 +403,8 @@ mod tests {
             let mut places = ZeroCopy::announced(&head(&field)).unwrap().unwrap();
             let mut out = Vec::new();
             for piece in body.as_bytes().chunks(piece) {
-                for segment in places.feed(Bytes::copy_from_slice(piece), &sendable).unwrap() {
+                let mut piece = Bytes::copy_from_slice(piece);
+                while let Some(segment) = places.next(&mut piece, &sendable).unwrap() {
                     let Segment::Bytes(bytes) = segment else {
                         panic!("small files are in memory")
                     };

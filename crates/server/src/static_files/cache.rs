@@ -273,11 +273,8 @@ fn open(root: &Root, path: &[u8]) -> Result<Opened, Refusal> {
             Resolved::Directory(identity) => return Ok(Opened::Directory(identity)),
             Resolved::File(unopened, identity) => (unopened.open()?, identity),
         };
-        match read(&file, &identity) {
-            Ok(contents) => {
-                return Ok(Opened::File(Entry::new(path, &identity, file, contents), identity));
-            }
-            Err(Changed) => {}
+        if let Ok(contents) = read(&file, &identity) {
+            return Ok(Opened::File(Entry::new(path, &identity, file, contents), identity));
         }
     }
     Err(Refusal::Failed(io::Error::other("the file changes while it is read")))

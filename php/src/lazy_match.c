@@ -1,0 +1,153 @@
+/*
+ * Recognising a file in bytes that PHP has read itself: chunk loops, parts, ranges.
+ *
+ * A part of a file cannot be a lazy string: a string's header stands right before its bytes, where
+ * the file has bytes of its own. So fread() and its kin read as ever, and what they read is only
+ * noted. When bytes are written that may be those, they are compared with the held file. Nothing
+ * but that comparison decides; notes are hints, and may be as wrong as they like.
+ *
+ * Where the last segment ended, the next is expected: a loop looks its file up only once. The
+ * beginning of a lazy string is expected too: it may be written in parts.
+ */
+#include "lazy.h"
+
+#include "ext/standard/file.h"
+
+/* Shorter pieces that continue a file are cheaper to send as bytes, except its end. */
+#define CONTINUE_MIN 512
+
+/* Bytes that are looked at to see whether more is worth comparing. */
+#define GLANCE 64
+
+/* What was read last. */
+static struct {
+	/* The stream's number, or 0. */
+	zend_long stream;
+	/* The path, if there was no stream that outlived the call; counted. */
+	zend_string *path;
+	/* Negative: from the end. */
+	zend_off_t offset;
+	/* Where the script got it; tells nothing about what is there now. */
+	const char *at;
+	size_t len;
+} last_read;
+
+/* In a region: what would come next. NULL: nobody knows. */
+static const char *next;
+/* What is read from this stream is not written as it was, or the file cannot be held. */
+static zend_long hopeless_stream;
+
+static void forget_read(void)
+{
+	if (last_read.path) {
+		zend_string_release(last_read.path);
+	}
+	memset(&last_read, 0, sizeof(last_read));
+}
+
+void lazy_match_reset(void)
+{
+	forget_read();
+	next = NULL;
+	hopeless_stream = 0;
+}
+
+void lazy_match_stream_read(zend_resource *resource, zend_off_t offset, const char *at, size_t len)
+{
+	forget_read();
+	if (resource->handle != hopeless_stream) {
+		last_read.stream = resource->handle;
+		last_read.offset = offset;
+		last_read.at = at;
+		last_read.len = len;
+	}
+}
+
+void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, size_t len)
+{
+	forget_read();
+	last_read.path = zend_string_copy(path);
+	last_read.offset = offset;
+	last_read.at = at;
+	last_read.len = len;
+}
+
+void lazy_match_expect(const char *in_region)
+{
+	next = in_region;
+}
+
+bool lazy_match_sent(const char *str, size_t len)
+{
+	bool continued = str == next;
+
+	next = str + len;
+	return continued;
+}
+
+bool lazy_match_is_likely(const char *str, size_t len)
+{
+	uint32_t file;
+	uint64_t offset;
+
+	if (str == last_read.at && len == last_read.len) {
+		return true;
+	}
+	return next && len >= GLANCE && lazy_region_find(next, len, &file, &offset) &&
+		memcmp(next, str, GLANCE) == 0;
+}
+
+/* Whether the `len` bytes at `str` are those at `in_region`, which need not be a region's. */
+static bool same(const char *str, size_t len, const char *in_region, uint32_t *file,
+	uint64_t *offset)
+{
+	return lazy_region_find(in_region, len, file, offset) && memcmp(in_region, str, len) == 0;
+}
+
+static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+{
+	uint32_t ignored;
+	uint64_t also;
+
+	if (!next || (len < CONTINUE_MIN && lazy_region_find(next, len + 1, &ignored, &also))) {
+		return false;
+	}
+	return same(str, len, next, file, offset);
+}
+
+static lazy_region *region_of_last_read(void)
+{
+	if (last_read.path) {
+		return lazy_path_region(last_read.path);
+	}
+	zval *found = zend_hash_index_find(&EG(regular_list), (zend_ulong)last_read.stream);
+	if (!found || Z_RES_P(found)->type != php_file_le_stream()) {
+		return NULL;
+	}
+	return lazy_stream_region(Z_RES_P(found)->ptr);
+}
+
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+{
+	if (continues(str, len, file, offset)) {
+		return next;
+	}
+	if (!last_read.len || len != last_read.len || !lazy_worker()) {
+		return NULL;
+	}
+	lazy_region *region = region_of_last_read();
+	if (region) {
+		zend_string *contents = lazy_region_string(region);
+		zend_off_t start = last_read.offset;
+		if (start < 0) {
+			start += (zend_off_t)ZSTR_LEN(contents);
+		}
+		if (start >= 0 && (size_t)start < ZSTR_LEN(contents) &&
+			same(str, len, ZSTR_VAL(contents) + start, file, offset)) {
+			return ZSTR_VAL(contents) + start;
+		}
+	}
+	hopeless_stream = last_read.stream;
+	forget_read();
+	return NULL;
+}

@@ -1,0 +1,315 @@
+/*
+ * Functions on open files, which push them to the client or read what is then written: fpassthru(),
+ * stream_copy_to_stream(), copy(), stream_get_contents(), fread(), fwrite() on php://output.
+ *
+ * As in lazy.c, what is not the plain case is PHP's. In the plain case the stream ends up in the
+ * state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes it
+ * at once if the position is that of a page, else it reads and writes 8 KiB at a time.
+ */
+#include "lazy.h"
+
+#include "ext/spl/spl_directory.h"
+#include "ext/standard/file.h"
+#include "ext/standard/php_fopen_wrappers.h"
+#include "php_output.h"
+
+/* PHP's own copying and mmap(2): its page, its buffer, and how much it maps at once. */
+#define PAGE 4096
+#define PASSTHRU_CHUNK 8192
+#define MAPPED_MAX PHP_STREAM_MMAP_MAX
+/* Shorter reads are not worth noting. */
+#define NOTED_MIN 4096
+
+static zif_handler php_fpassthru;
+static zif_handler php_spl_fpassthru;
+static zif_handler php_copy_to_stream;
+static zif_handler php_get_contents;
+static zif_handler php_copy;
+static zif_handler php_fread;
+static zif_handler php_spl_fread;
+static zif_handler php_fwrite;
+
+/* The stream that an argument is; NULL if it is none, and then PHP has something to say about it. */
+static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
+{
+	if (ZEND_NUM_ARGS() < n || Z_TYPE_P(ZEND_CALL_ARG(execute_data, n)) != IS_RESOURCE) {
+		return NULL;
+	}
+	zend_resource *resource = Z_RES_P(ZEND_CALL_ARG(execute_data, n));
+	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
+}
+
+static bool is_plain_file(const php_stream *stream)
+{
+	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
+		!stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
+}
+
+lazy_region *lazy_stream_region(php_stream *stream)
+{
+	char path[sizeof("/proc/self/fd/-2147483648")];
+	php_socket_t fd;
+
+	if (!is_plain_file(stream) ||
+		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
+		return NULL;
+	}
+	/* Opens the file itself, whatever its name leads to by now. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
+	return lazy_region_open(path);
+}
+
+/* A stream on php://output that does nothing else with what is written to it. */
+static bool is_output(const php_stream *stream)
+{
+	return stream->wrapper == &php_stream_php_wrapper && strcmp(stream->ops->label, "Output") == 0 &&
+		!stream->writefilters.head;
+}
+
+/* As fwrite() does it, but through the hook, which php://output goes around. */
+static void write_to_output(php_stream *output, const char *str, size_t len)
+{
+	zend_write(str, len);
+	output->position += (zend_off_t)len;
+	output->flags |= PHP_STREAM_FLAG_WAS_WRITTEN;
+}
+
+/* The stream's file from an offset to its end, if that can be handed over; else NULL. */
+static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
+{
+	lazy_region *region = lazy_worker() && offset >= 0 ? lazy_stream_region(stream) : NULL;
+
+	if (!region) {
+		return NULL;
+	}
+	zend_string *contents = lazy_region_string(region);
+	if ((size_t)offset >= ZSTR_LEN(contents)) {
+		return NULL;
+	}
+	*len = ZSTR_LEN(contents) - (size_t)offset;
+	return ZSTR_VAL(contents) + offset;
+}
+
+/* What PHP has read ahead comes first, even if the file has changed since. */
+static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
+{
+	size_t ahead = (size_t)(stream->writepos - stream->readpos);
+
+	return ahead == 0 ||
+		(ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
+}
+
+/* Leaves the stream as PHP does that reads until nothing is left. */
+static void read_to_end(php_stream *stream, size_t len)
+{
+	php_stream_seek(stream, (zend_off_t)len, SEEK_CUR);
+	stream->eof = 1;
+}
+
+/* Returns how much was written; 0: PHP should do it. */
+static size_t pass_through(php_stream *stream)
+{
+	size_t len, written = 0;
+
+	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
+	if (!lazy_output_is_plain(SIZE_MAX / 2)) {
+		return 0;
+	}
+	const char *rest = rest_of(stream, stream->position, &len);
+	bool mapped = stream->position % PAGE == 0;
+	if (!rest || (!mapped && !read_ahead_agrees(stream, rest, len)) ||
+		!lazy_output_is_plain(mapped ? len : MIN(len, PASSTHRU_CHUNK))) {
+		return 0;
+	}
+	if (mapped) {
+		zend_write(rest, len);
+		php_stream_seek(stream, (zend_off_t)len, SEEK_CUR);
+		return len;
+	}
+	while (written < len) {
+		/* Without a buffer nobody can tell. */
+		size_t chunk = OG(active) ? MIN(len - written, PASSTHRU_CHUNK) : len;
+		zend_write(rest + written, chunk);
+		written += chunk;
+	}
+	read_to_end(stream, len);
+	return len;
+}
+
+static ZEND_NAMED_FUNCTION(lazy_fpassthru)
+{
+	php_stream *stream = ZEND_NUM_ARGS() == 1 ? stream_arg(execute_data, 1) : NULL;
+	size_t len = stream ? pass_through(stream) : 0;
+
+	if (len) {
+		RETURN_LONG((zend_long)len);
+	}
+	php_fpassthru(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+static php_stream *spl_stream(zval *object)
+{
+	zend_object *std = Z_OBJ_P(object);
+	spl_filesystem_object *file = (void *)((char *)std - XtOffsetOf(spl_filesystem_object, std));
+
+	return file->type == SPL_FS_FILE ? file->u.file.stream : NULL;
+}
+
+static ZEND_NAMED_FUNCTION(lazy_spl_fpassthru)
+{
+	php_stream *stream = ZEND_NUM_ARGS() == 0 ? spl_stream(ZEND_THIS) : NULL;
+	size_t len = stream ? pass_through(stream) : 0;
+
+	if (len) {
+		RETURN_LONG((zend_long)len);
+	}
+	php_spl_fpassthru(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+/* Copies to php://output what PHP would map and write at once. 0: PHP should do it. */
+static size_t copy_mapped(php_stream *from, zend_off_t offset, php_stream *to, size_t most)
+{
+	size_t len;
+	const char *rest = offset % PAGE == 0 ? rest_of(from, offset, &len) : NULL;
+
+	len = rest ? MIN(len, most) : 0;
+	if (!len || len >= MAPPED_MAX || !lazy_output_is_plain(len)) {
+		return 0;
+	}
+	if (from->position != offset) {
+		php_stream_seek(from, offset, SEEK_SET);
+	}
+	php_stream_seek(from, (zend_off_t)len, SEEK_CUR);
+	write_to_output(to, rest, len);
+	return len;
+}
+
+static ZEND_NAMED_FUNCTION(lazy_copy_to_stream)
+{
+	php_stream *from = stream_arg(execute_data, 1);
+	php_stream *to = stream_arg(execute_data, 2);
+	uint32_t given = ZEND_NUM_ARGS();
+	zval *most = given >= 3 ? ZEND_CALL_ARG(execute_data, 3) : NULL;
+	zval *at = given >= 4 ? ZEND_CALL_ARG(execute_data, 4) : NULL;
+
+	if (!lazy_worker() || !from || !to || given > 4 || !is_plain_file(from) || !is_output(to) ||
+		(most && Z_TYPE_P(most) != IS_NULL && (Z_TYPE_P(most) != IS_LONG || Z_LVAL_P(most) <= 0)) ||
+		(at && Z_TYPE_P(at) != IS_LONG)) {
+		php_copy_to_stream(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	size_t wanted = most && Z_TYPE_P(most) == IS_LONG ? (size_t)Z_LVAL_P(most) : SIZE_MAX;
+	zend_off_t offset = at && Z_LVAL_P(at) > 0 ? Z_LVAL_P(at) : from->position;
+	size_t len = copy_mapped(from, offset, to, wanted);
+	if (len) {
+		RETURN_LONG((zend_long)len);
+	}
+	/* PHP will read and write piece by piece; this is the first. */
+	lazy_match_stream_read(from->res, offset, NULL, MIN(wanted, PASSTHRU_CHUNK));
+	php_copy_to_stream(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+static bool is_php_output(zval *path)
+{
+	/* A script can put a wrapper of its own in the place of PHP's. */
+	return Z_TYPE_P(path) == IS_STRING &&
+		zend_string_equals_literal_ci(Z_STR_P(path), "php://output") &&
+		php_stream_locate_url_wrapper("php://output", NULL, 0) == &php_stream_php_wrapper;
+}
+
+static ZEND_NAMED_FUNCTION(lazy_copy)
+{
+	lazy_region *region = NULL;
+
+	if (lazy_worker() && ZEND_NUM_ARGS() == 2 &&
+		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
+		is_php_output(ZEND_CALL_ARG(execute_data, 2)) && lazy_output_is_plain(SIZE_MAX / 2)) {
+		region = lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
+	}
+	zend_string *contents = region ? lazy_region_string(region) : NULL;
+	if (!region || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		php_copy(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	/* The file and php://output. */
+	lazy_imitate_stream();
+	lazy_imitate_stream();
+	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
+	RETURN_TRUE;
+}
+
+/* Notes what a read gave, if that may be worth it. */
+static void note_read(php_stream *stream, zval *got)
+{
+	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= NOTED_MIN && lazy_worker()) {
+		lazy_match_stream_read(stream->res, stream->position - (zend_off_t)Z_STRLEN_P(got),
+			Z_STRVAL_P(got), Z_STRLEN_P(got));
+	}
+}
+
+static ZEND_NAMED_FUNCTION(lazy_fread)
+{
+	php_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	note_read(stream_arg(execute_data, 1), return_value);
+}
+
+static ZEND_NAMED_FUNCTION(lazy_get_contents)
+{
+	php_stream *stream = stream_arg(execute_data, 1);
+	size_t len;
+
+	if (stream && ZEND_NUM_ARGS() == 1 && stream->position == 0) {
+		const char *whole = rest_of(stream, 0, &len);
+		if (whole && read_ahead_agrees(stream, whole, len)) {
+			read_to_end(stream, len);
+			lazy_match_expect(whole);
+			RETURN_INTERNED_STR((zend_string *)(whole - _ZSTR_HEADER_SIZE));
+		}
+	}
+	php_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	note_read(stream, return_value);
+}
+
+static ZEND_NAMED_FUNCTION(lazy_spl_fread)
+{
+	php_spl_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	note_read(spl_stream(ZEND_THIS), return_value);
+}
+
+static ZEND_NAMED_FUNCTION(lazy_fwrite)
+{
+	zval *data = ZEND_NUM_ARGS() == 2 ? ZEND_CALL_ARG(execute_data, 2) : NULL;
+
+	if (data && Z_TYPE_P(data) == IS_STRING && Z_STRLEN_P(data) >= NOTED_MIN) {
+		uint32_t file;
+		uint64_t offset;
+		const char *str = Z_STRVAL_P(data);
+		size_t len = Z_STRLEN_P(data);
+
+		if (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset)) {
+			php_stream *to = stream_arg(execute_data, 1);
+			if (to && is_output(to)) {
+				write_to_output(to, str, len);
+				RETURN_LONG((zend_long)len);
+			}
+		}
+	}
+	php_fwrite(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+void lazy_stream_startup(void)
+{
+	HashTable *functions = CG(function_table);
+	HashTable *methods = &spl_ce_SplFileObject->function_table;
+
+	php_fpassthru = lazy_replace(functions, "fpassthru", lazy_fpassthru);
+	php_spl_fpassthru = lazy_replace(methods, "fpassthru", lazy_spl_fpassthru);
+	php_copy_to_stream = lazy_replace(functions, "stream_copy_to_stream", lazy_copy_to_stream);
+	php_get_contents = lazy_replace(functions, "stream_get_contents", lazy_get_contents);
+	php_copy = lazy_replace(functions, "copy", lazy_copy);
+	php_fread = lazy_replace(functions, "fread", lazy_fread);
+	php_spl_fread = lazy_replace(methods, "fread", lazy_spl_fread);
+	php_fwrite = lazy_replace(functions, "fwrite", lazy_fwrite);
+	/* An alias: the same handler under another name. */
+	lazy_replace(functions, "fputs", lazy_fwrite);
+}
