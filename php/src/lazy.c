@@ -1,8 +1,9 @@
 /*
  * The PHP module "sendoff", with file_get_contents() and readfile() of whole local files.
  *
- * Every function replaced here and in lazy_stream.c keeps PHP's own handler and hand every call to it that is not the plain case; so parameter
- * errors, warnings, wrappers, contexts and odd files are PHP's business and stay as they are.
+ * Every function replaced here and in lazy_stream.c keeps PHP's own handler and hands every call to
+ * it that is not the plain case; so parameter errors, warnings, wrappers, contexts and odd files
+ * are PHP's business and stay as they are.
  */
 #include "lazy.h"
 
@@ -164,7 +165,7 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 	}
 	lazy_imitate_stream();
 	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
-	RETURN_LONG((zend_long) ZSTR_LEN(contents));
+	RETURN_LONG((zend_long)ZSTR_LEN(contents));
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
@@ -180,15 +181,18 @@ static PHP_FUNCTION(sendoff_stats)
 	add_assoc_long(return_value, "segments", SENDOFF_G(segments));
 }
 
+/* Tables of macros. */
+/* clang-format off */
 static const zend_function_entry functions[] = {
 	PHP_FE(sendoff_stats, arginfo_sendoff_stats)
 	PHP_FE_END
 };
+/* clang-format on */
 
 /* Below 16 KiB a file is cheaper to copy than to hand over. */
 PHP_INI_BEGIN()
-	STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZero, threshold,
-		zend_sendoff_globals, sendoff_globals)
+STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZero, threshold,
+				  zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
 
 zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
@@ -250,6 +254,8 @@ static PHP_GINIT_FUNCTION(sendoff)
 	memset(sendoff_globals, 0, sizeof(*sendoff_globals));
 }
 
+/* Tables of macros. */
+/* clang-format off */
 /* The replaced functions must be there before this module's start. */
 static const zend_module_dep dependencies[] = {
 	ZEND_MOD_REQUIRED("standard")
@@ -275,6 +281,7 @@ zend_module_entry sendoff_module_entry = {
 	NULL,
 	STANDARD_MODULE_PROPERTIES_EX
 };
+/* clang-format on */
 
 #ifdef COMPILE_DL_SENDOFF
 ZEND_GET_MODULE(sendoff)

@@ -35,12 +35,12 @@ void sendoff_lazy_end_request(void);
 typedef struct lazy_region lazy_region;
 
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
-	/* Files below this many bytes are read as PHP reads them; 0 turns lazy strings off. */
-	zend_long threshold;
-	/* About the output of this request. */
-	zend_long handed_over_bytes;
-	zend_long copied_bytes;
-	zend_long segments;
+/* Files below this many bytes are read as PHP reads them; 0 turns lazy strings off. */
+zend_long threshold;
+/* About the output of this request. */
+zend_long handed_over_bytes;
+zend_long copied_bytes;
+zend_long segments;
 ZEND_END_MODULE_GLOBALS(sendoff)
 
 ZEND_EXTERN_MODULE_GLOBALS(sendoff)

@@ -94,12 +94,12 @@ bool lazy_match_is_likely(const char *str, size_t len)
 		return true;
 	}
 	return next && len >= GLANCE && lazy_region_find(next, len, &file, &offset) &&
-		memcmp(next, str, GLANCE) == 0;
+		   memcmp(next, str, GLANCE) == 0;
 }
 
 /* Whether the `len` bytes at `str` are those at `in_region`, which need not be a region's. */
 static bool same(const char *str, size_t len, const char *in_region, uint32_t *file,
-	uint64_t *offset)
+				 uint64_t *offset)
 {
 	return lazy_region_find(in_region, len, file, offset) && memcmp(in_region, str, len) == 0;
 }

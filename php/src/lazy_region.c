@@ -122,10 +122,10 @@ zend_result lazy_region_startup(void)
 		return FAILURE;
 	}
 	void *reserved = mmap(NULL, REGIONS * SLOT_SPAN, PROT_NONE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+						  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (reserved == MAP_FAILED) {
 		zend_error(E_CORE_WARNING, "sendoff: lazy strings are off: no address space: %s",
-			strerror(errno));
+				   strerror(errno));
 		return FAILURE;
 	}
 	arena = reserved;
@@ -151,7 +151,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 static bool same_file(const lazy_region *region, const struct stat *st)
 {
 	return region->size == (size_t)st->st_size && same_time(&region->mtime, &st->st_mtim) &&
-		same_time(&region->ctime, &st->st_ctim);
+		   same_time(&region->ctime, &st->st_ctim);
 }
 
 static void write_header(lazy_region *region)
@@ -177,7 +177,7 @@ static void give_back(lazy_region *region)
 	sendoff_file_drop(attached, region->file);
 	if (size % PAGE == 0) {
 		mmap(contents_of(region) + size, PAGE, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	}
 	total -= size;
 	keys[region - regions] = 0;
@@ -230,7 +230,7 @@ void lazy_region_give_up(zend_string *path)
 {
 	zend_ulong hash = zend_string_hash_val(path);
 
-	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless) { hash, now() + HOPELESS_SECONDS };
+	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless){hash, now() + HOPELESS_SECONDS};
 }
 
 /* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
@@ -265,7 +265,8 @@ static bool map_surroundings(lazy_region *region, size_t size)
 
 /*
  * Whether this kernel sees everybody who writes to the file, so that a lease says something. On a
- * shared file system somebody elsewhere may cut the file, and the next look at it kills the process.
+ * shared file system somebody elsewhere may cut the file, and the next look at it kills the
+ * process.
  */
 static bool is_local(int fd)
 {
@@ -297,8 +298,8 @@ static int open_same(const char *path, const struct stat *st)
 	struct stat opened;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	if (fd >= 0 && (fstat(fd, &opened) != 0 || opened.st_dev != st->st_dev ||
-			opened.st_ino != st->st_ino)) {
+	if (fd >= 0 &&
+		(fstat(fd, &opened) != 0 || opened.st_dev != st->st_dev || opened.st_ino != st->st_ino)) {
 		close(fd);
 		return -1;
 	}
@@ -323,10 +324,10 @@ static lazy_region *hold(const char *path, const struct stat *st)
 	}
 	uint32_t file;
 	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
-			&file) != 0) {
+						  &file) != 0) {
 		return NULL;
 	}
-	*region = (lazy_region) {
+	*region = (lazy_region){
 		.dev = st->st_dev,
 		.ino = st->st_ino,
 		.mtime = st->st_mtim,
@@ -414,7 +415,7 @@ static void sweep(void)
 	swept = today;
 	for (lazy_region *region = regions; region < regions + REGIONS; region++) {
 		if (region->size && (today - region->last_use > IDLE_SECONDS ||
-				!sendoff_file_intact(attached, region->file))) {
+							 !sendoff_file_intact(attached, region->file))) {
 			give_back(region);
 		}
 	}

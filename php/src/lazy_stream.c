@@ -29,7 +29,8 @@ static zif_handler php_fread;
 static zif_handler php_spl_fread;
 static zif_handler php_fwrite;
 
-/* The stream that an argument is; NULL if it is none, and then PHP has something to say about it. */
+/* The stream that an argument is; NULL if it is none, and then PHP has something to say about it.
+ */
 static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 {
 	if (ZEND_NUM_ARGS() < n || Z_TYPE_P(ZEND_CALL_ARG(execute_data, n)) != IS_RESOURCE) {
@@ -42,7 +43,7 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 static bool is_plain_file(const php_stream *stream)
 {
 	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
-		!stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
+		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
 }
 
 lazy_region *lazy_stream_region(php_stream *stream)
@@ -62,8 +63,8 @@ lazy_region *lazy_stream_region(php_stream *stream)
 /* A stream on php://output that does nothing else with what is written to it. */
 static bool is_output(const php_stream *stream)
 {
-	return stream->wrapper == &php_stream_php_wrapper && strcmp(stream->ops->label, "Output") == 0 &&
-		!stream->writefilters.head;
+	return stream->wrapper == &php_stream_php_wrapper &&
+		   strcmp(stream->ops->label, "Output") == 0 && !stream->writefilters.head;
 }
 
 /* As fwrite() does it, but through the hook, which php://output goes around. */
@@ -96,7 +97,7 @@ static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t
 	size_t ahead = (size_t)(stream->writepos - stream->readpos);
 
 	return ahead == 0 ||
-		(ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
+		   (ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
 }
 
 /* Leaves the stream as PHP does that reads until nothing is left. */
@@ -213,8 +214,8 @@ static bool is_php_output(zval *path)
 {
 	/* A script can put a wrapper of its own in the place of PHP's. */
 	return Z_TYPE_P(path) == IS_STRING &&
-		zend_string_equals_literal_ci(Z_STR_P(path), "php://output") &&
-		php_stream_locate_url_wrapper("php://output", NULL, 0) == &php_stream_php_wrapper;
+		   zend_string_equals_literal_ci(Z_STR_P(path), "php://output") &&
+		   php_stream_locate_url_wrapper("php://output", NULL, 0) == &php_stream_php_wrapper;
 }
 
 static ZEND_NAMED_FUNCTION(lazy_copy)
@@ -243,7 +244,7 @@ static void note_read(php_stream *stream, zval *got)
 {
 	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= NOTED_MIN && lazy_worker()) {
 		lazy_match_stream_read(stream->res, stream->position - (zend_off_t)Z_STRLEN_P(got),
-			Z_STRVAL_P(got), Z_STRLEN_P(got));
+							   Z_STRVAL_P(got), Z_STRLEN_P(got));
 	}
 }
 

@@ -122,7 +122,7 @@ fn a_file_may_be_removed_once_the_header_has_left() {
         echo 'x';
         while (ob_get_level()) ob_end_flush();
         flush();
-        fclose(fopen(__DIR__ . '/go', 'r'));
+        file_get_contents(__DIR__ . '/go');
         unlink($file);
         file_put_contents(__DIR__ . '/gone', 'yes');";
     let site = site(script);
