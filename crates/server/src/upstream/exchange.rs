@@ -1,10 +1,10 @@
 //! One request and its answer, whoever answers.
 
 use super::gateway;
-use super::inbox::Event;
+use super::inbox::{Event, Inbox};
 use super::link;
 
-/// One request and its answer. Dropped before [`Event::End`], it abandons the rest.
+/// One request and its answer. Dropped before the last event, it abandons the rest.
 #[derive(Debug)]
 pub enum Exchange {
     /// With one of our workers.
@@ -14,21 +14,22 @@ pub enum Exchange {
 }
 
 impl Exchange {
+    fn inbox(&self) -> &Inbox {
+        match self {
+            Self::Worker(exchange) => exchange.inbox(),
+            Self::Application(exchange) => exchange.inbox(),
+        }
+    }
+
     /// The next event, if it is there already.
     #[must_use]
     pub fn try_next(&self) -> Option<Event> {
-        match self {
-            Self::Worker(exchange) => exchange.try_next(),
-            Self::Application(exchange) => exchange.try_next(),
-        }
+        self.inbox().take()
     }
 
     /// The next event.
     pub async fn next(&self) -> Event {
-        match self {
-            Self::Worker(exchange) => exchange.next().await,
-            Self::Application(exchange) => exchange.next().await,
-        }
+        self.inbox().next().await
     }
 
     /// Who answers, for the log.
@@ -42,8 +43,6 @@ impl Exchange {
 
     /// Lets the application finish, and drops what it still says.
     pub fn drain(self) {
-        tokio::task::spawn_local(async move {
-            while matches!(self.next().await, Event::Length(_) | Event::Segment(_)) {}
-        });
+        tokio::task::spawn_local(async move { while !self.next().await.is_last() {} });
     }
 }

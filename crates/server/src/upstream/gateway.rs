@@ -4,7 +4,6 @@
 //! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
 //! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -132,7 +131,7 @@ impl Application {
             log_name,
         };
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
-        Ok(Exchange { application: Arc::clone(self), inbox, task, ended: Cell::new(false) })
+        Ok(Exchange { application: Arc::clone(self), inbox, task })
     }
 
     /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
@@ -202,32 +201,18 @@ impl Drop for Unanswered {
     }
 }
 
-/// One request and its answer. Dropped before [`Event::End`], it closes the connection.
+/// One request and its answer. Dropped before the last event, it closes the connection.
 #[derive(Debug)]
 pub struct Exchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
     task: AbortHandle,
-    ended: Cell<bool>,
 }
 
 impl Exchange {
-    /// The next event, if it is there already.
-    #[must_use]
-    pub fn try_next(&self) -> Option<Event> {
-        let event = self.inbox.take()?;
-        self.ended.set(!matches!(event, Event::Length(_) | Event::Segment(_)));
-        Some(event)
-    }
-
-    /// The next event.
-    pub async fn next(&self) -> Event {
-        loop {
-            if let Some(event) = self.try_next() {
-                return event;
-            }
-            self.inbox.arrived.notified().await;
-        }
+    /// What it has said.
+    pub(super) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     /// Where the application listens.
@@ -239,7 +224,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if !self.ended.get() {
+        if !self.inbox.has_ended() {
             self.task.abort();
         }
     }

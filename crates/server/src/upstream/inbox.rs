@@ -32,6 +32,13 @@ pub enum Event {
     TimedOut,
 }
 
+impl Event {
+    /// Whether nothing follows.
+    pub(super) fn is_last(&self) -> bool {
+        !matches!(self, Self::Length(_) | Self::Segment(_))
+    }
+}
+
 /// What has come for one request and was not yet taken by the connection's task. It outlives the upstream's work on the
 /// request: the worker may be at the next one before the connection's task has looked.
 #[derive(Debug, Default)]
@@ -39,8 +46,10 @@ pub(super) struct Inbox {
     events: RefCell<VecDeque<Event>>,
     /// Bytes in memory among them.
     bytes: Cell<usize>,
+    /// The last event was taken.
+    ended: Cell<bool>,
     /// For the connection's task: something is in the inbox.
-    pub(super) arrived: Notify,
+    arrived: Notify,
     /// For the upstream's task: the inbox has room again.
     pub(super) room: Notify,
 }
@@ -62,7 +71,27 @@ impl Inbox {
         if !self.is_full() {
             self.room.notify_one();
         }
+        self.ended.set(event.is_last());
         Some(event)
+    }
+
+    pub(super) async fn next(&self) -> Event {
+        loop {
+            if let Some(event) = self.take() {
+                return event;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Whether the connection's task knows how it ended, so that nothing is left to abandon.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// Nobody is interested in what may still come.
+    pub(super) fn end(&self) {
+        self.ended.set(true);
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -1,6 +1,6 @@
 //! One event loop's link to one worker: requests go out, segments come in.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -149,11 +149,11 @@ impl Link {
             body_begun: false,
             log_name,
         });
-        let exchange = Exchange { link: Rc::clone(self), inbox, ended: Cell::new(false) };
+        let exchange = Exchange { link: Rc::clone(self), inbox };
         if let Err(error) = self.send(&request.records, request.body.as_deref()).await {
             // Half a request may be on the link: its task finds it closed and gives it up, ticket and all.
             self.close();
-            exchange.ended.set(true);
+            exchange.inbox.end();
             return Err(error);
         }
         Ok(exchange)
@@ -435,31 +435,17 @@ fn log_stderr(link: &Link, data: &[u8]) {
     }
 }
 
-/// One request and its answer. Dropped before [`Event::End`], it abandons the rest.
+/// One request and its answer. Dropped before the last event, it abandons the rest.
 #[derive(Debug)]
 pub struct Exchange {
     link: Rc<Link>,
     inbox: Rc<Inbox>,
-    ended: Cell<bool>,
 }
 
 impl Exchange {
-    /// The next event, if it is there already.
-    #[must_use]
-    pub fn try_next(&self) -> Option<Event> {
-        let event = self.inbox.take()?;
-        self.ended.set(matches!(event, Event::End | Event::Lost { .. }));
-        Some(event)
-    }
-
-    /// The next event.
-    pub async fn next(&self) -> Event {
-        loop {
-            if let Some(event) = self.try_next() {
-                return event;
-            }
-            self.inbox.arrived.notified().await;
-        }
+    /// What it has said.
+    pub(super) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     /// The process that answers, for the log.
@@ -471,7 +457,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if !self.ended.get() {
+        if !self.inbox.has_ended() {
             self.link.abandon(&self.inbox);
         }
     }
@@ -548,7 +534,7 @@ mod tests {
                 let (pool, links, mut worker) = link();
                 let exchange = begin(&pool, &links).await;
                 worker.write_all(&lie).await.unwrap();
-                while !matches!(exchange.next().await, Event::Lost { unread: false }) {}
+                while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
                 assert!(links.borrow().is_empty() && pool.workers() == 0, "{lie:?}");
                 let mut rest = Vec::new();
                 worker.read_to_end(&mut rest).await.unwrap();
@@ -570,7 +556,7 @@ mod tests {
                 let flags = SendFlags::NOSIGNAL;
                 sendmsg(&worker, &[IoSlice::new(&piece)], &mut control, flags).unwrap();
             }
-            while !matches!(exchange.next().await, Event::Lost { unread: false }) {}
+            while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
         });
     }
 
@@ -601,7 +587,7 @@ mod tests {
             assert!(exchange.inbox.len() < 2 * INBOX_EVENTS + RECEIVE / 32);
             // All of it comes through in the end, and it is the room in the inbox that lets it.
             for _ in 0..written / 32 {
-                assert!(matches!(exchange.next().await, Event::Segment(Segment::File(_))));
+                assert!(matches!(exchange.inbox.next().await, Event::Segment(Segment::File(_))));
             }
         });
     }
