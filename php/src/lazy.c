@@ -91,23 +91,13 @@ lazy_region *lazy_path_region(zend_string *path)
 /* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
 static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
 {
-	char resolved[MAXPATHLEN];
-
 	/* A section of php.ini can turn them off for a host or a folder. */
 	if (SENDOFF_G(threshold) == 0 || !lazy_worker() || ZEND_NUM_ARGS() < 1 ||
 		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
 		!rest_is_default(execute_data, defaults)) {
 		return NULL;
 	}
-	zend_string *path = Z_STR_P(ZEND_CALL_ARG(execute_data, 1));
-	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
-		return NULL;
-	}
-	lazy_region *region = lazy_region_open(resolved);
-	if (!region) {
-		lazy_region_give_up(path);
-	}
-	return region;
+	return lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 }
 
 void lazy_imitate_stream(void)
