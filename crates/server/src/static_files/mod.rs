@@ -44,39 +44,11 @@ impl StaticResponse {
     }
 }
 
-impl From<Refusal> for StaticResponse {
-    fn from(refusal: Refusal) -> Self {
-        Self::empty(match refusal {
-            Refusal::NotFound => StatusCode::NOT_FOUND,
-            Refusal::Forbidden => StatusCode::FORBIDDEN,
-            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        })
-    }
-}
-
 /// Whether `path` (decoded) names something that is never served: a dot file or anything in a dot folder. What
 /// `.well-known` holds is meant for the public (RFC 8615).
 #[must_use]
 pub fn refuses(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|segment| segment.starts_with(b".") && segment != b".well-known")
-}
-
-/// Answers a request for the file at `path`: relative to the root, decoded and normalised. A directory is 404: index
-/// files are the router's business.
-pub fn respond(
-    cache: &mut FileCache,
-    path: &[u8],
-    method: &Method,
-    headers: &HeaderMap,
-) -> StaticResponse {
-    if refuses(path) {
-        return StaticResponse::empty(StatusCode::NOT_FOUND);
-    }
-    match cache.lookup(path) {
-        Ok(Found::File(entry)) => respond_with(&entry, method, headers),
-        Ok(Found::Directory) => StaticResponse::empty(StatusCode::NOT_FOUND),
-        Err(refusal) => refusal.into(),
-    }
 }
 
 /// Answers a request for a file that was looked up.

@@ -96,6 +96,24 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
+/// What the router and the handler of files do between them.
+fn respond(
+    cache: &mut FileCache,
+    path: &[u8],
+    method: &Method,
+    headers: &HeaderMap,
+) -> StaticResponse {
+    if refuses(path) {
+        return StaticResponse::empty(StatusCode::NOT_FOUND);
+    }
+    StaticResponse::empty(match cache.lookup(path) {
+        Ok(Found::File(entry)) => return respond_with(&entry, method, headers),
+        Ok(Found::Directory) | Err(Refusal::NotFound) => StatusCode::NOT_FOUND,
+        Err(Refusal::Forbidden) => StatusCode::FORBIDDEN,
+        Err(Refusal::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+    })
+}
+
 fn get(cache: &mut FileCache, path: &str, fields: &[(&str, &str)]) -> StaticResponse {
     respond(cache, path.as_bytes(), &Method::GET, &headers(fields))
 }
