@@ -165,6 +165,18 @@ impl Client {
         }
     }
 
+    /// Queues a whole body of the announced length, and sends everything that is owed.
+    pub(crate) async fn finish(
+        &mut self,
+        body: impl IntoIterator<Item = Segment>,
+    ) -> io::Result<()> {
+        for segment in body {
+            self.push(segment)?;
+        }
+        self.end()?;
+        self.flush().await
+    }
+
     /// Sends bytes that are no part of a response: `100 Continue`.
     pub(crate) async fn send_interim(&mut self, bytes: &'static [u8]) -> io::Result<()> {
         self.queue.push_bytes(Bytes::from_static(bytes))?;

@@ -76,8 +76,6 @@ pub(crate) async fn respond_with(
             head.field(b"Retry-After", b"5");
         }
     })?;
-    client.push(Segment::Bytes(Bytes::from(page)))?;
-    client.end()?;
-    client.flush().await?;
+    client.finish([Segment::Bytes(Bytes::from(page))]).await?;
     Ok(Outcome { status, keep_alive })
 }

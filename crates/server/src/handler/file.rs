@@ -26,10 +26,6 @@ pub(crate) async fn respond(
             head.field(name.as_bytes(), value);
         }
     })?;
-    for segment in response.body {
-        client.push(segment)?;
-    }
-    client.end()?;
-    client.flush().await?;
+    client.finish(response.body).await?;
     Ok(Outcome { status, keep_alive })
 }

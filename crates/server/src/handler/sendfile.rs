@@ -233,11 +233,7 @@ pub(super) async fn respond(
             out.field(name.as_bytes(), value);
         }
     })?;
-    for segment in response.body {
-        client.push(segment)?;
-    }
-    client.end()?;
-    client.flush().await?;
+    client.finish(response.body).await?;
     Ok(Outcome { status, keep_alive })
 }
 
