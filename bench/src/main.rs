@@ -28,7 +28,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 struct Options {
     /// Seconds of each run (a fifth more before it warms the server up)
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Rounds; in each, every server runs once
     #[arg(long, default_value_t = 5)]
