@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, processes, wait};
+use std::time::Duration;
 
 const OPTIONS: [&str; 4] = ["--workers", "auto", "--worker-idle-timeout", "0.3"];
 
@@ -30,8 +31,10 @@ fn all_at_once(site: &Site, server: &Server, scripts: usize) {
     }
 }
 
+/// Whether so many are left in the end, and nobody comes instead of those that went.
 fn shrinks_to(server: &Server, workers: usize) -> bool {
-    wait::until(LIMIT, || server.workers().len() == workers)
+    let few = || server.workers().len() == workers;
+    wait::until(LIMIT, few) && !wait::until(Duration::from_millis(500), || !few())
 }
 
 #[test]
