@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const CLIENTS: u64 = 8;
 
-/// One kill per this many requests.
-const REQUESTS_PER_KILL: u64 = 100;
+/// How hard it is made for the server.
+struct Storm {
+    requests: u64,
+    /// One worker is killed for so many requests; every third is stopped before, and killed when the next is due.
+    per_kill: u64,
+    delivery: &'static str,
+}
 
 fn site() -> Site {
     let site = Site::with("n.php", "<?php echo 'n=', $_GET['n'];");
@@ -21,6 +26,7 @@ fn site() -> Site {
         "made.php",
         "<?php for ($i = 0; $i < 100; $i++) echo str_repeat(chr(65 + $_GET['n'] % 26), 1000);",
     );
+    site.write("large.php", "<?php echo str_repeat(chr(65 + $_GET['n'] % 26), 1500000);");
     site.write("file", pattern(1, 200_000));
     site
 }
@@ -33,7 +39,10 @@ fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
         2 => (get("file.php"), [format!("n={number} ").as_bytes(), file, b" end"].concat()),
         3 => {
             let letter = b'A' + u8::try_from(number % 26).unwrap();
-            (get("made.php"), vec![letter; 100_000])
+            match number % 40 {
+                3 => (get("large.php"), vec![letter; 1_500_000]),
+                _ => (get("made.php"), vec![letter; 100_000]),
+            }
         }
         _ => {
             let length = usize::try_from(number * 7919 % 150_000).unwrap();
@@ -78,33 +87,43 @@ fn client(server: &Server, next: &AtomicU64, total: u64, file: &[u8]) -> u64 {
     }
 }
 
-/// Kills a worker for every [`REQUESTS_PER_KILL`] requests that were begun; returns how many.
-fn killer(server: &Server, next: &AtomicU64, total: u64) -> u64 {
+/// Kills workers while requests are begun; returns how many.
+fn killer(server: &Server, next: &AtomicU64, total: u64, per_kill: u64) -> u64 {
     let mut kills = 0;
+    let mut stopped = None;
     loop {
-        let due = (kills + 1) * REQUESTS_PER_KILL;
+        let due = (kills + 1) * per_kill;
         wait::until(LIMIT, || next.load(Ordering::Relaxed) >= due.min(total));
+        let workers = server.workers();
+        if let Some(victim) = stopped.take().filter(|victim| workers.contains(victim)) {
+            processes::signal(victim, Signal::KILL);
+        }
         if due >= total {
             return kills;
         }
-        let workers = server.workers();
-        if let Some(chosen) =
-            workers.get(usize::try_from(kills * 31 % 7).unwrap() % workers.len().max(1))
-        {
-            processes::signal(*chosen, Signal::KILL);
+        let chosen = usize::try_from(kills * 31 % 7).unwrap() % workers.len().max(1);
+        if let Some(&victim) = workers.get(chosen) {
+            if kills % 3 == 2 {
+                processes::signal(victim, Signal::STOP);
+                stopped = Some(victim);
+            } else {
+                processes::signal(victim, Signal::KILL);
+            }
         }
         kills += 1;
     }
 }
 
-fn chaos(total: u64) {
+fn chaos(storm: &Storm) {
+    let &Storm { requests: total, per_kill, delivery } = storm;
     let site = site();
-    let server = Server::start(site.root(), &["--threads", "2"]);
+    let options = ["--threads", "2", "--delivery", delivery];
+    let server = Server::start(site.root(), &options);
     let file = pattern(1, 200_000);
     let run = |total| {
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let killer = scope.spawn(|| killer(&server, &next, total));
+            let killer = scope.spawn(|| killer(&server, &next, total, per_kill));
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| scope.spawn(|| client(&server, &next, total, &file)))
                 .collect();
@@ -118,7 +137,7 @@ fn chaos(total: u64) {
     let memory = processes::private_memory(front);
     let descriptors = processes::descriptors(front).len();
     let (kills, lost) = run(total);
-    println!("{total} requests, {kills} workers killed, {lost} requests lost");
+    println!("{delivery}: {total} requests, {kills} workers killed, {lost} requests lost");
     // A worker dies with the one request it has.
     assert!(lost <= kills, "{lost} requests lost with {kills} workers");
     assert_eq!(server.front(), front, "the front itself must not fall");
@@ -131,11 +150,19 @@ fn chaos(total: u64) {
 
 #[test]
 fn two_thousand_requests() {
-    chaos(2_000);
+    chaos(&Storm { requests: 2_000, per_kill: 100, delivery: "auto" });
 }
 
 #[test]
 #[ignore = "heavy: make test-heavy"]
 fn a_hundred_thousand_requests() {
-    chaos(100_000);
+    chaos(&Storm { requests: 100_000, per_kill: 100, delivery: "auto" });
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn ten_thousand_kills() {
+    for delivery in ["relay", "region", "direct", "auto"] {
+        chaos(&Storm { requests: 25_000, per_kill: 10, delivery });
+    }
 }
