@@ -14,6 +14,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
+use sendoff_sys::memfd;
 use sendoff_sys::sock_diag::SockDiag;
 use tokio::time::Instant;
 
@@ -106,7 +107,12 @@ impl HandedFiles {
             return Err(BadFile("an open file that is not a regular file opened for reading"));
         }
         let size = u64::try_from(stat.st_size).map_err(|_| BadFile("a file of negative size"))?;
-        let known = Known { file: OpenFile::guarded(descriptor), size, contents: None };
+        let file = if memfd::is_final(&descriptor) {
+            OpenFile::new(descriptor)
+        } else {
+            OpenFile::guarded(descriptor)
+        };
+        let known = Known { file, size, contents: None };
         match self.known.insert(id, known) {
             None => Ok(()),
             Some(_) => Err(BadFile("a file id that is in use already")),
@@ -150,9 +156,12 @@ impl HandedFiles {
         });
     }
 
-    /// `RELEASE`: nobody waits.
+    /// `RELEASE`: nobody waits, and for a file that cannot change there is nothing to answer.
     pub(super) fn release(&mut self, id: FileId) -> Result<(), BadFile> {
         let known = self.known.remove(&id).ok_or(BadFile("a release of an unknown file"))?;
+        if !known.file.is_guarded() {
+            return Ok(());
+        }
         self.releasing.borrow_mut().insert(id, known.file);
         let (answers, releasing) = (Rc::clone(&self.answers), Rc::clone(&self.releasing));
         tokio::task::spawn_local(async move {
@@ -172,7 +181,7 @@ impl HandedFiles {
         let known = std::mem::take(&mut self.known).into_values().map(|known| known.file);
         let releasing = std::mem::take(&mut *self.releasing.borrow_mut()).into_values();
         for file in known.chain(releasing) {
-            if Rc::strong_count(&file) > 1 || file.recipients() > 0 {
+            if file.is_guarded() && (Rc::strong_count(&file) > 1 || file.recipients() > 0) {
                 tokio::task::spawn_local(give_back(file));
             }
         }
