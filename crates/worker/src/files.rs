@@ -117,7 +117,10 @@ pub(crate) struct Held {
 enum Lease {
     Stands(OwnedFd),
     Releasing(OwnedFd),
-    Broken { fd: OwnedFd, deadline: Instant },
+    Broken {
+        fd: OwnedFd,
+        deadline: Instant,
+    },
     Ended,
     /// No lease, and no need of one. The contents are mapped in here instead of in a region.
     Sealed(Sealed),

@@ -14,7 +14,7 @@ mod worker;
 
 use std::fmt;
 
-pub use blob::{MAX_BLOBS, MAX_BLOB_BYTES};
+pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
 pub use files::{Identity, MAX_HELD};
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;

@@ -407,6 +407,55 @@ mod tests {
             .await;
     }
 
+    /// Nobody can change a sealed file, so nobody waits for its clients and nobody is told.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_sealed_file_is_released_without_an_answer() {
+        let (mut files, worker) = files();
+        let sealed = memfd::Sealed::new(&[b'x'; 70_000]).unwrap();
+        files.open(FileId(5), sealed.fd().try_clone().unwrap()).unwrap();
+        let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
+            panic!("expected a file segment");
+        };
+        let connection = sendoff_sys::sock_diag::Connection {
+            local: "127.0.0.1:1".parse().unwrap(),
+            peer: "127.0.0.1:2".parse().unwrap(),
+        };
+        segment.file.sent_to(connection, &Rc::default());
+        assert_eq!(segment.file.recipients(), 0);
+        files.release(FileId(5)).unwrap();
+        assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
+        assert!(files.release(FileId(5)).is_err());
+        assert!(segment.file.descriptor().is_some(), "what is under way is finished");
+        files.orphan();
+        let mut raw = [0; 8];
+        let answer = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
+        assert_eq!(answer.unwrap_err(), Errno::AGAIN);
+    }
+
+    /// Only a file that can neither be written to nor cut is taken for one that stays.
+    #[test]
+    fn half_a_seal_is_none() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        for (seals, guarded) in [
+            (SealFlags::empty(), true),
+            (SealFlags::WRITE, true),
+            (SealFlags::SHRINK | SealFlags::SEAL, true),
+            (SealFlags::WRITE | SealFlags::SHRINK, false),
+        ] {
+            let (mut files, _worker) = files();
+            let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+            let made = File::from(memfd_create(c"half", flags).unwrap());
+            made.set_len(70_000).unwrap();
+            fcntl_add_seals(&made, seals).unwrap();
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made));
+            files.open(FileId(1), File::open(path).unwrap().into()).unwrap();
+            let Segment::File(segment) = files.segment(FileId(1), 0, 1).unwrap() else {
+                panic!("expected a file segment");
+            };
+            assert_eq!(segment.file.is_guarded(), guarded, "{seals:?}");
+        }
+    }
+
     /// A client that still downloads has never read everything; it need only have read the pages of this file.
     #[test]
     fn what_is_sent_after_a_file_does_not_keep_it() {
