@@ -22,6 +22,10 @@ enum Page {
     Mixed(usize),
     /// `readfile()` of a file of this many bytes.
     Readfile(usize),
+    /// `include` of a file of this many bytes, which holds no code.
+    Include(usize),
+    /// This many bytes of HTML in the script itself, behind `?>`.
+    Html(usize),
     /// A plain file of this many bytes, no PHP.
     Static(usize),
 }
@@ -49,6 +53,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     workload("mixed-60k", Page::Mixed(60 * KIB), Some(1.8)),
     workload("mixed-1m", Page::Mixed(MIB), Some(4.0)),
     workload("readfile-1m", Page::Readfile(MIB), None),
+    workload("include-60k", Page::Include(60 * KIB), Some(2.0)),
+    workload("html-60k", Page::Html(60 * KIB), Some(1.8)),
     workload("static-10k", Page::Static(10 * KIB), Some(1.0)),
     workload("static-60k", Page::Static(60 * KIB), Some(1.0)),
     workload("static-200k", Page::Static(200 * KIB), Some(1.0)),
@@ -68,7 +74,11 @@ impl Workload {
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.page {
             Page::Hello => b"hello".to_vec(),
-            Page::Echo(size) | Page::Readfile(size) | Page::Static(size) => text(size, 'a'),
+            Page::Echo(size)
+            | Page::Readfile(size)
+            | Page::Include(size)
+            | Page::Html(size)
+            | Page::Static(size) => text(size, 'a'),
             Page::Mixed(size) => {
                 [&b"hello"[..], &text(size, 'a'), b"world", &text(size, 'b'), b"bye"].concat()
             }
@@ -77,8 +87,10 @@ impl Workload {
 
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
-            Page::Hello => vec![],
-            Page::Echo(size) | Page::Readfile(size) | Page::Static(size) => vec![(size, 'a')],
+            Page::Hello | Page::Html(_) => vec![],
+            Page::Echo(size) | Page::Readfile(size) | Page::Include(size) | Page::Static(size) => {
+                vec![(size, 'a')]
+            }
             Page::Mixed(size) => vec![(size, 'a'), (size, 'b')],
         }
     }
@@ -95,8 +107,16 @@ impl Workload {
                 path(size, 'b')
             ),
             Page::Readfile(size) => format!("readfile({});", path(size, 'a')),
+            Page::Include(size) => format!("include {};", path(size, 'a')),
+            Page::Html(size) => {
+                format!("?>\n{}", String::from_utf8_lossy(&text(size, 'a')))
+            }
             Page::Static(_) => return None,
         };
+        if let Page::Html(_) = self.page {
+            // What follows the text would be part of it.
+            return Some(format!("<?php\n{code}"));
+        }
         Some(format!("<?php\n{code}\n"))
     }
 }
