@@ -210,7 +210,12 @@ impl Workload {
                        \tfwrite($out, $data);\n}"
             }
             Page::Generated(size) => {
-                format!("echo str_repeat(\"{}\", {});", LINE.escape_default(), size / LINE.len())
+                // Of two literals opcache would make a constant.
+                format!(
+                    "echo str_repeat(\"{}\", (int) ($_GET['lines'] ?? {}));",
+                    LINE.escape_default(),
+                    size / LINE.len()
+                )
             }
             Page::Eager(size, look) => {
                 let look = match look {
