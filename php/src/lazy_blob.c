@@ -6,8 +6,8 @@
  * header of an interned string before it: that is how they are recognised. It proves nothing. The
  * memory gets other contents when opcache starts afresh, which an extension is not told of, so what
  * is written is compared with the blob each time (64 KiB: 1 us from the processor's cache). Nothing
- * but that comparison decides, as in lazy_match.c. Without opcache every request has strings of its own; they are
- * written as bytes.
+ * but that comparison decides, as in lazy_match.c. Without opcache every request has strings of its
+ * own; they are written as bytes.
  */
 #include "lazy.h"
 
@@ -17,9 +17,9 @@
 #define SETS 64
 #define WAYS 4
 /*
- * A string written once should not cost a file: to store 64 KiB takes 50 us, and saves some 35 us of
- * 105 each time after that. (128 KiB: 80, and 40 of 120; 512 KiB: 250 of 390; 32 KiB: 35, and 10 of
- * 73; 16 KiB: 28, and 4 of 66; below, where PHP's threshold for files lies too, about nothing.)
+ * A string written once should not cost a file: to store 64 KiB takes 50 us, and saves some 35 us
+ * of 105 each time after that. (128 KiB: 80, and 40 of 120; 512 KiB: 250 of 390; 32 KiB: 35, and 10
+ * of 73; 16 KiB: 28, and 4 of 66; below, where PHP's threshold for files lies too, about nothing.)
  */
 #define STORE_AT 2
 /* When there is no room a string must be worth more: it takes the place of another. */
@@ -28,8 +28,10 @@
 #define IDLE_SECONDS 60
 /* After the kernel has refused a file, others are not tried for so long. */
 #define REFUSED_SECONDS 2
-/* PHP has opcache's mapping, and those of a few extensions. */
+/* opcache has one, APCu another. */
 #define SHARED_MAPPINGS 16
+/* opcache takes no less. Smaller ones belong to somebody who may give them back. */
+#define SHARED_MIN ((uintptr_t)8 << 20)
 
 typedef struct constant {
 	/* NULL: the entry is free. */
@@ -94,7 +96,7 @@ static bool is_shared(const char *start, const char *end)
 {
 	for (size_t i = 0; i < shared_count; i++) {
 		if ((uintptr_t)start >= shared[i].start && (uintptr_t)end <= shared[i].end) {
-			return true;
+			return shared[i].end - shared[i].start >= SHARED_MIN;
 		}
 	}
 	return false;
@@ -104,9 +106,10 @@ bool lazy_blob_is_constant(const char *str, size_t len)
 {
 	const zend_string *string = (const zend_string *)(str - _ZSTR_HEADER_SIZE);
 
-	return len >= (size_t)SENDOFF_G(threshold) && (uintptr_t)string % sizeof(zend_ulong) == 0 &&
+	return SENDOFF_G(threshold) > 0 && len >= (size_t)SENDOFF_G(threshold) &&
+		   (uintptr_t)string % sizeof(zend_ulong) == 0 &&
 		   is_shared((const char *)string, str + len) && ZSTR_LEN(string) == len &&
-		   (GC_FLAGS(string) & IS_STR_INTERNED);
+		   (GC_FLAGS(string) & IS_STR_INTERNED) && lazy_worker();
 }
 
 static constant *set_of(const char *at)
@@ -198,7 +201,7 @@ static bool store(constant *entry)
 
 bool lazy_blob_find(const char *str, size_t len, uint32_t *blob)
 {
-	if (!lazy_blob_is_constant(str, len) || !lazy_worker()) {
+	if (!lazy_blob_is_constant(str, len)) {
 		return false;
 	}
 	constant *entry = entry_of(str, len);

@@ -5,7 +5,10 @@
 mod common;
 
 use std::fs::File;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use common::TempDir;
 use common::fpm::Fpm;
@@ -29,6 +32,7 @@ struct Site {
     dir: TempDir,
     master: Master,
     front: Front,
+    pid: Pid,
 }
 
 fn settings<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -45,8 +49,9 @@ impl Site {
         let mut all: Vec<&str> = settings.iter().flat_map(|s| ["--php-ini", s]).collect();
         all.extend(options);
         let master = Master::start(&all);
-        let front = Front::new(master.worker());
-        Self { dir: TempDir::new(), master, front }
+        let worker = master.worker();
+        let pid = worker.pid;
+        Self { dir: TempDir::new(), master, front: Front::new(worker), pid }
     }
 
     fn file(&self, name: &str, content: &[u8]) {
@@ -183,13 +188,45 @@ fn without_opcache_everything_is_bytes() {
     }
 }
 
+/// php.ini may say otherwise for a folder, and 0 means off there too.
+#[test]
+fn a_folder_can_do_without_blobs() {
+    let (ini, dir) = (TempDir::new(), TempDir::new());
+    let section = format!("[PATH={}]\nsendoff.threshold=0\n", dir.path().display());
+    std::fs::write(ini.path().join("php.ini"), section).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    let options: Vec<_> = OPCACHE.iter().flat_map(|setting| ["--php-ini", setting]).collect();
+    let master = Master::spawn(command.env("PHPRC", ini.path()), &options);
+    let mut front = Front::new(master.worker());
+    let html = content("h", 60_000);
+    for (folder, expected) in
+        [(&dir, Piece::Bytes(html.clone())), (&TempDir::new(), Piece::File(html.clone()))]
+    {
+        std::fs::write(folder.path().join("page.php"), &html).unwrap();
+        let request = Request::new(&folder.file("page.php"));
+        assert_eq!(front.body(&request), html);
+        assert_eq!(front.ask(&request), [expected]);
+    }
+}
+
+/// What the kernel would end the worker for is left alone.
+#[test]
+fn a_worker_that_may_not_write_large_files_stores_none() {
+    let mut site = Site::new(&["opcache.jit=off"]);
+    let html = content("h", 60_000);
+    site.file("page.php", &html);
+    let limit = Rlimit { current: Some(50_000), maximum: Some(50_000) };
+    prlimit(Some(site.pid), Resource::Fsize, limit).unwrap();
+    assert_eq!(site.learned("page.php"), [Piece::Bytes(html)]);
+}
+
 /// A front that does not know files gets bytes.
 #[test]
 fn a_plain_fastcgi_front_gets_bytes() {
     let site = Site::new(&[]);
     let html = content("h", 60_000);
     site.file("page.php", &html);
-    let Site { dir, master, front } = site;
+    let Site { dir, master, front, .. } = site;
     drop(front);
     let mut worker = master.worker();
     for _ in 0..4 {

@@ -8,6 +8,7 @@ use std::{ptr, slice};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// What makes a file's bytes final.
 const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
@@ -26,10 +27,14 @@ impl Sealed {
     /// Copies `data` into a sealed file.
     ///
     /// # Errors
-    /// `EINVAL`: there is nothing to copy. Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
+    /// `EINVAL`: there is nothing to copy. `EFBIG`: no file may be so large (`RLIMIT_FSIZE`). Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
     pub fn new(data: &[u8]) -> io::Result<Self> {
         if data.is_empty() {
             return Err(Errno::INVAL.into());
+        }
+        // The kernel would not only refuse: it would send SIGXFSZ.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < data.len() as u64) {
+            return Err(Errno::FBIG.into());
         }
         let mut writable = File::from(create()?);
         writable.write_all(data)?;
