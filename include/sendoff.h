@@ -77,7 +77,7 @@ int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
 int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
 
 /*
- * Body bytes that are `len` bytes of a held file from `offset` on. Falls back to bytes by itself if the lease has
+ * Body bytes that are `len` bytes of a held file or a blob from `offset` on. Falls back to bytes by itself if the lease has
  * broken, reading them from the mapping. The range must lie inside the mapping.
  */
 int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, uint64_t len);
@@ -131,6 +131,23 @@ int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
 
 /* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs the file no longer. */
 void sendoff_file_drop(sendoff_worker *worker, uint32_t file);
+
+/*
+ * Blobs: for bytes that are written again and again, such as constants of a program. They are stored once, in a file that
+ * nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They need no lease and no guard.
+ *
+ * Copies `len` > 0 bytes. `contents` (may be NULL) receives the address of the copy, which stays and never changes until
+ * sendoff_blob_drop(): whoever does not know that his bytes are still the same can compare them.
+ * 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE (too many held), EINVAL
+ * (nothing to copy), EOPNOTSUPP (in a forked child), others from memfd_create(2), write(2) and mmap(2).
+ */
+#define SENDOFF_BLOBS 64
+#define SENDOFF_BLOB_BYTES (8u << 20)
+
+int sendoff_blob_store(sendoff_worker *worker, const void *data, size_t len, uint32_t *blob, const void **contents);
+
+/* Forgets a blob. What was written of it is sent all the same. */
+void sendoff_blob_drop(sendoff_worker *worker, uint32_t blob);
 
 #ifdef __cplusplus
 }

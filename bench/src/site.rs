@@ -35,6 +35,10 @@ enum Page {
     Generated(usize),
     /// So many bytes that a FastCGI program in C makes.
     Responder(usize),
+    /// `include` of a file of this many bytes, which holds no code.
+    Include(usize),
+    /// This many bytes of HTML in the script itself, behind `?>`.
+    Html(usize),
     /// A file of this many bytes that the script looks into instead of printing it.
     Eager(usize, Look),
     /// A plain file of this many bytes, no PHP.
@@ -95,6 +99,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     workload("symfony-1m", Page::Symfony(MIB), cpu(5.0)),
     workload("readfile-100m", Page::Readfile(100 * MIB), Some(Target::Worker(8.0))),
     workload("loop-100m", Page::Loop(100 * MIB), Some(Target::Worker(8.0))),
+    workload("include-60k", Page::Include(60 * KIB), cpu(2.0)),
+    workload("html-60k", Page::Html(60 * KIB), cpu(1.8)),
     // No slower than 1.05 times the time of stock PHP.
     workload("eager-md5", Page::Eager(60 * KIB, Look::Md5), cpu(0.95)),
     workload("eager-match", Page::Eager(60 * KIB, Look::Match), cpu(0.95)),
@@ -154,6 +160,8 @@ impl Workload {
             | Page::Passthru(size)
             | Page::Loop(size)
             | Page::Symfony(size)
+            | Page::Include(size)
+            | Page::Html(size)
             | Page::Static(size) => text(size, 'a'),
             Page::Mixed(size) => {
                 [&b"hello"[..], &text(size, 'a'), b"world", &text(size, 'b'), b"bye"].concat()
@@ -167,12 +175,13 @@ impl Workload {
 
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
-            Page::Hello | Page::Generated(_) | Page::Responder(_) => vec![],
+            Page::Hello | Page::Html(_) | Page::Generated(_) | Page::Responder(_) => vec![],
             Page::Echo(size)
             | Page::Readfile(size)
             | Page::Passthru(size)
             | Page::Loop(size)
             | Page::Symfony(size)
+            | Page::Include(size)
             | Page::Eager(size, _)
             | Page::Static(size) => vec![(size, 'a')],
             Page::Mixed(size) => vec![(size, 'a'), (size, 'b')],
@@ -201,7 +210,12 @@ impl Workload {
                        \tfwrite($out, $data);\n}"
             }
             Page::Generated(size) => {
-                format!("echo str_repeat(\"{}\", {});", LINE.escape_default(), size / LINE.len())
+                // Of two literals opcache would make a constant.
+                format!(
+                    "echo str_repeat(\"{}\", (int) ($_GET['lines'] ?? {}));",
+                    LINE.escape_default(),
+                    size / LINE.len()
+                )
             }
             Page::Eager(size, look) => {
                 let look = match look {
@@ -213,6 +227,12 @@ impl Workload {
                     "$text = file_get_contents({});\n{look}\necho strlen($text);",
                     path(size, 'a')
                 )
+            }
+            Page::Include(size) => format!("include {};", path(size, 'a')),
+            // Nothing may follow it: that would be part of the text.
+            Page::Html(size) => {
+                let text = String::from_utf8_lossy(&text(size, 'a')).into_owned();
+                return Some(format!("<?php\n?>\n{text}"));
             }
             Page::Responder(_) | Page::Static(_) => return None,
         };

@@ -79,6 +79,9 @@ int phpt_file_hold(sendoff_worker *to, int fd, void *addr, uint64_t size,
 				   const struct timespec *mtime, const struct timespec *ctime, uint32_t *file);
 int phpt_write_file(sendoff_worker *to, uint32_t file, uint64_t offset, uint64_t len);
 void phpt_file_drop(sendoff_worker *to, uint32_t file);
+int phpt_blob_store(sendoff_worker *to, const void *data, size_t len, uint32_t *blob,
+					const void **contents);
+void phpt_blob_drop(sendoff_worker *to, uint32_t blob);
 
 static held *find(uint32_t id)
 {
@@ -124,9 +127,33 @@ void phpt_file_drop(sendoff_worker *to, uint32_t id)
 	sendoff_file_drop(to, id);
 }
 
+int phpt_blob_store(sendoff_worker *to, const void *data, size_t len, uint32_t *blob,
+					const void **contents)
+{
+	if (sendoff_blob_store(to, data, len, blob, contents) != 0) {
+		refusals++;
+		return -1;
+	}
+	mappings++;
+	*find(0) = (held){.id = *blob, .fd = -1, .contents = (char *)*contents};
+	return 0;
+}
+
+void phpt_blob_drop(sendoff_worker *to, uint32_t id)
+{
+	find(id)->id = 0;
+	sendoff_blob_drop(to, id);
+}
+
 int phpt_write_file(sendoff_worker *to, uint32_t id, uint64_t offset, uint64_t len)
 {
 	held *file = find(id);
+
+	if (file->fd < 0) {
+		segments++;
+		sapi_ub_write(file->contents + offset, len);
+		return 0;
+	}
 	char *copy = malloc(len);
 	ssize_t n = pread(file->fd, copy, len, (off_t)offset);
 	bool same = n == (ssize_t)len && memcmp(copy, file->contents + offset, len) == 0;

@@ -5,6 +5,7 @@
  * lazy_stream.c  the replaced functions on open files
  * lazy_region.c  mapped files, kept between requests under the worker's leases
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
+ * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
@@ -35,7 +36,7 @@ void sendoff_lazy_end_request(void);
 typedef struct lazy_region lazy_region;
 
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
-/* Files below this many bytes are read as PHP reads them; 0 turns lazy strings off. */
+/* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
 zend_long threshold;
 /* About the output of this request. */
 zend_long handed_over_bytes;
@@ -51,6 +52,12 @@ zend_result lazy_region_startup(void);
 
 /* The worker, if this request may use lazy strings and file segments; else NULL. */
 sendoff_worker *lazy_worker(void);
+
+/* The worker, whatever this request may do. */
+sendoff_worker *lazy_worker_attached(void);
+
+/* Seconds on a clock that only goes forward, cheaply. */
+time_t lazy_now(void);
 
 /*
  * The region that holds what `path` (resolved, absolute) contains now, marked as used in this
@@ -100,6 +107,21 @@ bool lazy_match_sent(const char *str, size_t len);
 
 /* Forgets the request's notes. */
 void lazy_match_reset(void);
+
+/* Looks where this process has shared memory. Call it when PHP has started. */
+void lazy_blob_attach(void);
+
+/* Whether `len` bytes at `str` are, by all appearances, a constant that is worth a segment. */
+bool lazy_blob_is_constant(const char *str, size_t len);
+
+/*
+ * If they are, and have been seen before: true, and the blob that holds the same bytes. Call it
+ * once for each time that they are written.
+ */
+bool lazy_blob_find(const char *str, size_t len, uint32_t *blob);
+
+/* Forgets what has not been written for long. */
+void lazy_blob_end_request(void);
 
 /* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
 zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);

@@ -123,7 +123,8 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	uint64_t offset;
 
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
+		(lazy_region_find(str, len, &file, &offset) || lazy_blob_is_constant(str, len) ||
+		 lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);
@@ -144,6 +145,19 @@ static const char *in_region(const char *str, size_t len, uint32_t *file, uint64
 	return lazy_match(str, len, file, offset);
 }
 
+static bool hand_over_constant(const char *str, size_t len)
+{
+	uint32_t blob;
+
+	if (len < SEGMENT_MIN || !lazy_blob_find(str, len, &blob) ||
+		sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
+		return false;
+	}
+	SENDOFF_G(handed_over_bytes) += (zend_long)len;
+	SENDOFF_G(segments)++;
+	return true;
+}
+
 static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
@@ -152,6 +166,9 @@ static bool hand_over(const char *str, size_t len)
 	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
 	if (!SG(headers_sent)) {
 		return false;
+	}
+	if (hand_over_constant(str, len)) {
+		return true;
 	}
 	const char *found = in_region(str, len, &file, &offset);
 	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {

@@ -89,7 +89,7 @@ static uint32_t seen[SEEN_ENTRIES];
 static uint32_t displace;
 static time_t swept;
 
-static time_t now(void)
+time_t lazy_now(void)
 {
 	struct timespec ts;
 
@@ -135,6 +135,14 @@ zend_result lazy_region_startup(void)
 void sendoff_lazy_attach(sendoff_worker *worker)
 {
 	attached = worker;
+	if (worker) {
+		lazy_blob_attach();
+	}
+}
+
+sendoff_worker *lazy_worker_attached(void)
+{
+	return attached;
 }
 
 sendoff_worker *lazy_worker(void)
@@ -197,7 +205,7 @@ static void retire(lazy_region *region)
 
 static void mark_used(lazy_region *region)
 {
-	region->last_use = now();
+	region->last_use = lazy_now();
 	if (!region->used) {
 		region->used = true;
 		used[used_count++] = (uint32_t)(region - regions);
@@ -223,14 +231,14 @@ bool lazy_region_is_hopeless(zend_string *path)
 	zend_ulong hash = zend_string_hash_val(path);
 	const hopeless *entry = &hopeless_paths[hash % HOPELESS_ENTRIES];
 
-	return entry->path_hash == hash && now() < entry->until;
+	return entry->path_hash == hash && lazy_now() < entry->until;
 }
 
 void lazy_region_give_up(zend_string *path)
 {
 	zend_ulong hash = zend_string_hash_val(path);
 
-	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless){hash, now() + HOPELESS_SECONDS};
+	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless){hash, lazy_now() + HOPELESS_SECONDS};
 }
 
 /* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
@@ -407,7 +415,7 @@ static lazy_region *least_recently_used(void)
 /* Gives back what has not been read for long or has lost its lease. Looks once a second. */
 static void sweep(void)
 {
-	time_t today = now();
+	time_t today = lazy_now();
 
 	if (today == swept) {
 		return;
@@ -447,4 +455,5 @@ void sendoff_lazy_end_request(void)
 		}
 	}
 	sweep();
+	lazy_blob_end_request();
 }

@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// The children of a process, by any of its threads.
 pub fn children(pid: u32) -> Vec<u32> {
@@ -65,6 +66,18 @@ pub fn descriptors(pid: u32) -> Vec<String> {
         .map(|target| target.to_string_lossy().into_owned())
         .collect()
 }
+
+/// The inodes and sizes of the constants that a process has open as sealed files.
+pub fn blobs(pid: u32) -> Vec<(u64, u64)> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with(BLOB))
+    });
+    paths.filter_map(|path| fs::metadata(path).ok()).map(|blob| (blob.ino(), blob.len())).collect()
+}
+
+/// How the kernel names them.
+pub const BLOB: &str = "/memfd:sendoff-blob";
 
 /// How many open TCP connections (listeners not counted) a process holds.
 pub fn connections(pid: u32) -> usize {

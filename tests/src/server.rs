@@ -313,8 +313,17 @@ impl Process {
         }
         // Request bodies live in unlinked files. (Pages of the site that were deleted may stay open in a cache.)
         let root = self.root.to_string_lossy();
-        let is_body = |target: &String| target.ends_with(" (deleted)") && !target.contains(&*root);
+        let is_body = |target: &String| {
+            target.ends_with(" (deleted)")
+                && !target.contains(&*root)
+                && !target.starts_with(processes::BLOB)
+        };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
+        // Constants are kept as long as a worker keeps them.
+        let workers = self.masters().into_iter().flat_map(processes::children);
+        let kept: Vec<_> = workers.flat_map(processes::blobs).collect();
+        let lost = |blob: &(u64, u64)| !kept.contains(blob);
+        leaks.extend(processes::blobs(front).into_iter().filter(lost).map(|b| format!("{b:?}")));
         leaks
     }
 }

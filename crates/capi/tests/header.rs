@@ -63,6 +63,15 @@ fn the_header_declares_what_the_library_exports() {
 }
 
 #[test]
+fn the_header_knows_the_limits() {
+    let header = fs::read_to_string(include_dir().join("sendoff.h")).unwrap();
+    let blobs = format!("#define SENDOFF_BLOBS {}\n", sendoff_worker::MAX_BLOBS);
+    let bytes =
+        format!("#define SENDOFF_BLOB_BYTES ({}u << 20)\n", sendoff_worker::MAX_BLOB_BYTES >> 20);
+    assert!(header.contains(&blobs) && header.contains(&bytes));
+}
+
+#[test]
 fn a_program_in_c_serves_a_request() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -92,6 +101,8 @@ fn a_program_in_c_serves_a_request() {
         Seen::Stdout(b"\r\n<".to_vec()),
         Seen::Record(Record::Open(id)),
         Seen::Record(Record::Segment { file: id, offset: 1, length: 4999 }),
+        Seen::Record(Record::Open(FileId(3))),
+        Seen::Record(Record::Segment { file: FileId(3), offset: 0, length: 8 }),
         Seen::Stderr(b"logged\n".to_vec()),
         Seen::Record(Record::Detach),
         Seen::End(7),

@@ -37,6 +37,22 @@ static int hold(const char *path, void *addr, uint64_t claimed_size, uint32_t *f
 	return sendoff_file_hold(worker, fd, addr, claimed_size, &st.st_mtim, &st.st_ctim, file);
 }
 
+static void respond_with_blob(void)
+{
+	uint32_t blob;
+	const void *contents;
+	char text[] = "constant";
+
+	CHECK(sendoff_blob_store(worker, text, 0, &blob, NULL) == -1 && errno == EINVAL);
+	CHECK(sendoff_blob_store(worker, text, 8, &blob, NULL) == 0);
+	sendoff_blob_drop(worker, blob);
+	CHECK(sendoff_blob_store(worker, text, 8, &blob, &contents) == 0);
+	text[0] = 'X';
+	CHECK(memcmp(contents, "constant", 8) == 0);
+	CHECK(sendoff_write_file(worker, blob, 0, 8) == 0);
+	CHECK(sendoff_write_file(worker, blob, 1, 8) == -1);
+}
+
 static void respond(uint32_t file, uint64_t size)
 {
 	size_t count, len = 99;
@@ -56,6 +72,7 @@ static void respond(uint32_t file, uint64_t size)
 	CHECK(sendoff_write(worker, "<", 1) == 0);
 	CHECK(sendoff_write_file(worker, file, 1, size - 1) == 0);
 	CHECK(sendoff_write_file(worker, file, 1, size) == -1);
+	respond_with_blob();
 	sendoff_log(worker, "logged", 6);
 	CHECK(sendoff_flush(worker) == 0 && sendoff_aborted(worker) == 0);
 	sendoff_finish(worker, 7, 1);

@@ -72,6 +72,12 @@ impl OpenFile {
         })
     }
 
+    /// Whether it may be recalled.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.recipients.is_some()
+    }
+
     /// Where to read from now; `None` if the contents are lost.
     #[must_use]
     pub fn descriptor(&self) -> Option<Rc<OwnedFd>> {

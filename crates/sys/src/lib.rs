@@ -5,5 +5,6 @@ pub mod fdpass;
 pub mod fork;
 pub mod lease;
 pub mod mapping;
+pub mod memfd;
 pub mod process;
 pub mod sock_diag;

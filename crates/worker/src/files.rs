@@ -6,6 +6,8 @@
 //!    │                  │ break: RECALL                         ▼
 //!    │ break: RECALL    ▼        every link answered, or 10 s   lease and descriptor given up; the entry goes when
 //!    └─────────────▶ Broken ───────────────────────────────▶    the mapping has been dropped too
+//!
+//!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
 //! ```
 //!
 //! Everything here happens under the lock of `Shared`. That settles the races:
@@ -38,6 +40,7 @@ use rustix::thread::Pid;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_sys::lease;
 use sendoff_sys::mapping::Region;
+use sendoff_sys::memfd::Sealed;
 
 use crate::log;
 use crate::output::State;
@@ -46,7 +49,7 @@ use crate::output::State;
 pub const MAX_HELD: usize = 256;
 
 /// Held files are numbered from here, because an application's `select(2)` knows no descriptor above 1023.
-const LOWEST_FD: RawFd = 512;
+pub(crate) const LOWEST_FD: RawFd = 512;
 
 /// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
 pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,25 +117,47 @@ pub(crate) struct Held {
 enum Lease {
     Stands(OwnedFd),
     Releasing(OwnedFd),
-    Broken { fd: OwnedFd, deadline: Instant },
+    Broken {
+        fd: OwnedFd,
+        deadline: Instant,
+    },
     Ended,
+    /// No lease, and no need of one. The contents are mapped in here instead of in a region.
+    Sealed(Sealed),
 }
 
 impl Held {
+    pub(crate) fn sealed(contents: Sealed) -> Self {
+        let size = contents.bytes().len() as u64;
+        let lease = Lease::Sealed(contents);
+        Self { lease, region: None, used_in: 0, size, links: LinkSet::default() }
+    }
+
+    pub(crate) fn as_sealed(&self) -> Option<&Sealed> {
+        match &self.lease {
+            Lease::Sealed(contents) => Some(contents),
+            _ => None,
+        }
+    }
+
     pub(crate) fn stands(&self) -> bool {
-        matches!(self.lease, Lease::Stands(_))
+        matches!(self.lease, Lease::Stands(_) | Lease::Sealed(_))
     }
 
     pub(crate) fn fd(&self) -> Option<&OwnedFd> {
         match &self.lease {
             Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } => Some(fd),
+            Lease::Sealed(contents) => Some(contents.fd()),
             Lease::Ended => None,
         }
     }
 
     /// The snapshot, if it can be read.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        self.region.as_ref()?.bytes()
+        match &self.lease {
+            Lease::Sealed(contents) => Some(contents.bytes()),
+            _ => self.region.as_ref()?.bytes(),
+        }
     }
 }
 
@@ -171,10 +196,7 @@ impl Files {
         identity: Identity,
         helper: Pid,
     ) -> io::Result<FileId> {
-        if self.held.len() >= self.most {
-            return Err(Errno::MFILE.into());
-        }
-        let id = self.last_id.checked_add(1).ok_or(Errno::OVERFLOW)?;
+        let id = self.next_id()?;
         // With few descriptors allowed there are no high numbers.
         let fd = rustix::io::fcntl_dupfd_cloexec(&fd, LOWEST_FD).unwrap_or(fd);
         lease::take(fd.as_fd(), helper)?;
@@ -183,7 +205,6 @@ impl Files {
             return Err(Errno::STALE.into());
         }
         region.map(fd.as_fd())?;
-        self.last_id = id;
         let held = Held {
             lease: Lease::Stands(fd),
             region: Some(region),
@@ -191,8 +212,25 @@ impl Files {
             size: identity.size,
             links: LinkSet::default(),
         };
-        self.held.insert(FileId(id), held);
-        Ok(FileId(id))
+        Ok(self.enter(id, held))
+    }
+
+    /// The id that the next file gets, if one more may be held.
+    pub(crate) fn next_id(&self) -> io::Result<FileId> {
+        if self.held.len() >= self.most {
+            return Err(Errno::MFILE.into());
+        }
+        Ok(FileId(self.last_id.checked_add(1).ok_or(Errno::OVERFLOW)?))
+    }
+
+    pub(crate) fn enter(&mut self, id: FileId, held: Held) -> FileId {
+        self.last_id = id.0;
+        self.held.insert(id, held);
+        id
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.held.values()
     }
 
     /// Puts the file in use; `false` if its lease has broken.
@@ -216,6 +254,9 @@ impl Files {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
         held.region = None;
         let mut tell = LinkSet::default();
+        if matches!(held.lease, Lease::Sealed(_)) {
+            return self.held.remove(&file).map(|held| held.links).unwrap_or_default();
+        }
         held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
             Lease::Stands(fd) => {
                 tell = held.links;
@@ -258,7 +299,7 @@ impl Files {
         };
         let broken = self.held.iter().filter(|(_, held)| match &held.lease {
             Lease::Stands(fd) | Lease::Releasing(fd) => concerned(fd) && !lease::stands(fd.as_fd()),
-            Lease::Broken { .. } | Lease::Ended => false,
+            Lease::Broken { .. } | Lease::Ended | Lease::Sealed(_) => false,
         });
         broken.map(|(file, _)| *file).collect()
     }

@@ -3,6 +3,7 @@
 //! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
 #![forbid(unsafe_code)]
 
+mod blob;
 mod files;
 mod helper;
 mod input;
@@ -13,6 +14,7 @@ mod worker;
 
 use std::fmt;
 
+pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
 pub use files::{Identity, MAX_HELD};
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;

@@ -48,7 +48,7 @@ const VALUES: [(&[u8], &[u8]); 3] =
 /// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     inputs: Vec<Input>,
     request: Request,
     response: Response,

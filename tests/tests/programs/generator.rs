@@ -103,7 +103,8 @@ impl Random {
     }
 }
 
-/// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@C` a call that yields a string, `@S` a statement.
+/// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@C` a call that yields a string, `@T` a
+/// text that the program itself holds, `@S` a statement.
 const OUTPUT: &[&str] = &[
     "echo @C;",
     "echo @C;",
@@ -119,6 +120,12 @@ const OUTPUT: &[&str] = &[
     "echo 'before' . $s . 'after';",
     "echo <<<END\n\tstart $s\n\t{$t} end\n\tEND;",
     "?>text <?= $s ?> text\n<?php",
+    "?>@T<?php",
+    "?>@T<?= $s ?>@T<?php",
+    "echo '@T'; print '@T'; echo $t, '@T';",
+    "for ($i = 0; $i < 3; $i++) { ?>@T<?php echo $i; }",
+    "foreach (['@T', '@T', $s] as $x) { echo $x; }",
+    "fwrite(fopen('php://output', 'w'), '@T');",
     "echo substr((string) $s, @N), '|', substr((string) $t, @N, @N);",
     "echo printf('%s|%5.3s|', $s, $t);",
     "vprintf(\"%'*9s%s\", [$t, $s]);",
@@ -156,6 +163,7 @@ const VALUES: &[&str] = &[
     "if (strlen((string) $s) < 300000) { $s .= 'more'; }",
     "if (is_string($s) && isset($s[3])) { $s[3] = '#'; }",
     "$a = [(string) $s => $t]; $a[(string) $s] .= 'z'; echo md5(serialize($a)); $t = key($a);",
+    "$t = '@T';",
     "$s = unserialize(serialize($s));",
     "static $kept = []; $kept[] = $s;",
     "$o = new Late(@C);",
@@ -183,6 +191,7 @@ const CALLS: &[&str] = &[
     "sprintf('%s', file_get_contents(@F))",
     "json_encode(file_get_contents(@F))",
     "strrev((string) $s)",
+    "'@T'",
     "($s . '')",
 ];
 
@@ -289,6 +298,10 @@ fn fill(random: &mut Random, template: &str, depth: usize) -> String {
             Some(b'F') => filled.push_str(&random.file()),
             Some(b'N') => filled.push_str(&random.pick(&NUMBERS).to_string()),
             Some(b'Z') => filled.push_str(&random.size().to_string()),
+            Some(b'T') => {
+                let size = random.size();
+                filled.push_str(&text(random.pick(&["T", "U", "V"]), size));
+            }
             Some(b'C') => {
                 let call = random.pick(CALLS);
                 filled.push_str(&fill(random, call, depth));

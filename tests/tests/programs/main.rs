@@ -42,10 +42,12 @@ impl Arena {
         let site = Site::new();
         let logs = ["stock.log", "ours.log"].map(|name| site.write_at(site.outside(name), ""));
         let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
-        let stock = Stock::start(site.root(), &[&stock, "log_errors=1"]);
+        // Programs are new; opcache shall keep them all the same, so that their texts are constants.
+        let cached = "opcache.file_update_protection=0";
+        let stock = Stock::start(site.root(), &[&stock, "log_errors=1", cached]);
         // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
         let mut options = vec!["--workers", "1", "--max-requests", "90"];
-        for setting in [&ours, "log_errors=1", "sendoff.threshold=1"] {
+        for setting in [&ours, "log_errors=1", "sendoff.threshold=1", cached] {
             options.extend(["--php-ini", setting]);
         }
         let ours = Server::start(site.root(), &options);

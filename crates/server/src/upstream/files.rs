@@ -14,6 +14,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
+use sendoff_sys::memfd;
 use sendoff_sys::sock_diag::SockDiag;
 use tokio::time::Instant;
 
@@ -106,7 +107,12 @@ impl HandedFiles {
             return Err(BadFile("an open file that is not a regular file opened for reading"));
         }
         let size = u64::try_from(stat.st_size).map_err(|_| BadFile("a file of negative size"))?;
-        let known = Known { file: OpenFile::guarded(descriptor), size, contents: None };
+        let file = if memfd::is_final(&descriptor) {
+            OpenFile::new(descriptor)
+        } else {
+            OpenFile::guarded(descriptor)
+        };
+        let known = Known { file, size, contents: None };
         match self.known.insert(id, known) {
             None => Ok(()),
             Some(_) => Err(BadFile("a file id that is in use already")),
@@ -150,9 +156,12 @@ impl HandedFiles {
         });
     }
 
-    /// `RELEASE`: nobody waits.
+    /// `RELEASE`: nobody waits, and for a file that cannot change there is nothing to answer.
     pub(super) fn release(&mut self, id: FileId) -> Result<(), BadFile> {
         let known = self.known.remove(&id).ok_or(BadFile("a release of an unknown file"))?;
+        if !known.file.is_guarded() {
+            return Ok(());
+        }
         self.releasing.borrow_mut().insert(id, known.file);
         let (answers, releasing) = (Rc::clone(&self.answers), Rc::clone(&self.releasing));
         tokio::task::spawn_local(async move {
@@ -172,7 +181,7 @@ impl HandedFiles {
         let known = std::mem::take(&mut self.known).into_values().map(|known| known.file);
         let releasing = std::mem::take(&mut *self.releasing.borrow_mut()).into_values();
         for file in known.chain(releasing) {
-            if Rc::strong_count(&file) > 1 || file.recipients() > 0 {
+            if file.is_guarded() && (Rc::strong_count(&file) > 1 || file.recipients() > 0) {
                 tokio::task::spawn_local(give_back(file));
             }
         }
@@ -396,6 +405,55 @@ mod tests {
                 assert_eq!(answer(&worker).answer, GuardAnswer::Released);
             })
             .await;
+    }
+
+    /// Nobody can change a sealed file, so nobody waits for its clients and nobody is told.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_sealed_file_is_released_without_an_answer() {
+        let (mut files, worker) = files();
+        let sealed = memfd::Sealed::new(&[b'x'; 70_000]).unwrap();
+        files.open(FileId(5), sealed.fd().try_clone().unwrap()).unwrap();
+        let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
+            panic!("expected a file segment");
+        };
+        let connection = sendoff_sys::sock_diag::Connection {
+            local: "127.0.0.1:1".parse().unwrap(),
+            peer: "127.0.0.1:2".parse().unwrap(),
+        };
+        segment.file.sent_to(connection, &Rc::default());
+        assert_eq!(segment.file.recipients(), 0);
+        files.release(FileId(5)).unwrap();
+        assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
+        assert!(files.release(FileId(5)).is_err());
+        assert!(segment.file.descriptor().is_some(), "what is under way is finished");
+        files.orphan();
+        let mut raw = [0; 8];
+        let answer = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
+        assert_eq!(answer.unwrap_err(), Errno::AGAIN);
+    }
+
+    /// Only a file that can neither be written to nor cut is taken for one that stays.
+    #[test]
+    fn half_a_seal_is_none() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        for (seals, guarded) in [
+            (SealFlags::empty(), true),
+            (SealFlags::WRITE, true),
+            (SealFlags::SHRINK | SealFlags::SEAL, true),
+            (SealFlags::WRITE | SealFlags::SHRINK, false),
+        ] {
+            let (mut files, _worker) = files();
+            let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+            let made = File::from(memfd_create(c"half", flags).unwrap());
+            made.set_len(70_000).unwrap();
+            fcntl_add_seals(&made, seals).unwrap();
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made));
+            files.open(FileId(1), File::open(path).unwrap().into()).unwrap();
+            let Segment::File(segment) = files.segment(FileId(1), 0, 1).unwrap() else {
+                panic!("expected a file segment");
+            };
+            assert_eq!(segment.file.is_guarded(), guarded, "{seals:?}");
+        }
     }
 
     /// A client that still downloads has never read everything; it need only have read the pages of this file.

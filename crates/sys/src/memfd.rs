@@ -1,0 +1,144 @@
+//! Bytes that nobody can change any more, in a file without a name that another process may be given (`memfd_create(2)`).
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{ptr, slice};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// What makes a file's bytes final.
+const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
+
+/// Bytes in a sealed file, mapped. Whoever has the descriptor reads the same bytes for ever.
+#[derive(Debug)]
+pub struct Sealed {
+    /// For reading.
+    fd: OwnedFd,
+    /// An address rather than a pointer, so that any thread may own it.
+    addr: usize,
+    len: usize,
+}
+
+impl Sealed {
+    /// Copies `data` into a sealed file.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is nothing to copy. `EFBIG`: no file may be so large (`RLIMIT_FSIZE`). Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
+    pub fn new(data: &[u8]) -> io::Result<Self> {
+        if data.is_empty() {
+            return Err(Errno::INVAL.into());
+        }
+        // The kernel would not only refuse: it would send SIGXFSZ.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < data.len() as u64) {
+            return Err(Errno::FBIG.into());
+        }
+        let mut writable = File::from(create()?);
+        writable.write_all(data)?;
+        fcntl_add_seals(&writable, FINAL | SealFlags::GROW | SealFlags::SEAL)?;
+        // Our descriptor could not write either, but it says that it is open for writing.
+        let fd = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
+        // SAFETY: the kernel chooses an address that nobody uses.
+        let at = unsafe {
+            let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+            libc::mmap(ptr::null_mut(), data.len(), access, flags, fd.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd: fd.into(), addr: at.expose_provenance(), len: data.len() })
+    }
+
+    /// The same under a descriptor number from `lowest` on, if there is one.
+    #[must_use]
+    pub fn with_fd_from(mut self, lowest: i32) -> Self {
+        if let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&self.fd, lowest) {
+            self.fd = fd;
+        }
+        self
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    fn start(&self) -> *mut c_void {
+        ptr::with_exposed_provenance_mut(self.addr)
+    }
+
+    /// What it holds; at least one byte.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for `len` bytes until `self` is dropped, of a file that can be neither written to nor cut.
+        unsafe { slice::from_raw_parts(self.start().cast(), self.len) }
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no reference into it outlives `self`. If it fails the mapping stays.
+        unsafe { libc::munmap(self.start(), self.len) };
+    }
+}
+
+impl AsFd for Sealed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn create() -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(c"sendoff-blob", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(c"sendoff-blob", flags),
+        made => made,
+    }
+}
+
+/// Whether the kernel lets nobody change the file's bytes or make it shorter, whoever has it open or mapped. False for
+/// every file with a name: the kernel seals only what `memfd_create` made.
+#[must_use]
+pub fn is_final(fd: impl AsFd) -> bool {
+    fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(FINAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn sealed_bytes_cannot_be_changed_through_any_descriptor() {
+        let sealed = Sealed::new(b"for ever").unwrap().with_fd_from(100);
+        assert_eq!(sealed.bytes(), b"for ever");
+        assert!(is_final(&sealed) && sealed.fd().as_raw_fd() >= 100);
+        let flags = rustix::fs::fcntl_getfl(&sealed).unwrap();
+        assert_eq!(flags & rustix::fs::OFlags::RWMODE, rustix::fs::OFlags::RDONLY);
+        let path = format!("/proc/self/fd/{}", sealed.fd().as_raw_fd());
+        // What of these the kernel refuses at once is its business.
+        if let Ok(writable) = File::options().write(true).open(path) {
+            assert!(writable.write_all_at(b"never", 0).is_err());
+            assert!(writable.set_len(1).is_err() && writable.set_len(100).is_err());
+        }
+        let mut now = [0; 9];
+        assert_eq!(File::from(sealed.fd().try_clone().unwrap()).read_at(&mut now, 0).unwrap(), 8);
+        assert_eq!(&now[..8], sealed.bytes());
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_not_final() {
+        assert!(!is_final(File::open("/proc/self/exe").unwrap()));
+        assert!(!is_final(create().unwrap()));
+        let growing = create().unwrap();
+        fcntl_add_seals(&growing, SealFlags::WRITE).unwrap();
+        assert!(!is_final(&growing));
+        assert!(Sealed::new(b"").is_err());
+    }
+}
