@@ -85,6 +85,15 @@ int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, u
 /* Bytes for the server's log, about this request. A newline is added where one lacks. */
 void sendoff_log(sendoff_worker *worker, const char *line, size_t len);
 
+/* Whether the front wants this response explained: somebody looks at how it leaves. */
+int sendoff_explains(const sendoff_worker *worker);
+
+/*
+ * Says something about the output that follows, in the form of docs/handover.md (EXPLAIN). At most 1024 bytes count.
+ * Nothing happens unless sendoff_explains().
+ */
+void sendoff_explain(sendoff_worker *worker, const char *text, size_t len);
+
 /* Sends what is queued. 0, or -1 if the client has gone. */
 int sendoff_flush(sendoff_worker *worker);
 

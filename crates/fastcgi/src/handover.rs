@@ -9,6 +9,12 @@ pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
 pub const ACCEPT_FILE: &[u8] = b"file";
 
+/// The word in [`ACCEPT_PARAM`] for `EXPLAIN`.
+pub const ACCEPT_EXPLAIN: &[u8] = b"explain";
+
+/// The longest content of an `EXPLAIN` record, in bytes.
+pub const MAX_EXPLANATION: usize = 1024;
+
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
 

@@ -1,5 +1,7 @@
 //! The application's thread: requests in, responses out.
 
+mod explain;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
