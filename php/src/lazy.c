@@ -165,6 +165,9 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 	}
 	zend_string *contents = region ? lazy_region_string(region) : NULL;
 	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (region) {
+			LAZY_BECAUSE("written into an output buffer");
+		}
 		explain_call(execute_data, NULL);
 		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;

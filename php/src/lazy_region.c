@@ -372,13 +372,15 @@ static lazy_region *hold(const char *path, const struct stat *st)
 
 lazy_region *lazy_region_open(const char *path)
 {
-	struct stat st = {0};
+	struct stat st;
 
-	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
-		(size_t)st.st_size > REGION_MAX) {
-		LAZY_BECAUSE(S_ISREG(st.st_mode) && st.st_size < SENDOFF_G(threshold)
-						 ? "smaller than sendoff.threshold"
-						 : "not a regular file, or larger than 1 GiB");
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
+		LAZY_BECAUSE("not a regular file");
+		return NULL;
+	}
+	if (st.st_size < SENDOFF_G(threshold) || (size_t)st.st_size > REGION_MAX) {
+		LAZY_BECAUSE(st.st_size < SENDOFF_G(threshold) ? "smaller than sendoff.threshold"
+													   : "larger than 1 GiB");
 		return NULL;
 	}
 	lazy_region *region = kept(&st);

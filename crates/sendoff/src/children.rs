@@ -35,6 +35,7 @@ impl Recipe {
         listeners: Vec<Vec<OwnedFd>>,
         pool: OwnedFd,
         ready: OwnedFd,
+        explain: Option<OwnedFd>,
         account: Option<Account>,
     ) -> Result<Self, Failure> {
         let numbers = |fds: &Vec<OwnedFd>| {
@@ -47,9 +48,10 @@ impl Recipe {
         arguments.extend(option("--listeners", listener_numbers));
         arguments.extend(option("--pool-fd", pool.as_raw_fd()));
         arguments.extend(option("--ready-fd", ready.as_raw_fd()));
+        arguments.extend(explain.iter().flat_map(|fd| option("--explain-fd", fd.as_raw_fd())));
         arguments.extend(account_options(account));
         let program = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
-        let descriptors = listeners.into_iter().flatten().chain([pool, ready]).collect();
+        let descriptors = listeners.into_iter().flatten().chain([pool, ready]).chain(explain).collect();
         let keeps_stdout = serve.access_log.as_deref() == Some(Path::new("-"));
         Ok(Self { name: "front", program, arguments, descriptors, keeps_stdout })
     }

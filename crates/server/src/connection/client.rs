@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::delivery::{Progress, SendQueue};
+use crate::explain::{Remark, Report};
 use crate::response::{Framing, Head};
 use crate::segment::Segment;
 
@@ -26,6 +27,8 @@ pub(crate) struct Client {
     framing: Framing,
     head_len: u64,
     sent: u64,
+    /// Set while a response is explained: it goes here instead of to the client.
+    pub(crate) report: Option<Box<Report>>,
 }
 
 /// What a response's framing depends on.
@@ -49,6 +52,7 @@ impl Client {
             framing,
             head_len: 0,
             sent: 0,
+            report: None,
         }
     }
 
@@ -63,6 +67,10 @@ impl Client {
     ) -> io::Result<bool> {
         self.framing = Framing::choose(asked.method, asked.version, status, length);
         let keep_alive = asked.keep_alive && self.framing != Framing::Close;
+        if let Some(report) = &mut self.report {
+            report.begin(status, length);
+            return Ok(keep_alive);
+        }
         let mut out = BytesMut::with_capacity(512);
         let mut head = Head::new(&mut out, status, reason);
         fields(&mut head);
@@ -101,6 +109,10 @@ impl Client {
     }
 
     fn push_framed(&mut self, segment: Segment, len: u64) -> io::Result<()> {
+        if let Some(report) = &mut self.report {
+            report.segment(&segment, len);
+            return Ok(());
+        }
         if let Some(before) = self.framing.before_piece(len) {
             self.queue.push_bytes(before)?;
         }
@@ -116,10 +128,17 @@ impl Client {
 
     /// Queues the end of the body. Returns the bytes that are missing of the announced length.
     pub(crate) fn end(&mut self) -> io::Result<u64> {
-        if let Some(end) = self.framing.end() {
+        if let Some(end) = self.framing.end().filter(|_| self.report.is_none()) {
             self.queue.push_bytes(end)?;
         }
         Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
+    }
+
+    /// Says something about the segments that are pushed next, if somebody wants to know.
+    pub(crate) fn remark(&mut self, remark: impl FnOnce() -> Remark) {
+        if let Some(report) = &mut self.report {
+            report.remark(remark());
+        }
     }
 
     /// Whether the client can tell a cut response from a complete one by the framing alone.

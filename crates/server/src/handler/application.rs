@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_PARAM};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
 use super::sendfile::{self, Sendable, ZeroCopy};
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
+use crate::explain::Remark;
 use crate::front::Loop;
 use crate::handler::error;
 use crate::request::Body;
@@ -29,6 +30,9 @@ const MAX_TRIES: usize = 8;
 /// to the spool what a fast client takes anyway doubles the cost of a large generated body.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Explanations that may come before the header block.
+const MAX_EARLY_EXPLANATIONS: usize = 1000;
+
 /// What the application has said up to the end of its header block.
 struct Begun {
     head: CgiHead,
@@ -36,6 +40,8 @@ struct Begun {
     rest: Bytes,
     /// The length the worker announced.
     length: Option<u64>,
+    /// What was explained so far.
+    explanations: Vec<Bytes>,
 }
 
 /// Why there is no response to pass on.
@@ -61,7 +67,10 @@ pub(crate) async fn respond(
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
     let parameters = parameters(event_loop, client, request, script);
     let answered = match script.upstream {
-        Upstream::Workers => ask_worker(event_loop, request, parameters, &log_name).await,
+        Upstream::Workers => {
+            let accept = accepted(event_loop, client);
+            ask_worker(event_loop, request, parameters, &accept, &log_name).await
+        }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
             ask_application(application, request, parameters, &log_name).await
@@ -77,6 +86,18 @@ pub(crate) async fn respond(
     }
 }
 
+/// The words of `SENDOFF_ACCEPT` in this request.
+fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
+    let mut words = Vec::new();
+    if event_loop.settings.accept_files {
+        words.push(ACCEPT_FILE);
+    }
+    if client.report.is_some() {
+        words.push(ACCEPT_EXPLAIN);
+    }
+    words.join(&b' ')
+}
+
 /// An answer that has begun, or what to say instead and why.
 type Answered = Result<(Exchange, Begun), (StatusCode, String)>;
 
@@ -84,10 +105,11 @@ async fn ask_worker(
     event_loop: &Loop,
     request: &Request,
     mut parameters: RequestMessageBuilder,
+    accept: &[u8],
     log_name: &Rc<str>,
 ) -> Answered {
-    if event_loop.settings.accept_files {
-        parameters.param(ACCEPT_PARAM, ACCEPT_FILE);
+    if !accept.is_empty() {
+        parameters.param(ACCEPT_PARAM, accept);
     }
     let message = match &request.body {
         Body::Memory(bytes) => parameters.with_bytes(bytes),
@@ -153,9 +175,16 @@ async fn ask_application(
 async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
     let bad = |why: &str| Failure::Bad(StatusCode::BAD_GATEWAY, why.to_owned());
     let (mut received, mut length) = (BytesMut::new(), None);
+    let mut explanations = Vec::new();
     loop {
         let data = match exchange.next().await {
             Event::Segment(Segment::Bytes(data)) => data,
+            Event::Explanation(text) => {
+                if explanations.len() < MAX_EARLY_EXPLANATIONS {
+                    explanations.push(text);
+                }
+                continue;
+            }
             Event::Length(announced) => {
                 length = Some(announced);
                 continue;
@@ -184,7 +213,7 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
         if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
-            return Ok(Begun { head, rest: all.slice(end..), length });
+            return Ok(Begun { head, rest: all.slice(end..), length, explanations });
         }
         // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
@@ -205,6 +234,7 @@ async fn pass_on(
     exchange: Exchange,
     begun: Begun,
 ) -> io::Result<Outcome> {
+    explain(client, &exchange, &begun);
     match sendfile::named_file(&event_loop.sendable, &begun.head) {
         None => {}
         Some(Ok(entry)) => {
@@ -232,6 +262,25 @@ async fn pass_on(
     }
 }
 
+/// What `sendoff explain` should know before the first segment.
+fn explain(client: &mut Client, exchange: &Exchange, begun: &Begun) {
+    let Some(report) = &mut client.report else { return };
+    report.answered_by(exchange.who());
+    begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
+    let name = sendfile::named(&begun.head);
+    if let Some((field, value)) = name {
+        let what = format!("{field}: {}", String::from_utf8_lossy(value));
+        report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
+    } else if let Exchange::Application(_) = exchange {
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            what: "a FastCGI application".to_owned(),
+            why: "it knows no handover".to_owned(),
+            ..Remark::default()
+        });
+    }
+}
+
 /// Passes the response on, piece by piece, while the client takes it.
 async fn relay(
     event_loop: &Loop,
@@ -241,7 +290,7 @@ async fn relay(
     begun: Begun,
     zero_copy: Option<ZeroCopy>,
 ) -> io::Result<Outcome> {
-    let Begun { head, rest, length } = begun;
+    let Begun { head, rest, length, .. } = begun;
     // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
     let has_body = asked.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
     let length = head.content_length.or(length.filter(|_| has_body));
@@ -367,6 +416,7 @@ impl Relay<'_> {
     async fn take(&mut self, event: Event) -> io::Result<bool> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
+            Event::Explanation(text) => self.client.remark(|| Remark::decode(&text)),
             // Too late: the head has left.
             Event::Length(_) => {}
             Event::End => return Ok(true),

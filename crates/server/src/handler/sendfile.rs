@@ -21,6 +21,9 @@ use crate::static_files::{self, Entry, Refusal, Root, refuses};
 /// The longest file name in a body (Linux: `PATH_MAX`).
 const MAX_NAME: u64 = 4096;
 
+const SENDFILE: &str = "X-Sendfile";
+const ACCEL: &str = "X-Accel-Redirect";
+
 /// Fields of the application that the file's own replace.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
 
@@ -170,17 +173,21 @@ fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Deni
     Entry::open(root, path).map_err(|refusal| Denied::refused(name, refusal))
 }
 
+/// The field in which a response head names a file instead of a body, and its value.
+pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
+    [SENDFILE, ACCEL].into_iter().find_map(|name| {
+        let mut fields = head.fields.iter();
+        let (_, value) = fields.find(|(field, value)| {
+            field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
+        })?;
+        Some((name, value))
+    })
+}
+
 /// The file that a response head names instead of a body, opened now: the application may remove it next.
 pub(super) fn named_file(sendable: &Sendable, head: &CgiHead) -> Option<Result<Entry, Denied>> {
-    let field = |name: &str| {
-        let mut fields = head.fields.iter();
-        fields
-            .find(|(field, value)| field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty())
-    };
-    if let Some((_, path)) = field("x-sendfile") {
-        return Some(sendable.by_path(path));
-    }
-    field("x-accel-redirect").map(|(_, uri)| sendable.by_uri(uri))
+    let (field, value) = named(head)?;
+    Some(if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) })
 }
 
 /// Whether a field is for the front and not for the client.

@@ -319,6 +319,12 @@ impl Reader {
             }
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(()),
             Part::Record { kind: Kind::END_REQUEST, content, .. } => end_request(link, &content),
+            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+                answering(link, Kind::EXPLAIN, |answering| {
+                    answering.body_begun = true;
+                    Some(Event::Explanation(content))
+                })
+            }
             Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
                 Some(record) => self.handover(link, record),
                 None => Err(out_of_place(kind)),
