@@ -34,7 +34,7 @@ typedef struct place {
 /* What was written and has not left. */
 static struct {
 	place first;
-	uint32_t last_line;
+	place last;
 	size_t writes;
 	size_t longest;
 	char by[64];
@@ -97,7 +97,8 @@ static void here(place *at)
 /* The internal function at work, or what a script does without one. */
 static void at_work(char *name, size_t size)
 {
-	const zend_function *function = EG(current_execute_data) ? EG(current_execute_data)->func : NULL;
+	const zend_function *function =
+		EG(current_execute_data) ? EG(current_execute_data)->func : NULL;
 
 	if (!function) {
 		snprintf(name, size, "end of the request");
@@ -110,14 +111,18 @@ static void at_work(char *name, size_t size)
 	}
 }
 
-static void place_text(char *text, size_t size, const place *from, uint32_t last_line)
+static void place_text(char *text, size_t size, const place *from, const place *to)
 {
 	if (from->line == 0) {
 		*text = '\0';
-	} else if (last_line > from->line) {
-		snprintf(text, size, "%s:%u-%u", from->file, from->line, last_line);
-	} else {
+	} else if (strcmp(from->file, to->file)) {
+		snprintf(text, size, "%s:%u to %s:%u", from->file, from->line, to->file, to->line);
+	} else if (from->line == to->line) {
 		snprintf(text, size, "%s:%u", from->file, from->line);
+	} else {
+		/* A loop may end before the line where it began. */
+		snprintf(text, size, "%s:%u-%u", from->file, MIN(from->line, to->line),
+				 MAX(from->line, to->line));
 	}
 }
 
@@ -145,7 +150,7 @@ void lazy_explain_given(uint32_t file, const char *path)
 void lazy_explain_read(const char *path, const zval *got)
 {
 	const char *why = lazy_because;
-	char from[NAME_MAX_LEN + 32], what[NAME_MAX_LEN + 128], name[64];
+	char from[2 * NAME_MAX_LEN + 32], what[NAME_MAX_LEN + 128], name[64];
 	place at;
 
 	lazy_because = NULL;
@@ -154,7 +159,7 @@ void lazy_explain_read(const char *path, const zval *got)
 	}
 	here(&at);
 	at_work(name, sizeof(name));
-	place_text(from, sizeof(from), &at, 0);
+	place_text(from, sizeof(from), &at, &at);
 	snprintf(what, sizeof(what), "%s(%.*s)", name, NAME_MAX_LEN, path ? path : "");
 	say("read", from, what, why);
 	if (got && Z_TYPE_P(got) == IS_STRING && read_count < REMEMBERED) {
@@ -195,10 +200,7 @@ void lazy_explain_write(const char *str, size_t len)
 		pending.first = at;
 		at_work(pending.by, sizeof(pending.by));
 	}
-	if (!strcmp(pending.first.file, at.file)) {
-		pending.last_line = MAX(pending.last_line, at.line);
-		pending.first.line = MIN(pending.first.line, at.line);
-	}
+	pending.last = at.line ? at : pending.last;
 	const char *why = obstacle(str, len);
 	if (why && len > pending.longest) {
 		pending.longest = len;
@@ -221,10 +223,10 @@ static void forget_pending(void)
 
 void lazy_explain_bytes(const char *str, size_t len)
 {
-	char from[NAME_MAX_LEN + 32], what[96];
+	char from[2 * NAME_MAX_LEN + 32], what[96];
 
 	take_pending(str, len);
-	place_text(from, sizeof(from), &pending.first, pending.last_line);
+	place_text(from, sizeof(from), &pending.first, &pending.last);
 	if (pending.writes > 1) {
 		snprintf(what, sizeof(what), "%zu writes", pending.writes);
 	} else {
@@ -236,11 +238,11 @@ void lazy_explain_bytes(const char *str, size_t len)
 
 void lazy_explain_file(uint32_t file, bool recognised)
 {
-	char from[NAME_MAX_LEN + 32];
+	char from[2 * NAME_MAX_LEN + 32];
 	const char *path = "a file";
 
 	take_pending("", 0);
-	place_text(from, sizeof(from), &pending.first, pending.last_line);
+	place_text(from, sizeof(from), &pending.first, &pending.last);
 	for (size_t i = 0; i < given_count; i++) {
 		if (given[i].file == file) {
 			path = given[i].path;

@@ -51,7 +51,8 @@ impl Recipe {
         arguments.extend(explain.iter().flat_map(|fd| option("--explain-fd", fd.as_raw_fd())));
         arguments.extend(account_options(account));
         let program = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
-        let descriptors = listeners.into_iter().flatten().chain([pool, ready]).chain(explain).collect();
+        let descriptors =
+            listeners.into_iter().flatten().chain([pool, ready]).chain(explain).collect();
         let keeps_stdout = serve.access_log.as_deref() == Some(Path::new("-"));
         Ok(Self { name: "front", program, arguments, descriptors, keeps_stdout })
     }

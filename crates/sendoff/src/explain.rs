@@ -52,7 +52,8 @@ impl Door {
             {
                 return Err(error);
             }
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
             door.files.push(path);
             file.write_all(door.secret.as_bytes())?;
         }
@@ -176,12 +177,7 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     Ok((SocketAddr::new(ip, address.port()), secret))
 }
 
-fn ask(
-    url: &Url<'_>,
-    address: SocketAddr,
-    secret: &str,
-    fields: &[String],
-) -> io::Result<Vec<u8>> {
+fn ask(url: &Url<'_>, address: SocketAddr, secret: &str, fields: &[String]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(url.request(secret, fields).as_bytes())?;
     let mut answer = Vec::new();
@@ -213,7 +209,9 @@ mod tests {
             let start = format!("GET /{} HTTP/1.1\r\nHost: ", target.trim_start_matches('/'));
             assert!(url.request("", &[]).starts_with(&start));
         }
-        for bad in ["https://a/", "/x", "http://a:b/", "http:///x", "http://a/b c", "http://a/\r\nb"] {
+        for bad in
+            ["https://a/", "/x", "http://a:b/", "http:///x", "http://a/b c", "http://a/\r\nb"]
+        {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
     }

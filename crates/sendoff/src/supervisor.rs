@@ -14,8 +14,8 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use crate::children::{self, Recipe};
-use crate::options::Serve;
 use crate::explain::Door;
+use crate::options::Serve;
 use crate::{Failure, account};
 
 /// Connections that may wait to be accepted.

@@ -169,11 +169,8 @@ impl Report {
         page.push('\n');
         let mut cells = vec![["bytes", "how", "from", "what", "why not a file"].map(str::to_owned)];
         for Row { mode, remark, bytes, segments } in &self.rows {
-            let bytes = if *segments > 1 {
-                format!("{bytes} in {segments}")
-            } else {
-                bytes.to_string()
-            };
+            let bytes =
+                if *segments > 1 { format!("{bytes} in {segments}") } else { bytes.to_string() };
             let Remark { from, what, why, .. } = remark;
             cells.push([bytes, mode.clone(), short(from), short(what), short(why)]);
         }
