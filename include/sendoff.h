@@ -73,6 +73,13 @@ ssize_t sendoff_read(sendoff_worker *worker, void *buf, size_t len);
 /* The CGI header block (RFC 3875 section 6), with the empty line that ends it. */
 int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
 
+/*
+ * Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect); and sends it, open for
+ * reading, right before the header block is written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+ */
+int sendoff_takes_named(const sendoff_worker *worker);
+int sendoff_named(sendoff_worker *worker, int fd);
+
 /* Body bytes. Small ones are copied, large ones are sent before the call returns. */
 int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
 

@@ -14,6 +14,7 @@ fn main() {
         "lazy_output",
         "lazy_region",
         "lazy_stream",
+        "named",
         "output",
         "params",
         "request",

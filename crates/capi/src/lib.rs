@@ -5,6 +5,7 @@
 
 mod explain;
 mod files;
+mod named;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -15,6 +16,7 @@ use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use explain::*;
 pub use files::*;
+pub use named::*;
 
 /// `sendoff_worker` in C.
 #[derive(Debug)]

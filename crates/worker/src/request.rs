@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub(crate) accepts_files: bool,
     /// The front announced `explain`.
     pub(crate) explains: bool,
+    /// The front announced `named`.
+    pub(crate) takes_named: bool,
     pub(crate) is_head: bool,
     pub(crate) body: Body,
     /// PARAMS as they arrived.
@@ -108,6 +110,7 @@ impl Request {
         self.aborted = false;
         self.accepts_files = false;
         self.explains = false;
+        self.takes_named = false;
         self.is_head = false;
     }
 
@@ -127,6 +130,7 @@ impl Request {
                 let accepts = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
                 self.accepts_files = accepts(ACCEPT_FILE);
                 self.explains = accepts(ACCEPT_EXPLAIN);
+                self.takes_named = accepts(ACCEPT_NAMED);
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {

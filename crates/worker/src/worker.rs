@@ -1,6 +1,7 @@
 //! The application's thread: requests in, responses out.
 
 mod explain;
+mod named;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -81,6 +82,8 @@ struct Response {
     finished: bool,
     /// `READY` is owed.
     detached: bool,
+    /// The file that the head names has been sent.
+    named: bool,
 }
 
 impl Worker {

@@ -1,13 +1,14 @@
 //! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
@@ -42,6 +43,8 @@ struct Begun {
     length: Option<u64>,
     /// What was explained so far.
     explanations: Vec<Bytes>,
+    /// What the header block names was opened by the worker.
+    named: Option<OwnedFd>,
 }
 
 /// Why there is no response to pass on.
@@ -88,7 +91,7 @@ pub(crate) async fn respond(
 
 /// The words of `SENDOFF_ACCEPT` in this request.
 fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
-    let mut words = Vec::new();
+    let mut words = vec![ACCEPT_NAMED];
     if event_loop.settings.accept_files {
         words.push(ACCEPT_FILE);
     }
@@ -108,9 +111,7 @@ async fn ask_worker(
     accept: &[u8],
     log_name: &Rc<str>,
 ) -> Answered {
-    if !accept.is_empty() {
-        parameters.param(ACCEPT_PARAM, accept);
-    }
+    parameters.param(ACCEPT_PARAM, accept);
     let message = match &request.body {
         Body::Memory(bytes) => parameters.with_bytes(bytes),
         Body::File { descriptor, len } => parameters.with_file(Rc::clone(descriptor), *len),
@@ -175,10 +176,14 @@ async fn ask_application(
 async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
     let bad = |why: &str| Failure::Bad(StatusCode::BAD_GATEWAY, why.to_owned());
     let (mut received, mut length) = (BytesMut::new(), None);
-    let mut explanations = Vec::new();
+    let (mut explanations, mut named) = (Vec::new(), None);
     loop {
         let data = match exchange.next().await {
             Event::Segment(Segment::Bytes(data)) => data,
+            Event::Named(file) => {
+                named = Some(file);
+                continue;
+            }
             Event::Explanation(text) => {
                 if explanations.len() < MAX_EARLY_EXPLANATIONS {
                     explanations.push(text);
@@ -213,7 +218,7 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
         if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
-            return Ok(Begun { head, rest: all.slice(end..), length, explanations });
+            return Ok(Begun { head, rest: all.slice(end..), length, explanations, named });
         }
         // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
@@ -232,10 +237,10 @@ async fn pass_on(
     asked: Asked<'_>,
     request: &Request,
     exchange: Exchange,
-    begun: Begun,
+    mut begun: Begun,
 ) -> io::Result<Outcome> {
     explain(client, &exchange, &begun);
-    match sendfile::named_file(&event_loop.sendable, &begun.head) {
+    match sendfile::named_file(&event_loop.sendable, &begun.head, begun.named.take()) {
         None => {}
         Some(Ok(entry)) => {
             exchange.drain();
@@ -418,7 +423,7 @@ impl Relay<'_> {
             Event::Segment(segment) => self.push(segment)?,
             Event::Explanation(text) => self.client.remark(|| Remark::decode(&text)),
             // Too late: the head has left.
-            Event::Length(_) => {}
+            Event::Length(_) | Event::Named(_) => {}
             Event::End => return Ok(true),
             Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
                 // What it had handed over belongs to the client, whatever became of the worker.

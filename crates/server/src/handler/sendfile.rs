@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, StatusCode};
+
+mod opened;
 
 use super::error;
 use crate::connection::{Asked, Client, Outcome, Request};
@@ -34,7 +37,7 @@ pub(crate) struct Sendable {
     /// `--sendfile-from`.
     folders: Vec<Folder>,
     /// `--accel`: beginnings of URIs, longest first.
-    prefixes: Vec<(Vec<u8>, Root)>,
+    prefixes: Vec<(Vec<u8>, Folder)>,
 }
 
 #[derive(Debug)]
@@ -101,7 +104,7 @@ impl Sendable {
         };
         let mut prefixes = Vec::new();
         for (prefix, folder) in accel {
-            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?.root));
+            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let folders = folders.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
@@ -145,11 +148,11 @@ impl Sendable {
         let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
         let path =
             decode_path(path).map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
-        for (prefix, root) in &self.prefixes {
+        for (prefix, folder) in &self.prefixes {
             if let Some(rest) = path.strip_prefix(&prefix[..])
                 && (prefix.ends_with(b"/") || rest.starts_with(b"/"))
             {
-                return open(root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
+                return open(&folder.root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
             }
         }
         self.in_root(&path[1..], &name).map_err(|mut denied| {
@@ -184,10 +187,20 @@ pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
     })
 }
 
-/// The file that a response head names instead of a body, opened now: the application may remove it next.
-pub(super) fn named_file(sendable: &Sendable, head: &CgiHead) -> Option<Result<Entry, Denied>> {
+/// The file that a response head names instead of a body: as the worker has opened it, or else opened now.
+pub(super) fn named_file(
+    sendable: &Sendable,
+    head: &CgiHead,
+    opened: Option<OwnedFd>,
+) -> Option<Result<Entry, Denied>> {
     let (field, value) = named(head)?;
-    Some(if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) })
+    let by_name = |value: &[u8]| {
+        if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) }
+    };
+    Some(match opened {
+        Some(opened) => sendable.opened(field == SENDFILE, value, opened, by_name(value)),
+        None => by_name(value),
+    })
 }
 
 /// Whether a field is for the front and not for the client.

@@ -64,6 +64,8 @@ struct Answering {
     abandoned: bool,
     detached: bool,
     body_begun: bool,
+    /// `NAMED` has come.
+    named: bool,
     log_name: Rc<str>,
 }
 
@@ -147,6 +149,7 @@ impl Link {
             abandoned: false,
             detached: false,
             body_begun: false,
+            named: false,
             log_name,
         });
         let exchange = Exchange { link: Rc::clone(self), inbox };
@@ -372,6 +375,19 @@ impl Reader {
             }
             Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
+            Record::Named => {
+                let missing = || Failure::Broken("it named a file and sent none".to_owned());
+                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                let mut again = false;
+                answering(link, Kind::NAMED, |answering| {
+                    answering.body_begun = true;
+                    again = std::mem::replace(&mut answering.named, true);
+                    Some(Event::Named(descriptor))
+                })?;
+                if again {
+                    return Err(out_of_place(Kind::NAMED));
+                }
+            }
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
         Ok(())
@@ -530,6 +546,7 @@ mod tests {
             record(Record::Body(1), 1),
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
+            record(Record::Named, 1),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
