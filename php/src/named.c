@@ -22,9 +22,9 @@ typedef struct named {
 	int fd;
 } named;
 
-#define FIELD(name)                                                                                \
-	{                                                                                              \
-		name, sizeof(name) - 1, NULL, -1                                                           \
+#define FIELD(name)                      \
+	{                                    \
+		name, sizeof(name) - 1, NULL, -1 \
 	}
 
 /* In the order in which the front looks for them. */

@@ -233,7 +233,8 @@ fn a_worker_opens_the_file_when_the_header_is_set() {
         let contents = if big { pattern(1, 300_000) } else { b"small".to_vec() };
         let get = |path: std::path::PathBuf, then: &str, more: &str| {
             let path = site.write_at(path, &contents);
-            let target = format!("/send.php?file={}&then={then}&other={other}{more}", path.display());
+            let target =
+                format!("/send.php?file={}&then={then}&other={other}{more}", path.display());
             server.get(&target)
         };
         let place = || private.join("a.bin");
@@ -334,4 +335,37 @@ fn symfony_deletes_the_file_after_it_was_sent() {
             assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, gone), "it was not deleted");
         }
     }
+}
+
+/// lighttpd's way: the application cuts the ranges itself.
+#[test]
+fn ranges_of_several_files_become_the_body() {
+    let script = "<?php
+        http_response_code(206);
+        header('Content-Type: application/x-thing');
+        header('Content-Range: bytes 10-19/300000');
+        header('Content-Length: 7');
+        header('X-Sendfile2: ' . $_GET['value']);
+        echo 'this is not sent';";
+    let site = site(script);
+    let a = site.path("files/a.bin").display().to_string();
+    let spaced = site.outside("private/c d.txt").display().to_string();
+    let private = site.outside("private").display().to_string();
+    both(&site, &["--sendfile-from", &private], |server| {
+        let get = |value: &str| {
+            let value = value.replace('%', "%25").replace(' ', "%20");
+            server.get(&format!("/send.php?value={value}"))
+        };
+        let response = get(&format!("{a} 10-19,{} 0-, {a} 299990-", spaced.replace(' ', "%20")));
+        let (one, two) = (pattern(1, 300_000), pattern(2, 200_000));
+        let expected = [&one[10..20], &two[..], &one[299_990..]].concat();
+        assert!(response.expect(206) == expected);
+        assert_eq!(response.header("content-length"), Some(&*expected.len().to_string()));
+        assert_eq!(response.header("content-range"), Some("bytes 10-19/300000"));
+        assert_eq!(response.header("x-sendfile2"), None);
+        assert_eq!(get(&format!("{a} 10-19,/etc/passwd 0-")).status(), 403);
+        assert_eq!(get(&format!("{a}x 0-")).status(), 404);
+        assert_eq!(get(&format!("{a} 0-300000")).status(), 502);
+        assert_eq!(get(&a).status(), 502);
+    });
 }

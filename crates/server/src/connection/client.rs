@@ -84,10 +84,7 @@ impl Client {
 
     /// Queues a piece of the body. More than the announced length is cut off; returns whether it all fitted.
     pub(crate) fn push(&mut self, mut segment: Segment) -> io::Result<bool> {
-        let len = match &segment {
-            Segment::Bytes(bytes) => bytes.len() as u64,
-            Segment::File(file) => file.len,
-        };
+        let len = segment.len();
         let room = match &mut self.framing {
             Framing::NoBody => return Ok(true),
             Framing::Length(left) => {

@@ -12,7 +12,7 @@ use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEP
 use tokio::time::Instant;
 
 use super::parameters::parameters;
-use super::sendfile::{self, Sendable, ZeroCopy};
+use super::sendfile::{self, Denied, Sendable, ZeroCopy, ranges};
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
 use crate::explain::Remark;
@@ -247,11 +247,17 @@ async fn pass_on(
             return sendfile::respond(event_loop, client, asked, request, &begun.head, entry).await;
         }
         Some(Err(denied)) => {
-            let who = exchange.who();
-            exchange.drain();
-            tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
-            return error::respond(event_loop, client, asked, denied.status).await;
+            return refuse(event_loop, client, asked, exchange, denied).await;
         }
+    }
+    if let Some(value) = ranges::ranges(&begun.head) {
+        return match ranges::open(&event_loop.sendable, value) {
+            Ok(segments) => {
+                exchange.drain();
+                ranges::respond(event_loop, client, asked, &begun.head, segments).await
+            }
+            Err(denied) => refuse(event_loop, client, asked, exchange, denied).await,
+        };
     }
     let zero_copy = match exchange {
         // Workers hand files over, which no output of a script can fake.
@@ -267,12 +273,27 @@ async fn pass_on(
     }
 }
 
+/// Answers instead of a file that may not be sent.
+async fn refuse(
+    event_loop: &Loop,
+    client: &mut Client,
+    asked: Asked<'_>,
+    exchange: Exchange,
+    denied: Denied,
+) -> io::Result<Outcome> {
+    let who = exchange.who();
+    exchange.drain();
+    tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
+    error::respond(event_loop, client, asked, denied.status).await
+}
+
 /// What `sendoff explain` should know before the first segment.
 fn explain(client: &mut Client, exchange: &Exchange, begun: &Begun) {
     let Some(report) = &mut client.report else { return };
     report.answered_by(exchange.who());
     begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
-    let name = sendfile::named(&begun.head);
+    let name = sendfile::named(&begun.head)
+        .or_else(|| Some(("X-Sendfile2", ranges::ranges(&begun.head)?)));
     if let Some((field, value)) = name {
         let what = format!("{field}: {}", String::from_utf8_lossy(value));
         report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });

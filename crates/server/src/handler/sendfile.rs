@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, StatusCode};
 
 mod opened;
+pub(super) mod ranges;
 
 use super::error;
 use crate::connection::{Asked, Client, Outcome, Request};
@@ -206,6 +207,7 @@ pub(super) fn named_file(
 /// Whether a field is for the front and not for the client.
 pub(super) fn is_for_us(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-sendfile")
+        || name.eq_ignore_ascii_case(b"x-sendfile2")
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
 }
 

@@ -41,10 +41,7 @@ pub enum Event {
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        matches!(
-            self,
-            Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut
-        )
+        matches!(self, Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut)
     }
 }
 
