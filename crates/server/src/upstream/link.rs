@@ -583,6 +583,25 @@ mod tests {
         });
     }
 
+    /// One file is named by a header block; a worker that goes on would fill the front with descriptors.
+    #[test]
+    fn a_second_named_file_breaks_the_link() {
+        run(async {
+            let (pool, links, worker) = link();
+            let exchange = begin(&pool, &links).await;
+            let mut records = Vec::new();
+            Record::Named.encode(1, &mut records);
+            Record::Named.encode(1, &mut records);
+            let fds = [worker.as_fd(), worker.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+            sendmsg(&worker, &[IoSlice::new(&records)], &mut control, SendFlags::NOSIGNAL).unwrap();
+            assert!(matches!(exchange.inbox.next().await, Event::Named(_)));
+            while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
+        });
+    }
+
     /// Segments hold no bytes, but a script could name files for ever.
     #[test]
     fn a_worker_waits_when_many_segments_lie_around() {
