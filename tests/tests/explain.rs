@@ -26,6 +26,7 @@ if ($case === 'made') { echo 'one'; echo 'two';
 if ($case === 'late') register_shutdown_function(function () { echo 'bye'; });
 if ($case === 'seen') echo isset($_SERVER['HTTP_SENDOFF_EXPLAIN']) ? 'seen' : 'not seen';
 if ($case === 'kept') file_put_contents(__DIR__ . '/kept', json_encode($_SERVER));
+if ($case === 'endless') { touch(__DIR__ . '/begun'); while (true) echo str_repeat('x', 10000); }
 if ($case === 'die') { echo str_repeat('x', 100000); flush(); posix_kill(getmypid(), 9); }
 ";
 
@@ -177,4 +178,18 @@ fn other_responses_stay_as_they_are() {
         assert!(before.body == after.body, "{case}");
         assert_eq!(before.framing, after.framing, "{case}");
     }
+}
+
+/// Nothing is sent until the table is there, but who does not wait for it is missed all the same.
+#[test]
+fn an_endless_script_ends_when_nobody_waits_for_its_table() {
+    let site = site();
+    let server = Server::start(site.root(), &["--workers", "1"]);
+    let mut client = server.connect();
+    let request = Request::get("/x.php?case=endless").header("Sendoff-Explain", &server.secret());
+    client.send(request.bytes());
+    let begun = || site.path("begun").exists();
+    assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, begun));
+    drop(client);
+    assert_eq!(server.page("/x.php?case=made"), "onetwothree", "the worker is free again");
 }

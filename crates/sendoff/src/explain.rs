@@ -8,7 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sendoff_server::explain::{FIELD, SECRET_LEN};
@@ -44,6 +44,9 @@ impl Door {
         let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut door = Self { files: Vec::new(), secret };
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if !is_ours(folder) {
+            return Err(io::Error::other("it belongs to somebody else"));
+        }
         for address in addresses {
             let path = folder.join(address.to_string());
             // Left over from a server that was killed.
@@ -78,9 +81,17 @@ impl Drop for Door {
 /// Where secrets may lie; the first is where we would write ours.
 fn folders() -> Vec<PathBuf> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    let of_user = of_user.map(|dir| PathBuf::from(dir).join("sendoff"));
+    // Under sudo it may still be the other user's.
+    let of_user = of_user.map(PathBuf::from).filter(|dir| !dir.exists() || is_ours(dir));
+    let of_user = of_user.map(|dir| dir.join("sendoff"));
     let of_system = rustix::process::geteuid().is_root().then(|| "/run/sendoff".into());
     of_user.into_iter().chain(of_system).collect()
+}
+
+/// Whether it is a folder of our user's, and not a link to one.
+fn is_ours(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    folder.symlink_metadata().is_ok_and(|data| data.is_dir() && data.uid() == user)
 }
 
 /// Asks, and prints the table.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use sendoff_sys::sock_diag::Connection;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -149,6 +151,14 @@ impl Client {
 
     /// Sends what the socket takes now.
     pub(crate) fn send_now(&mut self) -> io::Result<Progress> {
+        if self.report.is_some() {
+            // Nothing is written to it until the end, so nothing else tells that it has gone.
+            return if self.has_gone() {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            } else {
+                Ok(Progress::Done)
+            };
+        }
         let progress = self.queue.try_send(&self.stream, self.ends);
         let sent = self.queue.take_sent();
         self.sent += sent;
@@ -158,6 +168,12 @@ impl Client {
             _ => self.blocked_since = None,
         }
         progress
+    }
+
+    fn has_gone(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(&self.stream, &mut [0; 1][..], flags);
+        !matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
     }
 
     /// Waits until the socket takes more. The client's time runs from when it took something last, however often somebody

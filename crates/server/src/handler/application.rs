@@ -89,7 +89,7 @@ pub(crate) async fn respond(
     }
 }
 
-/// The words of `SENDOFF_ACCEPT` in this request.
+/// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
 fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
     let mut words = vec![ACCEPT_NAMED];
     if event_loop.settings.accept_files {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::handover::{MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
@@ -324,6 +324,9 @@ impl Reader {
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(()),
             Part::Record { kind: Kind::END_REQUEST, content, .. } => end_request(link, &content),
             Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+                if content.len() > MAX_EXPLANATION {
+                    return Err(Failure::Broken("an explanation that is too long".to_owned()));
+                }
                 answering(link, Kind::EXPLAIN, |answering| {
                     answering.body_begun = true;
                     Some(Event::Explanation(content))
@@ -548,6 +551,7 @@ mod tests {
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
             record(Record::Named, 1),
+            [&Header::new(Kind::EXPLAIN, 1, 1025).encode()[..], &[b'x'; 1025]].concat(),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
