@@ -127,10 +127,16 @@ impl Request {
         for pair in params::decode(&self.stream) {
             let (name, value) = pair?;
             if name == ACCEPT_PARAM {
-                let accepts = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
-                self.accepts_files = accepts(ACCEPT_FILE);
-                self.explains = accepts(ACCEPT_EXPLAIN);
-                self.takes_named = accepts(ACCEPT_NAMED);
+                // Of several such parameters the last counts.
+                (self.accepts_files, self.explains, self.takes_named) = (false, false, false);
+                for word in value.split(|&b| b == b' ') {
+                    match word {
+                        ACCEPT_FILE => self.accepts_files = true,
+                        ACCEPT_EXPLAIN => self.explains = true,
+                        ACCEPT_NAMED => self.takes_named = true,
+                        _ => {}
+                    }
+                }
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {
