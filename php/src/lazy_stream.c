@@ -235,14 +235,19 @@ static bool is_php_output(zval *path)
 static ZEND_NAMED_FUNCTION(lazy_copy)
 {
 	lazy_region *region = NULL;
+	bool to_output = lazy_worker() && ZEND_NUM_ARGS() == 2 &&
+					 Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
+					 is_php_output(ZEND_CALL_ARG(execute_data, 2));
 
-	if (lazy_worker() && ZEND_NUM_ARGS() == 2 &&
-		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
-		is_php_output(ZEND_CALL_ARG(execute_data, 2)) && lazy_output_is_plain(SIZE_MAX / 2)) {
+	LAZY_BECAUSE("written into an output buffer");
+	if (to_output && lazy_output_is_plain(SIZE_MAX / 2)) {
 		region = lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 	}
 	zend_string *contents = region ? lazy_region_string(region) : NULL;
 	if (!region || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (UNEXPECTED(lazy_explaining) && to_output) {
+			lazy_explain_read(Z_STRVAL_P(ZEND_CALL_ARG(execute_data, 1)), NULL);
+		}
 		php_copy(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}

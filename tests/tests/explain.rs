@@ -16,6 +16,7 @@ if ($case === 'callback') { ob_start(
 if ($case === 'buffer') { ob_start(); echo 'head'; echo file_get_contents($big); }
 if ($case === 'readfile') { ob_start(); readfile($big); }
 if ($case === 'passthru') { ob_start(); fpassthru(fopen($big, 'r')); }
+if ($case === 'copy') { ob_start(); copy($big, 'php://output'); }
 if ($case === 'gzip') { ob_start('ob_gzhandler'); echo file_get_contents($big); }
 if ($case === 'writer') { $w = fopen($big, 'r+'); echo file_get_contents($big); }
 if ($case === 'url') echo file_get_contents('data:,' . str_repeat('x', 20000));
@@ -78,19 +79,20 @@ fn each_segment_has_its_origin_and_each_copy_its_reason() {
         ("buffer", &["bytes x.php:10 2 writes collected in an output buffer (ob_start())"]),
         ("readfile", &["x.php:11 readfile(files/big.bin) written into an output buffer"]),
         ("passthru", &["x.php:12 fpassthru(files/big.bin) written into an output buffer"]),
+        ("copy", &["x.php:13 copy(files/big.bin) written into an output buffer"]),
         ("gzip", &["compressed by PHP (ob_gzhandler)"]),
         (
             "writer",
             &[
                 "no lease: EAGAIN (somebody has it open for writing)",
-                "bytes x.php:14 echo file_get_contents(files/big.bin): no lease: EAGAIN",
+                "bytes x.php:15 echo file_get_contents(files/big.bin): no lease: EAGAIN",
             ],
         ),
         ("url", &["not a plain local file"]),
-        ("part", &["x.php:16 file_get_contents(files/big.bin) called with more than a path"]),
+        ("part", &["x.php:17 file_get_contents(files/big.bin) called with more than a path"]),
         ("sendfile", &["300000 file, sendfile X-Sendfile:"]),
-        ("made", &["11 bytes x.php:18-19 3 writes"]),
-        ("late", &["3 bytes x.php:20 echo"]),
+        ("made", &["11 bytes x.php:19-20 3 writes"]),
+        ("late", &["3 bytes x.php:21 echo"]),
         ("none", &["200 OK, 0 bytes"]),
     ] {
         expect(&server, &format!("/x.php?case={case}"), expected);
