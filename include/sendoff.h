@@ -73,6 +73,13 @@ ssize_t sendoff_read(sendoff_worker *worker, void *buf, size_t len);
 /* The CGI header block (RFC 3875 section 6), with the empty line that ends it. */
 int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
 
+/*
+ * Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect); and sends it, open for
+ * reading, right before the header block is written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+ */
+int sendoff_takes_named(const sendoff_worker *worker);
+int sendoff_named(sendoff_worker *worker, int fd);
+
 /* Body bytes. Small ones are copied, large ones are sent before the call returns. */
 int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
 
@@ -84,6 +91,15 @@ int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, u
 
 /* Bytes for the server's log, about this request. A newline is added where one lacks. */
 void sendoff_log(sendoff_worker *worker, const char *line, size_t len);
+
+/* Whether the front wants this response explained: somebody looks at how it leaves. */
+int sendoff_explains(const sendoff_worker *worker);
+
+/*
+ * Says something about the output that follows, in the form of docs/handover.md (EXPLAIN). At most 1024 bytes count.
+ * Nothing happens unless sendoff_explains().
+ */
+void sendoff_explain(sendoff_worker *worker, const char *text, size_t len);
 
 /* Sends what is queued. 0, or -1 if the client has gone. */
 int sendoff_flush(sendoff_worker *worker);

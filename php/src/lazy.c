@@ -56,6 +56,7 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
  */
 static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 {
+	LAZY_BECAUSE("not a plain local file");
 	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
 		return false;
 	}
@@ -69,6 +70,7 @@ static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 		return false;
 	}
 	if (php_check_open_basedir_ex(local, 0) != 0) {
+		LAZY_BECAUSE("outside open_basedir");
 		return false;
 	}
 	return expand_filepath(local, resolved) != NULL;
@@ -78,7 +80,8 @@ lazy_region *lazy_path_region(zend_string *path)
 {
 	char resolved[MAXPATHLEN];
 
-	if (lazy_region_is_hopeless(path) || !plain_path(path, resolved)) {
+	/* Who asks for the reason gets it, not that there was one a moment ago. */
+	if ((!lazy_explaining && lazy_region_is_hopeless(path)) || !plain_path(path, resolved)) {
 		return NULL;
 	}
 	lazy_region *region = lazy_region_open(resolved);
@@ -91,6 +94,7 @@ lazy_region *lazy_path_region(zend_string *path)
 /* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
 static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
 {
+	LAZY_BECAUSE("called with more than a path");
 	/* A section of php.ini can turn them off for a host or a folder. */
 	if (SENDOFF_G(threshold) == 0 || !lazy_worker() || ZEND_NUM_ARGS() < 1 ||
 		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
@@ -127,6 +131,15 @@ static void note_part(zend_execute_data *execute_data, const zval *got)
 	}
 }
 
+/* Says why PHP serves the call. */
+static void explain_call(zend_execute_data *execute_data, const zval *got)
+{
+	if (UNEXPECTED(lazy_explaining) && ZEND_NUM_ARGS() >= 1 &&
+		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING) {
+		lazy_explain_read(Z_STRVAL_P(ZEND_CALL_ARG(execute_data, 1)), got);
+	}
+}
+
 static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 {
 	lazy_region *region = region_of_call(execute_data, "fn0n");
@@ -134,6 +147,7 @@ static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 	if (!region) {
 		php_file_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		note_part(execute_data, return_value);
+		explain_call(execute_data, return_value);
 		return;
 	}
 	lazy_imitate_stream();
@@ -145,11 +159,16 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
 	lazy_region *region = NULL;
+	LAZY_BECAUSE("written into an output buffer");
 	if (lazy_output_is_plain(SIZE_MAX / 2)) {
 		region = region_of_call(execute_data, "fn");
 	}
 	zend_string *contents = region ? lazy_region_string(region) : NULL;
 	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (region) {
+			LAZY_BECAUSE("written into an output buffer");
+		}
+		explain_call(execute_data, NULL);
 		php_readfile(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
@@ -222,6 +241,7 @@ static PHP_RINIT_FUNCTION(sendoff)
 	SENDOFF_G(handed_over_bytes) = 0;
 	SENDOFF_G(copied_bytes) = 0;
 	SENDOFF_G(segments) = 0;
+	lazy_explain_begin(lazy_attached());
 	return SUCCESS;
 }
 

@@ -6,6 +6,7 @@
  * lazy_region.c  mapped files, kept between requests under the worker's leases
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_blob.c    recognises constant strings, which are stored with the front
+ * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
@@ -49,6 +50,9 @@ ZEND_EXTERN_MODULE_GLOBALS(sendoff)
 
 /* Reserves the arena's address space. FAILURE leaves lazy strings off. */
 zend_result lazy_region_startup(void);
+
+/* The worker, if there is one. */
+sendoff_worker *lazy_attached(void);
 
 /* The worker, if this request may use lazy strings and file segments; else NULL. */
 sendoff_worker *lazy_worker(void);
@@ -137,6 +141,38 @@ void lazy_imitate_stream(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
+
+/* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
+const char *lazy_output_obstacle(void);
+
+/*
+ * lazy_explain.c. Somebody asked how this response leaves; nothing else may depend on it. All calls
+ * but LAZY_BECAUSE() are made behind this flag.
+ */
+extern bool lazy_explaining;
+
+/* Why the file looked at last is read by PHP. A constant, or text that lives until the next one. */
+extern const char *lazy_because;
+#define LAZY_BECAUSE(why) (lazy_because = (why))
+#define LAZY_BECAUSE_ERRNO(what) LAZY_BECAUSE(lazy_explaining ? lazy_explain_errno(what) : NULL)
+
+const char *lazy_explain_errno(const char *what);
+
+/* At the start of a request; the worker may be NULL. */
+void lazy_explain_begin(sendoff_worker *worker);
+
+/* A region was given to the script, or written for it, under this path. */
+void lazy_explain_given(uint32_t file, const char *path);
+
+/* The function at work has read a file in PHP's own way, into `got` (NULL: into no string). */
+void lazy_explain_read(const char *path, const zval *got);
+
+/* `len` bytes at `str` go into PHP's buffers, or through them. */
+void lazy_explain_write(const char *str, size_t len);
+
+/* What leaves next: bytes; or a part of a file, handed over as it is or recognised. */
+void lazy_explain_bytes(const char *str, size_t len);
+void lazy_explain_file(uint32_t file, bool recognised);
 
 /* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
 bool lazy_output_is_plain(size_t len);

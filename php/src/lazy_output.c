@@ -65,6 +65,42 @@ bool lazy_output_is_plain(size_t len)
 	return handler && would_overflow(handler, len) && !header_callback_pending();
 }
 
+static const char *buffer_with_callback(const php_output_handler *handler)
+{
+	static char text[512];
+	const zend_function *callback =
+		handler->flags & PHP_OUTPUT_HANDLER_USER ? handler->func.user->fcc.function_handler : NULL;
+
+	if (callback && callback->type == ZEND_USER_FUNCTION) {
+		snprintf(text, sizeof(text), "passes the output callback %s at %s:%u",
+				 ZSTR_VAL(handler->name), ZSTR_VAL(callback->op_array.filename),
+				 callback->op_array.line_start);
+	} else if (strstr(ZSTR_VAL(handler->name), "zlib") ||
+			   strstr(ZSTR_VAL(handler->name), "gzhandler")) {
+		snprintf(text, sizeof(text), "compressed by PHP (%s)", ZSTR_VAL(handler->name));
+	} else {
+		snprintf(text, sizeof(text), "passes the output callback %s", ZSTR_VAL(handler->name));
+	}
+	return text;
+}
+
+const char *lazy_output_obstacle(void)
+{
+	const php_output_handler *handler = OG(active);
+
+	if (!handler || default_buffer()) {
+		return NULL;
+	}
+	int count = zend_stack_count(&OG(handlers));
+	php_output_handler **all = zend_stack_base(&OG(handlers));
+	for (int i = 0; i < count; i++) {
+		if (!zend_string_equals_literal(all[i]->name, "default output handler")) {
+			return buffer_with_callback(all[i]);
+		}
+	}
+	return "collected in an output buffer (ob_start())";
+}
+
 /* The size that appending would have given the buffer for good; ob_get_status() shows it. */
 static size_t size_after_append(const php_output_handler *handler, size_t len)
 {
@@ -133,6 +169,9 @@ static size_t lazy_zend_write(const char *str, size_t len)
 		grow(handler, size);
 		return written;
 	}
+	if (UNEXPECTED(lazy_explaining)) {
+		lazy_explain_write(str, len);
+	}
 	return php_zend_write(str, len);
 }
 
@@ -171,6 +210,9 @@ static bool hand_over(const char *str, size_t len)
 		return true;
 	}
 	const char *found = in_region(str, len, &file, &offset);
+	if (UNEXPECTED(lazy_explaining) && found) {
+		lazy_explain_file(file, found != str);
+	}
 	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
 		return false;
 	}
@@ -185,6 +227,9 @@ static size_t lazy_ub_write(const char *str, size_t len)
 		return len;
 	}
 	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	if (UNEXPECTED(lazy_explaining)) {
+		lazy_explain_bytes(str, len);
+	}
 	SENDOFF_G(copied_bytes) += (zend_long)len;
 	return sapi_ub_write(str, len);
 }

@@ -145,6 +145,11 @@ sendoff_worker *lazy_worker_attached(void)
 	return attached;
 }
 
+sendoff_worker *lazy_attached(void)
+{
+	return attached;
+}
+
 sendoff_worker *lazy_worker(void)
 {
 	return arena && attached && sendoff_accepts_files(attached) ? attached : NULL;
@@ -314,25 +319,49 @@ static int open_same(const char *path, const struct stat *st)
 	return fd;
 }
 
+static void why_not_held(void)
+{
+	switch (errno) {
+	case EOPNOTSUPP:
+		LAZY_BECAUSE("no snapshot guard: --snapshot copy");
+		break;
+	case EMFILE:
+		LAZY_BECAUSE("too many held files");
+		break;
+	case EAGAIN:
+		LAZY_BECAUSE("no lease: EAGAIN (somebody has it open for writing)");
+		break;
+	case EACCES:
+		LAZY_BECAUSE("no lease: EACCES (not the owner, no CAP_LEASE)");
+		break;
+	default:
+		LAZY_BECAUSE_ERRNO("no lease");
+	}
+}
+
 static lazy_region *hold(const char *path, const struct stat *st)
 {
 	size_t size = (size_t)st->st_size;
 	lazy_region *region = free_slot(st);
 
 	if (!region) {
+		LAZY_BECAUSE("too many held files");
 		return NULL;
 	}
 	int fd = open_same(path, st);
 	if (fd < 0) {
+		LAZY_BECAUSE("cannot be opened");
 		return NULL;
 	}
 	if (!is_local(fd) || !map_surroundings(region, size)) {
+		LAZY_BECAUSE("not on a local file system");
 		close(fd);
 		return NULL;
 	}
 	uint32_t file;
 	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
 						  &file) != 0) {
+		why_not_held();
 		return NULL;
 	}
 	*region = (lazy_region){
@@ -353,8 +382,13 @@ lazy_region *lazy_region_open(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
-		(size_t)st.st_size > REGION_MAX) {
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
+		LAZY_BECAUSE("not a regular file");
+		return NULL;
+	}
+	if (st.st_size < SENDOFF_G(threshold) || (size_t)st.st_size > REGION_MAX) {
+		LAZY_BECAUSE(st.st_size < SENDOFF_G(threshold) ? "smaller than sendoff.threshold"
+													   : "larger than 1 GiB");
 		return NULL;
 	}
 	lazy_region *region = kept(&st);
@@ -367,6 +401,7 @@ lazy_region *lazy_region_open(const char *path)
 		retire(region);
 		if (in_use) {
 			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
+			LAZY_BECAUSE("read and then changed in this request");
 			return NULL;
 		}
 		region = NULL;
@@ -376,6 +411,9 @@ lazy_region *lazy_region_open(const char *path)
 	}
 	if (region) {
 		mark_used(region);
+		if (UNEXPECTED(lazy_explaining)) {
+			lazy_explain_given(region->file, path);
+		}
 	}
 	return region;
 }

@@ -53,6 +53,7 @@ lazy_region *lazy_stream_region(php_stream *stream)
 
 	if (!is_plain_file(stream) ||
 		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
+		LAZY_BECAUSE("not a plain file, or with a filter");
 		return NULL;
 	}
 	/* Opens the file itself, whatever its name leads to by now. */
@@ -78,6 +79,7 @@ static void write_to_output(php_stream *output, const char *str, size_t len)
 /* The stream's file from an offset to its end, if that can be handed over; else NULL. */
 static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 {
+	LAZY_BECAUSE("begins behind the end of the file");
 	lazy_region *region = lazy_worker() && offset >= 0 ? lazy_stream_region(stream) : NULL;
 
 	if (!region) {
@@ -88,6 +90,7 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 		return NULL;
 	}
 	*len = ZSTR_LEN(contents) - (size_t)offset;
+	LAZY_BECAUSE("PHP has read ahead what is different by now");
 	return ZSTR_VAL(contents) + offset;
 }
 
@@ -107,12 +110,21 @@ static void read_to_end(php_stream *stream, size_t len)
 	stream->eof = 1;
 }
 
+/* Says why PHP serves the call. */
+static void explain_call(const php_stream *stream, const zval *got)
+{
+	if (UNEXPECTED(lazy_explaining) && stream) {
+		lazy_explain_read(stream->orig_path, got);
+	}
+}
+
 /* Returns how much was written; 0: PHP should do it. */
 static size_t pass_through(php_stream *stream)
 {
 	size_t len, written = 0;
 
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
+	LAZY_BECAUSE("written into an output buffer");
 	if (!lazy_output_is_plain(SIZE_MAX / 2)) {
 		return 0;
 	}
@@ -145,6 +157,7 @@ static ZEND_NAMED_FUNCTION(lazy_fpassthru)
 	if (len) {
 		RETURN_LONG((zend_long)len);
 	}
+	explain_call(stream, NULL);
 	php_fpassthru(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 }
 
@@ -164,6 +177,7 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fpassthru)
 	if (len) {
 		RETURN_LONG((zend_long)len);
 	}
+	explain_call(stream, NULL);
 	php_spl_fpassthru(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 }
 
@@ -221,14 +235,19 @@ static bool is_php_output(zval *path)
 static ZEND_NAMED_FUNCTION(lazy_copy)
 {
 	lazy_region *region = NULL;
+	bool to_output = lazy_worker() && ZEND_NUM_ARGS() == 2 &&
+					 Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
+					 is_php_output(ZEND_CALL_ARG(execute_data, 2));
 
-	if (lazy_worker() && ZEND_NUM_ARGS() == 2 &&
-		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
-		is_php_output(ZEND_CALL_ARG(execute_data, 2)) && lazy_output_is_plain(SIZE_MAX / 2)) {
+	LAZY_BECAUSE("written into an output buffer");
+	if (to_output && lazy_output_is_plain(SIZE_MAX / 2)) {
 		region = lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 	}
 	zend_string *contents = region ? lazy_region_string(region) : NULL;
 	if (!region || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (UNEXPECTED(lazy_explaining) && to_output) {
+			lazy_explain_read(Z_STRVAL_P(ZEND_CALL_ARG(execute_data, 1)), NULL);
+		}
 		php_copy(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
@@ -259,6 +278,7 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 	php_stream *stream = stream_arg(execute_data, 1);
 	size_t len;
 
+	LAZY_BECAUSE("a part, not the whole file");
 	if (stream && ZEND_NUM_ARGS() == 1 && stream->position == 0) {
 		const char *whole = rest_of(stream, 0, &len);
 		if (whole && read_ahead_agrees(stream, whole, len)) {
@@ -269,6 +289,7 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 	}
 	php_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 	note_read(stream, return_value);
+	explain_call(stream, return_value);
 }
 
 static ZEND_NAMED_FUNCTION(lazy_spl_fread)

@@ -133,6 +133,7 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 		smart_str_appends(&block, "\r\n");
 	}
 	smart_str_appends(&block, "\r\n");
+	sendoff_named_send(headers);
 	int sent = sendoff_write_head(sendoff_php_worker, ZSTR_VAL(block.s), ZSTR_LEN(block.s));
 	smart_str_free(&block);
 	if (sent < 0) {

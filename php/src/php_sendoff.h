@@ -87,6 +87,15 @@ int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
 void sendoff_user_ini_shutdown(void);
 
+/* named.c: files that headers name. */
+void sendoff_named_startup(void);
+int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
+						   sapi_headers_struct *headers);
+/* Right before the header block. */
+void sendoff_named_send(sapi_headers_struct *headers);
+/* At the end of a request. */
+void sendoff_named_forget(void);
+
 /* output.c */
 size_t sendoff_ub_write(const char *str, size_t len);
 void sendoff_sapi_flush(void *server_context);

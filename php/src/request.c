@@ -136,6 +136,7 @@ static bool serve_request(void)
 	/* A request that never started has not been ended by the shutdown. */
 	sendoff_end_response(false);
 	SG(server_context) = NULL;
+	sendoff_named_forget();
 	sendoff_params_clear();
 	return started;
 }

@@ -89,6 +89,7 @@ static sapi_module_struct sendoff_sapi_module = {
 	.flush = sendoff_sapi_flush,
 	.getenv = sendoff_getenv,
 	.sapi_error = php_error,
+	.header_handler = sendoff_header_handler,
 	.send_headers = sendoff_send_headers,
 	.read_post = read_post,
 	.read_cookies = sendoff_read_cookies,
@@ -129,6 +130,7 @@ int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t 
 		return -1;
 	}
 	sendoff_server_vars_init();
+	sendoff_named_startup();
 	return 0;
 }
 

@@ -75,6 +75,7 @@ impl Server {
             .arg("serve")
             .arg(root)
             .args(&arguments)
+            .env("XDG_RUNTIME_DIR", runtime_folder(root))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -155,6 +156,34 @@ impl Server {
         let response = self.get(target);
         response.expect(200);
         response.text()
+    }
+
+    /// What `sendoff explain` says about a target; its error if it has nothing to say.
+    ///
+    /// # Errors
+    /// What it says when it gives up.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub fn explain(&self, target: &str, options: &[&str]) -> Result<String, String> {
+        let done = Command::new(binary())
+            .arg("explain")
+            .arg(format!("http://{}{target}", self.addr))
+            .args(options)
+            .env("XDG_RUNTIME_DIR", runtime_folder(&self.process().root))
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// The secret that `sendoff explain` sends.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn secret(&self) -> String {
+        let folder = runtime_folder(&self.process().root).join("sendoff");
+        std::fs::read_to_string(folder.join(self.addr.to_string())).unwrap()
     }
 
     /// What it has written to stderr so far.
@@ -326,6 +355,11 @@ impl Process {
         leaks.extend(processes::blobs(front).into_iter().filter(lost).map(|b| format!("{b:?}")));
         leaks
     }
+}
+
+/// Where the server leaves its secret: beside the root, which is a folder inside the site's own.
+fn runtime_folder(root: &Path) -> PathBuf {
+    root.with_file_name("run")
 }
 
 /// The newest build of `sendoff` that has its `sendoff-php` beside it, from the target folder the tests were built in.

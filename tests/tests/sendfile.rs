@@ -200,3 +200,172 @@ fn symfony_finds_out_by_itself() {
         });
     }
 }
+
+/// What a script may do with a file right after it has named it.
+const NAMED: &str = "<?php
+    $file = $_GET['file'];
+    header('Content-Type: application/x-thing');
+    header(($_GET['field'] ?? 'X-Sendfile') . ': ' . ($_GET['value'] ?? $file));
+    switch ($_GET['then']) {
+        case 'unlink': unlink($file); break;
+        case 'replace': file_put_contents(\"$file.new\", 'new'); rename(\"$file.new\", $file); break;
+        case 'rewrite': file_put_contents($file, 'rewritten'); break;
+        case 'other': unlink($file); header('X-Sendfile: ' . $_GET['other']); break;
+        case 'second': unlink($file); header('X-Sendfile: ' . $_GET['other'], false); break;
+        case 'remove': unlink($file); header_remove('x-sendfile'); break;
+        case 'removeall': header_remove(); break;
+        case 'again': unlink($file); file_put_contents($file, 'again'); header('X-Sendfile: ' . $file); break;
+        case 'none': unlink($file); header('X-Sendfile: ' . $file); break;
+        case 'fatal': unlink($file); no_such_function(); break;
+    }
+    echo 'this is the body';";
+
+#[test]
+fn a_worker_opens_the_file_when_the_header_is_set() {
+    let site = Site::with("send.php", NAMED);
+    let private = site.outside("private");
+    let secret = site.write_at(site.outside("secret/s.txt"), "secret");
+    let other = site.write_at(private.join("other.bin"), "the other").display().to_string();
+    let accel = format!("/protected={}", private.display());
+    let options = ["--sendfile-from", private.to_str().unwrap(), "--accel", &accel];
+    let server = Server::start(site.root(), &options);
+    for big in [false, true] {
+        let contents = if big { pattern(1, 300_000) } else { b"small".to_vec() };
+        let get = |path: std::path::PathBuf, then: &str, more: &str| {
+            let path = site.write_at(path, &contents);
+            let target =
+                format!("/send.php?file={}&then={then}&other={other}{more}", path.display());
+            server.get(&target)
+        };
+        let place = || private.join("a.bin");
+        for (then, expected) in [
+            ("nothing", &contents[..]),
+            ("unlink", &contents),
+            ("replace", &contents),
+            ("rewrite", b"rewritten"),
+            ("other", b"the other"),
+            ("second", &contents),
+            ("again", b"again"),
+            ("remove", b"this is the body"),
+            ("removeall", b"this is the body"),
+        ] {
+            let response = get(place(), then, "");
+            assert!(response.expect(200) == expected, "{then}: {:?}", response.text());
+            if expected == contents {
+                assert_eq!(response.header("content-type"), Some("application/x-thing"));
+                assert_eq!(response.header("x-sendfile"), None);
+                let length = contents.len().to_string();
+                assert_eq!(response.header("content-length"), Some(&*length));
+            }
+        }
+        get(place(), "none", "").expect(404);
+        // A script that fails: what it had named goes with its status, as with a file that is there.
+        assert!(get(place(), "fatal", "").expect(500) == contents);
+        for uri in ["/protected/a.bin", "/protected/%61.bin?x=1"] {
+            let more = format!("&field=X-Accel-Redirect&value={}", uri.replace('%', "%25"));
+            assert!(get(place(), "unlink", &more).expect(200) == contents, "{uri}");
+        }
+        let more = "&field=X-Accel-Redirect&value=/files/b.bin";
+        assert!(get(site.path("files/b.bin"), "unlink", more).expect(200) == contents);
+        // By another name of the folder.
+        let alias = site.outside("alias");
+        let _ = std::fs::remove_file(&alias);
+        std::os::unix::fs::symlink("private", &alias).unwrap();
+        assert!(get(alias.join("a.bin"), "unlink", "").expect(200) == contents);
+    }
+    // What must not be sent is not sent because it is gone.
+    for name in ["../secret/a.bin", ".hidden/a.bin", "a.php", "../private/../secret/a.bin"] {
+        for then in ["nothing", "unlink", "replace"] {
+            let path = site.write_at(site.path(name), "private");
+            let target = format!("/send.php?file={}&then={then}", path.display());
+            let response = server.get(&target);
+            assert_eq!(response.status(), 403, "{name} {then}");
+            assert!(!response.text().contains("private"));
+        }
+    }
+    // A name that may be sent, for a file that may not.
+    let link = private.join("link");
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    for field in ["X-Sendfile", "X-Accel-Redirect&value=/protected/link"] {
+        let link = link.display();
+        let response = server.get(&format!("/send.php?file={link}&then=unlink&field={field}"));
+        assert_eq!(response.status(), 403, "{field}");
+        std::os::unix::fs::symlink(&secret, link.to_string()).unwrap();
+    }
+    // Nobody waits for the other end of a pipe.
+    let _pipe = site.fifo("pipe");
+    let pipe = site.path("pipe");
+    let response = server.get(&format!("/send.php?file={}&then=nothing", pipe.display()));
+    assert_eq!(response.status(), 403);
+}
+
+#[test]
+fn symfony_deletes_the_file_after_it_was_sent() {
+    let script = "<?php
+        require '/usr/share/php/Symfony/Component/HttpFoundation/autoload.php';
+        use Symfony\\Component\\HttpFoundation\\{BinaryFileResponse, Request};
+        BinaryFileResponse::trustXSendfileTypeHeader();
+        $request = Request::createFromGlobals();
+        $type = ['Content-Type' => 'application/x-thing'];
+        $response = new BinaryFileResponse(__DIR__ . '/private/once.bin', 200, $type);
+        $response->deleteFileAfterSend();
+        $response->headers->set('X-Asked', $request->headers->get('X-Sendfile-Type', 'no'));
+        $response->prepare($request)->send();";
+    let site = Site::with("send.php", script);
+    let path = site.path("private/once.bin");
+    let contents = pattern(2, 200_000);
+    site.write_at(path.clone(), &contents);
+    let private = site.path("private").display().to_string();
+    for options in [&[][..], &["--sendfile-from", &private]] {
+        let server = Server::start(site.root(), options);
+        for range in [None, Some("bytes=5-14")] {
+            site.write_at(path.clone(), &contents);
+            let mut request = Request::get("/send.php");
+            if let Some(range) = range {
+                request = request.header("Range", range);
+            }
+            let response = server.ask(&request);
+            let asked = if options.is_empty() { "no" } else { "X-Sendfile" };
+            assert_eq!(response.header("x-asked"), Some(asked));
+            match range {
+                None => assert!(response.expect(200) == contents),
+                Some(_) => assert_eq!(response.expect(206), &contents[5..15]),
+            }
+            let gone = || !path.exists();
+            assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, gone), "it was not deleted");
+        }
+    }
+}
+
+/// lighttpd's way: the application cuts the ranges itself.
+#[test]
+fn ranges_of_several_files_become_the_body() {
+    let script = "<?php
+        http_response_code(206);
+        header('Content-Type: application/x-thing');
+        header('Content-Range: bytes 10-19/300000');
+        header('Content-Length: 7');
+        header('X-Sendfile2: ' . $_GET['value']);
+        echo 'this is not sent';";
+    let site = site(script);
+    let a = site.path("files/a.bin").display().to_string();
+    let spaced = site.outside("private/c d.txt").display().to_string();
+    let private = site.outside("private").display().to_string();
+    both(&site, &["--sendfile-from", &private], |server| {
+        let get = |value: &str| {
+            let value = value.replace('%', "%25").replace(' ', "%20");
+            server.get(&format!("/send.php?value={value}"))
+        };
+        let response = get(&format!("{a} 10-19,{} 0-, {a} 299990-", spaced.replace(' ', "%20")));
+        let (one, two) = (pattern(1, 300_000), pattern(2, 200_000));
+        let expected = [&one[10..20], &two[..], &one[299_990..]].concat();
+        assert!(response.expect(206) == expected);
+        assert_eq!(response.header("content-length"), Some(&*expected.len().to_string()));
+        assert_eq!(response.header("content-range"), Some("bytes 10-19/300000"));
+        assert_eq!(response.header("x-sendfile2"), None);
+        assert_eq!(get(&format!("{a} 10-19,/etc/passwd 0-")).status(), 403);
+        assert_eq!(get(&format!("{a}x 0-")).status(), 404);
+        assert_eq!(get(&format!("{a} 0-300000")).status(), 502);
+        assert_eq!(get(&a).status(), 502);
+    });
+}

@@ -4,7 +4,9 @@
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 
 mod blob;
+mod explain;
 mod files;
+mod named;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -14,7 +16,9 @@ use std::{ptr, slice};
 use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use blob::*;
+pub use explain::*;
 pub use files::*;
+pub use named::*;
 
 /// `sendoff_worker` in C.
 #[derive(Debug)]

@@ -74,6 +74,9 @@ static void respond(uint32_t file, uint64_t size)
 	CHECK(sendoff_write_file(worker, file, 1, size) == -1);
 	respond_with_blob();
 	sendoff_log(worker, "logged", 6);
+	CHECK(sendoff_takes_named(worker) == 0 && sendoff_named(worker, -1) == 0);
+	CHECK(sendoff_explains(worker) == 0);
+	sendoff_explain(worker, "nobody asked", 12);
 	CHECK(sendoff_flush(worker) == 0 && sendoff_aborted(worker) == 0);
 	sendoff_finish(worker, 7, 1);
 	CHECK(sendoff_write(worker, ">", 1) == -1);

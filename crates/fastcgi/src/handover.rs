@@ -9,6 +9,15 @@ pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
 pub const ACCEPT_FILE: &[u8] = b"file";
 
+/// The word in [`ACCEPT_PARAM`] for `EXPLAIN`.
+pub const ACCEPT_EXPLAIN: &[u8] = b"explain";
+
+/// The word in [`ACCEPT_PARAM`] for `NAMED`.
+pub const ACCEPT_NAMED: &[u8] = b"named";
+
+/// The longest content of an `EXPLAIN` record, in bytes.
+pub const MAX_EXPLANATION: usize = 1024;
+
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
 
@@ -42,6 +51,8 @@ pub enum Record {
     Release(FileId),
     /// The request body is the first so many bytes of the file whose descriptor rides along.
     Body(u64),
+    /// The file that the header block names, whose descriptor rides along.
+    Named,
 }
 
 /// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
@@ -56,7 +67,7 @@ impl Record {
                 Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
-                Self::Detach | Self::Ready => 0,
+                Self::Detach | Self::Ready | Self::Named => 0,
             }
     }
 
@@ -81,6 +92,7 @@ impl Record {
             }
             Self::Detach => start(Kind::DETACH, request_id, 0),
             Self::Ready => start(Kind::READY, request_id, 0),
+            Self::Named => start(Kind::NAMED, request_id, 0),
             Self::Recall(file) => {
                 start(Kind::RECALL, 0, 4);
                 out.extend_from_slice(&file.0.to_be_bytes());
@@ -124,6 +136,7 @@ impl Record {
             Kind::RECALL => Self::Recall(id()?),
             Kind::RELEASE => Self::Release(id()?),
             Kind::BODY => Self::Body(length()?),
+            Kind::NAMED => empty(Self::Named)?,
             _ => return Ok(None),
         }))
     }
@@ -196,6 +209,7 @@ mod tests {
             Record::Recall(file),
             Record::Release(file),
             Record::Body(5),
+            Record::Named,
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);

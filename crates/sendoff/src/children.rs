@@ -21,6 +21,7 @@ pub(crate) struct Recipe {
     pub(crate) name: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
+    environment: Vec<(&'static str, OsString)>,
     /// Left open in the child, under the same numbers. The supervisor keeps them for the next child.
     descriptors: Vec<OwnedFd>,
     /// Our standard output is for the ready line and for an access log that was sent there; what else a child prints is
@@ -35,6 +36,7 @@ impl Recipe {
         listeners: Vec<Vec<OwnedFd>>,
         pool: OwnedFd,
         ready: OwnedFd,
+        explain: Option<OwnedFd>,
         account: Option<Account>,
     ) -> Result<Self, Failure> {
         let numbers = |fds: &Vec<OwnedFd>| {
@@ -47,11 +49,14 @@ impl Recipe {
         arguments.extend(option("--listeners", listener_numbers));
         arguments.extend(option("--pool-fd", pool.as_raw_fd()));
         arguments.extend(option("--ready-fd", ready.as_raw_fd()));
+        arguments.extend(explain.iter().flat_map(|fd| option("--explain-fd", fd.as_raw_fd())));
         arguments.extend(account_options(account));
         let program = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
-        let descriptors = listeners.into_iter().flatten().chain([pool, ready]).collect();
+        let descriptors =
+            listeners.into_iter().flatten().chain([pool, ready]).chain(explain).collect();
         let keeps_stdout = serve.access_log.as_deref() == Some(Path::new("-"));
-        Ok(Self { name: "front", program, arguments, descriptors, keeps_stdout })
+        let environment = Vec::new();
+        Ok(Self { name: "front", program, arguments, environment, descriptors, keeps_stdout })
     }
 
     /// The PHP master, which lies beside this program.
@@ -83,7 +88,9 @@ impl Recipe {
         arguments.extend(serve.php_ini.iter().flat_map(|setting| option("--php-ini", setting)));
         arguments.extend(account_options(account));
         let descriptors = vec![pool];
-        Ok(Self { name: "PHP master", program, arguments, descriptors, keeps_stdout: false })
+        let environment = vec![("SENDOFF_ACCEL", accel_lines(&serve.accel))];
+        let name = "PHP master";
+        Ok(Self { name, program, arguments, environment, descriptors, keeps_stdout: false })
     }
 
     /// There will be no next child: closes what was kept for it.
@@ -107,6 +114,7 @@ impl Recipe {
         inherit(FdFlags::empty()).map_err(Failure::context(failed()))?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(stdout)
             .process_group(0)
@@ -115,6 +123,22 @@ impl Recipe {
         inherit(FdFlags::CLOEXEC).map_err(Failure::context(failed()))?;
         child
     }
+}
+
+/// What URIs in `X-Accel-Redirect` mean, for the workers: they open what the front will look for.
+fn accel_lines(accel: &[(String, PathBuf)]) -> OsString {
+    let mut accel: Vec<_> = accel.iter().collect();
+    accel.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+    let mut lines = OsString::new();
+    for (prefix, folder) in accel {
+        if let Ok(folder) = folder.canonicalize() {
+            lines.push(prefix);
+            lines.push("=");
+            lines.push(folder);
+            lines.push("\n");
+        }
+    }
+    lines
 }
 
 fn option(name: &str, value: impl std::fmt::Display) -> [OsString; 1] {

@@ -2,11 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
+use sendoff_server::explain::{SECRET_LEN, Secret};
 use sendoff_server::front::Front;
 use sendoff_server::settings::Settings;
 use sendoff_sys::process::{become_user, take_inherited};
@@ -32,6 +35,7 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     }
     let pool_socket = take(inherited.pool_fd)?;
     let ready = take(inherited.ready_fd)?;
+    let explain = inherited.explain_fd.map(take).transpose()?.map(read_secret);
     raise_descriptor_limit();
     // Log folders belong to root.
     let access_log = serve.access_log.as_deref().map(open_log).transpose()?;
@@ -41,7 +45,8 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     }
     die_with(supervisor)?;
     let workers = serve.needed_workers();
-    let front = Front { settings: settings(serve, access_log), listeners, pool_socket, workers };
+    let settings = Settings { explain: explain.flatten(), ..settings(serve, access_log) };
+    let front = Front { settings, listeners, pool_socket, workers };
     let announce = move || {
         // Nobody listens any more once the supervisor has heard it.
         let _ = rustix::io::write(&ready, b"r");
@@ -66,7 +71,15 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         idle_timeout: serve.idle_timeout,
         send_timeout: serve.send_timeout,
         access_log: access_log.map(Arc::new),
+        explain: None,
     }
+}
+
+/// A front that is started again reads it again, so the place to read from is the file's, not the descriptor's.
+fn read_secret(file: OwnedFd) -> Option<Arc<Secret>> {
+    let mut text = [0; SECRET_LEN];
+    let read = File::from(file).read_at(&mut text, 0).ok()?;
+    Secret::new(&text[..read]).map(Arc::new)
 }
 
 /// `-` is standard output.

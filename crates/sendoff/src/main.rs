@@ -2,6 +2,7 @@
 
 mod account;
 mod children;
+mod explain;
 mod front;
 mod options;
 mod supervisor;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         .init();
     let result = match options.command {
         Command::Serve(serve) => supervisor::run(&serve),
+        Command::Explain(explain) => explain::run(&explain),
         Command::Front { serve, inherited } => front::run(serve, &inherited),
     };
     match result {

@@ -29,6 +29,9 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Serve a folder: static files and PHP. Needs no configuration.
     Serve(Serve),
+    /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
+    /// leaves, and why it was copied. The request is made for real.
+    Explain(Explain),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front {
@@ -37,6 +40,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         inherited: Inherited,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Explain {
+    /// What to ask for; the port says which server. It must have been started by the same user.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Field to add to the request, as `Cookie: a=b`. May be repeated.
+    #[arg(long, short = 'H', value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -171,6 +184,9 @@ pub(crate) struct Inherited {
     pub(crate) pool_fd: RawFd,
     #[arg(long)]
     pub(crate) ready_fd: RawFd,
+    /// Holds the secret of `sendoff explain`.
+    #[arg(long)]
+    pub(crate) explain_fd: Option<RawFd>,
     #[arg(long, requires = "gid")]
     pub(crate) uid: Option<u32>,
     #[arg(long, requires = "uid")]

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use crate::children::{self, Recipe};
+use crate::explain::Door;
 use crate::options::Serve;
 use crate::{Failure, account};
 
@@ -38,7 +39,9 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::context("cannot make a pipe"))?;
-    let front = Recipe::front(serve, listeners, pool_front, ready_out, account)?;
+    // Until the server has ended.
+    let (_door, secret) = Door::open(&addresses).unzip();
+    let front = Recipe::front(serve, listeners, pool_front, ready_out, secret, account)?;
     let named = serve.sendfile_from.iter().chain(serve.accel.iter().map(|(_, folder)| folder));
     if let Some(folder) = named.into_iter().find(|folder| !folder.is_dir()) {
         return Err(Failure(format!("{} is not a folder", folder.display())));

@@ -8,6 +8,7 @@
 mod access_log;
 mod connection;
 pub mod delivery;
+pub mod explain;
 pub mod front;
 mod handler;
 pub mod request;

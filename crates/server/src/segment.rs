@@ -17,6 +17,23 @@ pub enum Segment {
     File(FileSegment),
 }
 
+impl Segment {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(file) => file.len,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A range of an open file.
 #[derive(Debug, Clone)]
 pub struct FileSegment {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::explain::Secret;
 use crate::upstream::{Address, Bounds};
 
 /// Settings of a front, the same for all its event loops.
@@ -39,6 +40,8 @@ pub struct Settings {
     pub send_timeout: Duration,
     /// Where the access log goes, opened for appending.
     pub access_log: Option<Arc<File>>,
+    /// What `sendoff explain` knows and nobody else; `None`: nothing is explained.
+    pub explain: Option<Arc<Secret>>,
 }
 
 /// Which requests go to a FastCGI application.

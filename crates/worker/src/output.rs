@@ -148,19 +148,45 @@ impl Shared {
                 }
                 Ok((state, n - queued))
             }
-            Err(Errno::INTR) => Ok((state, 0)),
-            Err(Errno::AGAIN) => {
+            Err(error) => Ok((self.not_sent(state, error)?, 0)),
+        }
+    }
+
+    /// After a `sendmsg` that failed: waits until the link has room, if that is what it takes.
+    fn not_sent<'a>(&'a self, mut state: Locked<'a>, error: Errno) -> Result<Locked<'a>, Gone> {
+        let link = self.links[state.link].as_fd();
+        match error {
+            Errno::INTR => Ok(state),
+            Errno::AGAIN => {
                 drop(state);
                 // An error or a hang-up wakes us too; the next sendmsg says which.
                 match poll(&mut [PollFd::new(&link, PollFlags::OUT)], None) {
-                    Ok(_) | Err(Errno::INTR) => Ok((self.lock(), 0)),
+                    Ok(_) | Err(Errno::INTR) => Ok(self.lock()),
                     Err(_) => Err(Gone),
                 }
             }
-            Err(_) => {
+            _ => {
                 state.lost = true;
                 state.discard_queue();
                 Err(Gone)
+            }
+        }
+    }
+
+    /// Sends the queue, then a short record with a descriptor that is no held file's.
+    pub(crate) fn send_with_descriptor<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        record: &[u8],
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<Locked<'a>, Gone> {
+        let link = self.links[state.link].as_fd();
+        loop {
+            state = self.flush(state)?;
+            // So few bytes are taken whole or not at all.
+            match send_with(link, &[IoSlice::new(record)], &[descriptor]) {
+                Ok(_) => return Ok(state),
+                Err(error) => state = self.not_sent(state, error)?,
             }
         }
     }
@@ -220,7 +246,6 @@ fn send_now(
     link: BorrowedFd<'_>,
     more: &[IoSlice<'_>],
 ) -> rustix::io::Result<usize> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let (bytes, files) = state.queue.batch();
     let mut vectors;
     let queued = [IoSlice::new(bytes)];
@@ -234,11 +259,21 @@ fn send_now(
     };
     let fds: Vec<BorrowedFd<'_>> =
         files.filter_map(|file| Some(state.files.get(file)?.fd()?.as_fd())).collect();
+    send_with(link, vectors, &fds)
+}
+
+/// At most [`MAX_FDS_PER_MESSAGE`] descriptors.
+fn send_with(
+    link: BorrowedFd<'_>,
+    vectors: &[IoSlice<'_>],
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if fds.is_empty() {
         return sendmsg(link, vectors, &mut SendAncillaryBuffer::default(), flags);
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
+    control.push(SendAncillaryMessage::ScmRights(fds));
     sendmsg(link, vectors, &mut control, flags)
 }

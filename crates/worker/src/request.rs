@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
@@ -71,6 +71,10 @@ pub(crate) struct Request {
     pub(crate) aborted: bool,
     /// The front announced `file`.
     pub(crate) accepts_files: bool,
+    /// The front announced `explain`.
+    pub(crate) explains: bool,
+    /// The front announced `named`.
+    pub(crate) takes_named: bool,
     pub(crate) is_head: bool,
     pub(crate) body: Body,
     /// PARAMS as they arrived.
@@ -105,6 +109,8 @@ impl Request {
         self.keep_conn = keep_conn;
         self.aborted = false;
         self.accepts_files = false;
+        self.explains = false;
+        self.takes_named = false;
         self.is_head = false;
     }
 
@@ -121,7 +127,16 @@ impl Request {
         for pair in params::decode(&self.stream) {
             let (name, value) = pair?;
             if name == ACCEPT_PARAM {
-                self.accepts_files = value.split(|&b| b == b' ').any(|word| word == ACCEPT_FILE);
+                // Of several such parameters the last counts.
+                (self.accepts_files, self.explains, self.takes_named) = (false, false, false);
+                for word in value.split(|&b| b == b' ') {
+                    match word {
+                        ACCEPT_FILE => self.accepts_files = true,
+                        ACCEPT_EXPLAIN => self.explains = true,
+                        ACCEPT_NAMED => self.takes_named = true,
+                        _ => {}
+                    }
+                }
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {

@@ -1,5 +1,8 @@
 //! The application's thread: requests in, responses out.
 
+mod explain;
+mod named;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -79,6 +82,8 @@ struct Response {
     finished: bool,
     /// `READY` is owed.
     detached: bool,
+    /// The file that the head names has been sent.
+    named: bool,
 }
 
 impl Worker {

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use sendoff_sys::sock_diag::Connection;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::delivery::{Progress, SendQueue};
+use crate::explain::{Remark, Report};
 use crate::response::{Framing, Head};
 use crate::segment::Segment;
 
@@ -26,6 +29,8 @@ pub(crate) struct Client {
     framing: Framing,
     head_len: u64,
     sent: u64,
+    /// Set while a response is explained: it goes here instead of to the client.
+    pub(crate) report: Option<Box<Report>>,
 }
 
 /// What a response's framing depends on.
@@ -49,6 +54,7 @@ impl Client {
             framing,
             head_len: 0,
             sent: 0,
+            report: None,
         }
     }
 
@@ -63,6 +69,10 @@ impl Client {
     ) -> io::Result<bool> {
         self.framing = Framing::choose(asked.method, asked.version, status, length);
         let keep_alive = asked.keep_alive && self.framing != Framing::Close;
+        if let Some(report) = &mut self.report {
+            report.begin(status, length);
+            return Ok(keep_alive);
+        }
         let mut out = BytesMut::with_capacity(512);
         let mut head = Head::new(&mut out, status, reason);
         fields(&mut head);
@@ -76,10 +86,7 @@ impl Client {
 
     /// Queues a piece of the body. More than the announced length is cut off; returns whether it all fitted.
     pub(crate) fn push(&mut self, mut segment: Segment) -> io::Result<bool> {
-        let len = match &segment {
-            Segment::Bytes(bytes) => bytes.len() as u64,
-            Segment::File(file) => file.len,
-        };
+        let len = segment.len();
         let room = match &mut self.framing {
             Framing::NoBody => return Ok(true),
             Framing::Length(left) => {
@@ -101,6 +108,10 @@ impl Client {
     }
 
     fn push_framed(&mut self, segment: Segment, len: u64) -> io::Result<()> {
+        if let Some(report) = &mut self.report {
+            report.segment(&segment, len);
+            return Ok(());
+        }
         if let Some(before) = self.framing.before_piece(len) {
             self.queue.push_bytes(before)?;
         }
@@ -116,10 +127,17 @@ impl Client {
 
     /// Queues the end of the body. Returns the bytes that are missing of the announced length.
     pub(crate) fn end(&mut self) -> io::Result<u64> {
-        if let Some(end) = self.framing.end() {
+        if let Some(end) = self.framing.end().filter(|_| self.report.is_none()) {
             self.queue.push_bytes(end)?;
         }
         Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
+    }
+
+    /// Says something about the segments that are pushed next, if somebody wants to know.
+    pub(crate) fn remark(&mut self, remark: impl FnOnce() -> Remark) {
+        if let Some(report) = &mut self.report {
+            report.remark(remark());
+        }
     }
 
     /// Whether the client can tell a cut response from a complete one by the framing alone.
@@ -133,6 +151,14 @@ impl Client {
 
     /// Sends what the socket takes now.
     pub(crate) fn send_now(&mut self) -> io::Result<Progress> {
+        if self.report.is_some() {
+            // Nothing is written to it until the end, so nothing else tells that it has gone.
+            return if self.has_gone() {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            } else {
+                Ok(Progress::Done)
+            };
+        }
         let progress = self.queue.try_send(&self.stream, self.ends);
         let sent = self.queue.take_sent();
         self.sent += sent;
@@ -142,6 +168,12 @@ impl Client {
             _ => self.blocked_since = None,
         }
         progress
+    }
+
+    fn has_gone(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(&self.stream, &mut [0; 1][..], flags);
+        !matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
     }
 
     /// Waits until the socket takes more. The client's time runs from when it took something last, however often somebody

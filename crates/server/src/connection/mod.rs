@@ -1,6 +1,7 @@
 //! One client's HTTP/1.1 connection, from the first byte to the close.
 
 mod client;
+mod explained;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 pub(crate) use client::{Asked, Client};
 
 use crate::access_log;
+use crate::explain;
 use crate::front::Loop;
 use crate::handler;
 use crate::request::{Body, BodyStore, decode_path};
@@ -101,7 +103,9 @@ struct Connection {
 impl Connection {
     /// One request and its response. Returns whether another may follow.
     async fn serve_one(&mut self) -> Result<bool, End> {
-        let head = self.read_head().await?;
+        let mut head = self.read_head().await?;
+        let secret = self.event_loop.settings.explain.as_deref();
+        let explained = explain::is_asked(secret, &mut head.headers);
         let bad_path =
             |why: crate::request::BadPath| End::Refused(StatusCode::BAD_REQUEST, why.0.to_owned());
         let path = match &head.target.path()[..] {
@@ -112,7 +116,11 @@ impl Connection {
         let route = event_loop.router.route(&path);
         let body = self.read_body(&head, matches!(route, Route::Script(_))).await?;
         let request = Request { head, body, path };
-        let outcome = self.answer(&request, route).await?;
+        let outcome = if explained {
+            self.explain(&request, route).await?
+        } else {
+            self.answer(&request, route).await?
+        };
         self.log(&request, outcome.status);
         Ok(outcome.keep_alive)
     }

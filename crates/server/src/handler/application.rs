@@ -1,19 +1,21 @@
 //! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
-use super::sendfile::{self, Sendable, ZeroCopy};
+use super::sendfile::{self, Denied, Sendable, ZeroCopy, ranges};
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
+use crate::explain::Remark;
 use crate::front::Loop;
 use crate::handler::error;
 use crate::request::Body;
@@ -29,6 +31,9 @@ const MAX_TRIES: usize = 8;
 /// to the spool what a fast client takes anyway doubles the cost of a large generated body.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Explanations that may come before the header block.
+const MAX_EARLY_EXPLANATIONS: usize = 1000;
+
 /// What the application has said up to the end of its header block.
 struct Begun {
     head: CgiHead,
@@ -36,6 +41,10 @@ struct Begun {
     rest: Bytes,
     /// The length the worker announced.
     length: Option<u64>,
+    /// What was explained so far.
+    explanations: Vec<Bytes>,
+    /// What the header block names was opened by the worker.
+    named: Option<OwnedFd>,
 }
 
 /// Why there is no response to pass on.
@@ -61,7 +70,10 @@ pub(crate) async fn respond(
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
     let parameters = parameters(event_loop, client, request, script);
     let answered = match script.upstream {
-        Upstream::Workers => ask_worker(event_loop, request, parameters, &log_name).await,
+        Upstream::Workers => {
+            let accept = accepted(event_loop, client);
+            ask_worker(event_loop, request, parameters, &accept, &log_name).await
+        }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
             ask_application(application, request, parameters, &log_name).await
@@ -77,6 +89,18 @@ pub(crate) async fn respond(
     }
 }
 
+/// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
+fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
+    let mut words = vec![ACCEPT_NAMED];
+    if event_loop.settings.accept_files {
+        words.push(ACCEPT_FILE);
+    }
+    if client.report.is_some() {
+        words.push(ACCEPT_EXPLAIN);
+    }
+    words.join(&b' ')
+}
+
 /// An answer that has begun, or what to say instead and why.
 type Answered = Result<(Exchange, Begun), (StatusCode, String)>;
 
@@ -84,11 +108,10 @@ async fn ask_worker(
     event_loop: &Loop,
     request: &Request,
     mut parameters: RequestMessageBuilder,
+    accept: &[u8],
     log_name: &Rc<str>,
 ) -> Answered {
-    if event_loop.settings.accept_files {
-        parameters.param(ACCEPT_PARAM, ACCEPT_FILE);
-    }
+    parameters.param(ACCEPT_PARAM, accept);
     let message = match &request.body {
         Body::Memory(bytes) => parameters.with_bytes(bytes),
         Body::File { descriptor, len } => parameters.with_file(Rc::clone(descriptor), *len),
@@ -153,9 +176,20 @@ async fn ask_application(
 async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
     let bad = |why: &str| Failure::Bad(StatusCode::BAD_GATEWAY, why.to_owned());
     let (mut received, mut length) = (BytesMut::new(), None);
+    let (mut explanations, mut named) = (Vec::new(), None);
     loop {
         let data = match exchange.next().await {
             Event::Segment(Segment::Bytes(data)) => data,
+            Event::Named(file) => {
+                named = Some(file);
+                continue;
+            }
+            Event::Explanation(text) => {
+                if explanations.len() < MAX_EARLY_EXPLANATIONS {
+                    explanations.push(text);
+                }
+                continue;
+            }
             Event::Length(announced) => {
                 length = Some(announced);
                 continue;
@@ -184,7 +218,7 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
         if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
-            return Ok(Begun { head, rest: all.slice(end..), length });
+            return Ok(Begun { head, rest: all.slice(end..), length, explanations, named });
         }
         // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
@@ -203,20 +237,27 @@ async fn pass_on(
     asked: Asked<'_>,
     request: &Request,
     exchange: Exchange,
-    begun: Begun,
+    mut begun: Begun,
 ) -> io::Result<Outcome> {
-    match sendfile::named_file(&event_loop.sendable, &begun.head) {
+    explain(client, &exchange, &begun);
+    match sendfile::named_file(&event_loop.sendable, &begun.head, begun.named.take()) {
         None => {}
         Some(Ok(entry)) => {
             exchange.drain();
             return sendfile::respond(event_loop, client, asked, request, &begun.head, entry).await;
         }
         Some(Err(denied)) => {
-            let who = exchange.who();
-            exchange.drain();
-            tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
-            return error::respond(event_loop, client, asked, denied.status).await;
+            return refuse(event_loop, client, asked, exchange, denied).await;
         }
+    }
+    if let Some(value) = ranges::ranges(&begun.head) {
+        return match ranges::open(&event_loop.sendable, value) {
+            Ok(segments) => {
+                exchange.drain();
+                ranges::respond(event_loop, client, asked, &begun.head, segments).await
+            }
+            Err(denied) => refuse(event_loop, client, asked, exchange, denied).await,
+        };
     }
     let zero_copy = match exchange {
         // Workers hand files over, which no output of a script can fake.
@@ -232,6 +273,40 @@ async fn pass_on(
     }
 }
 
+/// Answers instead of a file that may not be sent.
+async fn refuse(
+    event_loop: &Loop,
+    client: &mut Client,
+    asked: Asked<'_>,
+    exchange: Exchange,
+    denied: Denied,
+) -> io::Result<Outcome> {
+    let who = exchange.who();
+    exchange.drain();
+    tracing::error!("{who} named a file, answered with {}: {}", denied.status, denied.why);
+    error::respond(event_loop, client, asked, denied.status).await
+}
+
+/// What `sendoff explain` should know before the first segment.
+fn explain(client: &mut Client, exchange: &Exchange, begun: &Begun) {
+    let Some(report) = &mut client.report else { return };
+    report.answered_by(exchange.who());
+    begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
+    let name = sendfile::named(&begun.head)
+        .or_else(|| Some(("X-Sendfile2", ranges::ranges(&begun.head)?)));
+    if let Some((field, value)) = name {
+        let what = format!("{field}: {}", String::from_utf8_lossy(value));
+        report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
+    } else if let Exchange::Application(_) = exchange {
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            what: "a FastCGI application".to_owned(),
+            why: "it knows no handover".to_owned(),
+            ..Remark::default()
+        });
+    }
+}
+
 /// Passes the response on, piece by piece, while the client takes it.
 async fn relay(
     event_loop: &Loop,
@@ -241,7 +316,7 @@ async fn relay(
     begun: Begun,
     zero_copy: Option<ZeroCopy>,
 ) -> io::Result<Outcome> {
-    let Begun { head, rest, length } = begun;
+    let Begun { head, rest, length, .. } = begun;
     // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
     let has_body = asked.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
     let length = head.content_length.or(length.filter(|_| has_body));
@@ -367,8 +442,9 @@ impl Relay<'_> {
     async fn take(&mut self, event: Event) -> io::Result<bool> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
+            Event::Explanation(text) => self.client.remark(|| Remark::decode(&text)),
             // Too late: the head has left.
-            Event::Length(_) => {}
+            Event::Length(_) | Event::Named(_) => {}
             Event::End => return Ok(true),
             Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
                 // What it had handed over belongs to the client, whatever became of the worker.

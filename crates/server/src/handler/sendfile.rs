@@ -3,11 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, StatusCode};
+
+mod opened;
+pub(super) mod ranges;
 
 use super::error;
 use crate::connection::{Asked, Client, Outcome, Request};
@@ -21,6 +25,9 @@ use crate::static_files::{self, Entry, Refusal, Root, refuses};
 /// The longest file name in a body (Linux: `PATH_MAX`).
 const MAX_NAME: u64 = 4096;
 
+const SENDFILE: &str = "X-Sendfile";
+const ACCEL: &str = "X-Accel-Redirect";
+
 /// Fields of the application that the file's own replace.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
 
@@ -31,7 +38,7 @@ pub(crate) struct Sendable {
     /// `--sendfile-from`.
     folders: Vec<Folder>,
     /// `--accel`: beginnings of URIs, longest first.
-    prefixes: Vec<(Vec<u8>, Root)>,
+    prefixes: Vec<(Vec<u8>, Folder)>,
 }
 
 #[derive(Debug)]
@@ -98,7 +105,7 @@ impl Sendable {
         };
         let mut prefixes = Vec::new();
         for (prefix, folder) in accel {
-            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?.root));
+            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let folders = folders.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
@@ -142,11 +149,11 @@ impl Sendable {
         let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
         let path =
             decode_path(path).map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
-        for (prefix, root) in &self.prefixes {
+        for (prefix, folder) in &self.prefixes {
             if let Some(rest) = path.strip_prefix(&prefix[..])
                 && (prefix.ends_with(b"/") || rest.starts_with(b"/"))
             {
-                return open(root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
+                return open(&folder.root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
             }
         }
         self.in_root(&path[1..], &name).map_err(|mut denied| {
@@ -170,22 +177,37 @@ fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Deni
     Entry::open(root, path).map_err(|refusal| Denied::refused(name, refusal))
 }
 
-/// The file that a response head names instead of a body, opened now: the application may remove it next.
-pub(super) fn named_file(sendable: &Sendable, head: &CgiHead) -> Option<Result<Entry, Denied>> {
-    let field = |name: &str| {
+/// The field in which a response head names a file instead of a body, and its value.
+pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
+    [SENDFILE, ACCEL].into_iter().find_map(|name| {
         let mut fields = head.fields.iter();
-        fields
-            .find(|(field, value)| field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty())
+        let (_, value) = fields.find(|(field, value)| {
+            field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
+        })?;
+        Some((name, value))
+    })
+}
+
+/// The file that a response head names instead of a body: as the worker has opened it, or else opened now.
+pub(super) fn named_file(
+    sendable: &Sendable,
+    head: &CgiHead,
+    opened: Option<OwnedFd>,
+) -> Option<Result<Entry, Denied>> {
+    let (field, value) = named(head)?;
+    let by_name = |value: &[u8]| {
+        if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) }
     };
-    if let Some((_, path)) = field("x-sendfile") {
-        return Some(sendable.by_path(path));
-    }
-    field("x-accel-redirect").map(|(_, uri)| sendable.by_uri(uri))
+    Some(match opened {
+        Some(opened) => sendable.opened(field == SENDFILE, value, opened, by_name(value)),
+        None => by_name(value),
+    })
 }
 
 /// Whether a field is for the front and not for the client.
 pub(super) fn is_for_us(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-sendfile")
+        || name.eq_ignore_ascii_case(b"x-sendfile2")
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
 }
 

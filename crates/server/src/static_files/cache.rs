@@ -79,6 +79,31 @@ impl Entry {
         }
     }
 
+    /// Takes on a file that somebody else has opened for reading; its name tells the media type.
+    ///
+    /// # Errors
+    /// It is not a regular file, or changes faster than it can be read.
+    pub fn of_descriptor(file: OwnedFd, path: &[u8]) -> Result<Self, Refusal> {
+        for _ in 0..READ_ATTEMPTS {
+            let identity = Identity::of_descriptor(&file)?;
+            if !identity.is_regular_file() {
+                return Err(Refusal::Forbidden);
+            }
+            if let Ok(contents) = read(&file, &identity) {
+                return Ok(Self::new(path, &identity, file, contents));
+            }
+        }
+        Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
+    }
+
+    /// Whether it is the same file as the one that is open there.
+    #[must_use]
+    pub fn is_same_file(&self, other: &OwnedFd) -> bool {
+        let ours = self.file.descriptor().and_then(|file| Identity::of_descriptor(&*file).ok());
+        let theirs = Identity::of_descriptor(other).ok();
+        ours.zip(theirs).is_some_and(|(ours, theirs)| ours.is_same_file(&theirs))
+    }
+
     fn new(path: &[u8], identity: &Identity, file: OwnedFd, contents: Option<Bytes>) -> Self {
         let (seconds, nanoseconds) = identity.modified();
         // RFC 9110 §8.8.2.1: not later than the response.

@@ -74,6 +74,16 @@ impl Identity {
             .map(|stat| Self::of(&stat))
     }
 
+    /// Whether both are the same file, whatever it contains.
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular_file(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+
     /// Whether both are the same directory. Its times change with every file that comes and goes.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         self.kind == FileType::Directory
@@ -146,6 +156,11 @@ impl Root {
         }
     }
 
+    /// Whether what lies at this place, as the kernel names it, may be reached by a link from here.
+    pub fn follows_to(&self, place: &Path) -> bool {
+        self.follow.iter().any(|folder| place.starts_with(folder))
+    }
+
     /// The identity of what is at `path` now, in one system call. Says nothing about whether it may be served.
     pub fn identify(&self, path: &[u8]) -> Result<Identity, Errno> {
         let flags = StatxFlags::BASIC_STATS;
@@ -187,7 +202,8 @@ fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
+/// Where the kernel says that an open file is.
+pub fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
     let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))
 }

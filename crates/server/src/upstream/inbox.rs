@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::segment::Segment;
@@ -17,6 +19,10 @@ pub(super) const INBOX_EVENTS: usize = 1024;
 pub enum Event {
     /// The whole body will have this many bytes. At most once, before any segment.
     Length(u64),
+    /// The open file that the header block names. At most once.
+    Named(OwnedFd),
+    /// About the segments that follow, for `sendoff explain`.
+    Explanation(Bytes),
     /// The CGI header block and then the body.
     Segment(Segment),
     /// The response is complete.
@@ -35,7 +41,7 @@ pub enum Event {
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        !matches!(self, Self::Length(_) | Self::Segment(_))
+        matches!(self, Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::handover::{MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
@@ -64,6 +64,8 @@ struct Answering {
     abandoned: bool,
     detached: bool,
     body_begun: bool,
+    /// `NAMED` has come.
+    named: bool,
     log_name: Rc<str>,
 }
 
@@ -147,6 +149,7 @@ impl Link {
             abandoned: false,
             detached: false,
             body_begun: false,
+            named: false,
             log_name,
         });
         let exchange = Exchange { link: Rc::clone(self), inbox };
@@ -320,6 +323,15 @@ impl Reader {
             }
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(()),
             Part::Record { kind: Kind::END_REQUEST, content, .. } => end_request(link, &content),
+            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+                if content.len() > MAX_EXPLANATION {
+                    return Err(Failure::Broken("an explanation that is too long".to_owned()));
+                }
+                answering(link, Kind::EXPLAIN, |answering| {
+                    answering.body_begun = true;
+                    Some(Event::Explanation(content))
+                })
+            }
             Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
                 Some(record) => self.handover(link, record),
                 None => Err(out_of_place(kind)),
@@ -367,6 +379,19 @@ impl Reader {
             }
             Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
+            Record::Named => {
+                let missing = || Failure::Broken("it named a file and sent none".to_owned());
+                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                let mut again = false;
+                answering(link, Kind::NAMED, |answering| {
+                    answering.body_begun = true;
+                    again = std::mem::replace(&mut answering.named, true);
+                    Some(Event::Named(descriptor))
+                })?;
+                if again {
+                    return Err(out_of_place(Kind::NAMED));
+                }
+            }
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
         Ok(())
@@ -525,6 +550,8 @@ mod tests {
             record(Record::Body(1), 1),
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
+            record(Record::Named, 1),
+            [&Header::new(Kind::EXPLAIN, 1, 1025).encode()[..], &[b'x'; 1025]].concat(),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
@@ -557,6 +584,25 @@ mod tests {
                 let flags = SendFlags::NOSIGNAL;
                 sendmsg(&worker, &[IoSlice::new(&piece)], &mut control, flags).unwrap();
             }
+            while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
+        });
+    }
+
+    /// One file is named by a header block; a worker that goes on would fill the front with descriptors.
+    #[test]
+    fn a_second_named_file_breaks_the_link() {
+        run(async {
+            let (pool, links, worker) = link();
+            let exchange = begin(&pool, &links).await;
+            let mut records = Vec::new();
+            Record::Named.encode(1, &mut records);
+            Record::Named.encode(1, &mut records);
+            let fds = [worker.as_fd(), worker.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+            sendmsg(&worker, &[IoSlice::new(&records)], &mut control, SendFlags::NOSIGNAL).unwrap();
+            assert!(matches!(exchange.inbox.next().await, Event::Named(_)));
             while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
         });
     }

@@ -1,0 +1,232 @@
+//! `sendoff explain URL`: asks a running server on this machine how a response leaves, and prints the answer.
+//!
+//! Only who could also look into the server's memory may ask. The supervisor writes a secret to a file that only its user
+//! can read, one for each address it listens on; `explain` finds the file by the URL's port and sends the secret along,
+//! to that address and nowhere else: the URL's host only becomes the `Host` field.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sendoff_server::explain::{FIELD, SECRET_LEN};
+
+use crate::Failure;
+use crate::options::Explain;
+
+/// What a supervisor leaves for `explain` to find, while it lives.
+#[derive(Debug)]
+pub(crate) struct Door {
+    files: Vec<PathBuf>,
+    secret: String,
+}
+
+impl Door {
+    /// Writes the secret for servers on these addresses. Also the open file, for the front to read. `None`: there is
+    /// nowhere to put it, and nothing will be explained.
+    pub(crate) fn open(addresses: &[SocketAddr]) -> Option<(Self, OwnedFd)> {
+        let folder = folders().into_iter().next()?;
+        match Self::write(&folder, addresses) {
+            Ok(door) => Some(door),
+            Err(error) => {
+                let folder = folder.display();
+                tracing::warn!("sendoff explain will not work: {folder}: {error}");
+                None
+            }
+        }
+    }
+
+    fn write(folder: &Path, addresses: &[SocketAddr]) -> io::Result<(Self, OwnedFd)> {
+        let mut random = [0; SECRET_LEN / 2];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut door = Self { files: Vec::new(), secret };
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if !is_ours(folder) {
+            return Err(io::Error::other("it belongs to somebody else"));
+        }
+        for address in addresses {
+            let path = folder.join(address.to_string());
+            // Left over from a server that was killed.
+            if let Err(error) = fs::remove_file(&path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(error);
+            }
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            door.files.push(path);
+            file.write_all(door.secret.as_bytes())?;
+        }
+        let first = door.files.first().ok_or(io::ErrorKind::NotFound)?;
+        let file = File::open(first)?.into();
+        Ok((door, file))
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        for path in &self.files {
+            // Another server may have taken the address by now.
+            if fs::read(path).is_ok_and(|secret| secret == self.secret.as_bytes()) {
+                // Without the server it opens nothing.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Where secrets may lie; the first is where we would write ours.
+fn folders() -> Vec<PathBuf> {
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    // Under sudo it may still be the other user's.
+    let of_user = of_user.map(PathBuf::from).filter(|dir| !dir.exists() || is_ours(dir));
+    let of_user = of_user.map(|dir| dir.join("sendoff"));
+    let of_system = rustix::process::geteuid().is_root().then(|| "/run/sendoff".into());
+    of_user.into_iter().chain(of_system).collect()
+}
+
+/// Whether it is a folder of our user's, and not a link to one.
+fn is_ours(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    folder.symlink_metadata().is_ok_and(|data| data.is_dir() && data.uid() == user)
+}
+
+/// Asks, and prints the table.
+pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
+    let url = Url::parse(&explain.url)?;
+    if explain.header.iter().any(|field| field.contains(['\r', '\n']) || !field.contains(':')) {
+        return Err(Failure("--header: expected NAME: VALUE".to_owned()));
+    }
+    let (address, secret) = find(&url)?;
+    let answer = ask(&url, address, &secret, &explain.header)
+        .map_err(Failure::context(format!("the server at {address} does not answer")))?;
+    let Some(page) = explained(&answer) else {
+        return Err(Failure(format!(
+            "the server at {address} explains nothing: it is not the one that left its secret"
+        )));
+    };
+    io::stdout().lock().write_all(page).map_err(Failure::context("standard output"))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Url<'a> {
+    authority: &'a str,
+    ip: Option<IpAddr>,
+    port: u16,
+    target: &'a str,
+}
+
+impl<'a> Url<'a> {
+    fn parse(text: &'a str) -> Result<Self, Failure> {
+        let bad = |why: &str| Failure(format!("{text}: {why}"));
+        let rest =
+            text.strip_prefix("http://").ok_or_else(|| bad("expected http://HOST:PORT/..."))?;
+        if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(bad("spaces must be written as %20"));
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, port.parse().map_err(|_| bad("its port is no number"))?)
+            }
+            _ => (authority, 80),
+        };
+        if host.is_empty() {
+            return Err(bad("it has no host"));
+        }
+        let ip = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
+        Ok(Self { authority, ip, port, target })
+    }
+
+    fn request(&self, secret: &str, fields: &[String]) -> String {
+        let slash = if self.target.starts_with('/') { "" } else { "/" };
+        let has_host = fields.iter().any(|field| {
+            field.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case("host"))
+        });
+        let mut request = format!("GET {slash}{} HTTP/1.1\r\n", self.target);
+        if !has_host {
+            request += &format!("Host: {}\r\n", self.authority);
+        }
+        for field in fields {
+            request += field;
+            request += "\r\n";
+        }
+        request + &format!("{FIELD}: {secret}\r\nConnection: close\r\n\r\n")
+    }
+}
+
+/// The address and the secret of the server that the URL means.
+fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
+    let mut found: Vec<(SocketAddr, PathBuf)> = Vec::new();
+    for folder in folders() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let address = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            found.extend(
+                address
+                    .filter(|address: &SocketAddr| address.port() == url.port)
+                    .map(|address| (address, entry.path())),
+            );
+        }
+    }
+    // A server that was killed leaves its secret; the newest is the likeliest to belong to one that lives.
+    found.sort_by_key(|(_, path)| path.metadata().and_then(|data| data.modified()).ok());
+    found.reverse();
+    let exact = found.iter().find(|(address, _)| Some(address.ip()) == url.ip);
+    let Some((address, path)) = exact.or(found.first()) else {
+        let port = url.port;
+        return Err(Failure(format!(
+            "no sendoff server of this user listens on port {port} of this machine"
+        )));
+    };
+    let secret = fs::read_to_string(path).map_err(Failure::context(path.display()))?;
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    Ok((SocketAddr::new(ip, address.port()), secret))
+}
+
+fn ask(url: &Url<'_>, address: SocketAddr, secret: &str, fields: &[String]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(url.request(secret, fields).as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// The body of an answer that says that it is an explanation.
+fn explained(answer: &[u8]) -> Option<&[u8]> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    head.contains(&format!("\r\n{FIELD}: yes")).then(|| &answer[end + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_port_and_a_target() {
+        for (text, authority, port, target) in [
+            ("http://localhost:8080/a?b=c", "localhost:8080", 8080, "/a?b=c"),
+            ("http://example.org", "example.org", 80, ""),
+            ("http://[::1]:81/#x", "[::1]:81", 81, "/"),
+            ("http://[::1]?x", "[::1]", 80, "?x"),
+        ] {
+            let url = Url::parse(text).unwrap_or_else(|why| panic!("{}", why.0));
+            assert_eq!((url.authority, url.port, url.target), (authority, port, target));
+            let start = format!("GET /{} HTTP/1.1\r\nHost: ", target.trim_start_matches('/'));
+            assert!(url.request("", &[]).starts_with(&start));
+        }
+        for bad in
+            ["https://a/", "/x", "http://a:b/", "http:///x", "http://a/b c", "http://a/\r\nb"]
+        {
+            assert!(Url::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! An answer that is explained instead of sent.
+
+use std::io;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::{Asked, Connection, Outcome, Request};
+use crate::explain::{FIELD, Remark, Report};
+use crate::router::Route;
+use crate::segment::Segment;
+
+impl Connection {
+    /// Answers the request into a table, and the client with the table.
+    pub(super) async fn explain(&mut self, request: &Request, route: Route) -> io::Result<Outcome> {
+        self.client.report = Some(Box::new(Report::default()));
+        if matches!(route, Route::File(_)) {
+            let what = String::from_utf8_lossy(&request.path).into_owned();
+            self.client.remark(|| Remark {
+                how: "file".to_owned(),
+                from: "open-file cache".to_owned(),
+                what,
+                why: String::new(),
+            });
+        }
+        let answered = self.answer(request, route).await;
+        let report = self.client.report.take().unwrap_or_default();
+        let cut = answered.err().map(|error| error.to_string());
+        let target = String::from_utf8_lossy(request.head.target.raw());
+        let root = String::from_utf8_lossy(self.event_loop.router.root_bytes());
+        let request_line = format!("{} {target}", request.head.method);
+        let page = report.page(&request_line, &root, cut.as_deref());
+        self.send_page(request, page).await
+    }
+
+    async fn send_page(&mut self, request: &Request, page: String) -> io::Result<Outcome> {
+        // The connection ends here: the answer has other rules than the one that was asked for.
+        let asked =
+            Asked { method: &Method::GET, version: request.head.version, keep_alive: false };
+        let (status, length) = (StatusCode::OK, Some(page.len() as u64));
+        let keep_alive = self.client.begin(asked, status, None, length, |head| {
+            self.event_loop.common_fields(head);
+            head.field(b"Content-Type", b"text/plain; charset=utf-8");
+            head.field(b"Cache-Control", b"no-store");
+            head.field(FIELD.as_bytes(), b"yes");
+        })?;
+        self.client.finish([Segment::Bytes(Bytes::from(page))]).await?;
+        Ok(Outcome { status, keep_alive })
+    }
+}

@@ -1,0 +1,266 @@
+//! `sendoff explain`: a request whose response goes into a table instead of to the client.
+//!
+//! Whoever knows the [`Secret`] may ask, by a request field. The request is then answered as any other, but the
+//! client's sending side counts the segments instead of sending them ([`Report`]), and at the end the client gets
+//! the table.
+
+use std::fmt::{self, Write};
+
+use http::{HeaderMap, StatusCode};
+
+use crate::segment::Segment;
+
+/// The request field that carries the secret, and the response field that says that it was the right one.
+pub const FIELD: &str = "sendoff-explain";
+
+/// Characters of a secret.
+pub const SECRET_LEN: usize = 64;
+
+/// Rows and remarks that one table has at most: a script can write for ever.
+const MAX_ROWS: usize = 1000;
+
+/// What of a remark is kept, in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// What a request must say to be explained.
+pub struct Secret([u8; SECRET_LEN]);
+
+impl Secret {
+    /// `None` if it is too short to be one.
+    #[must_use]
+    pub fn new(text: &[u8]) -> Option<Self> {
+        text.first_chunk().map(|text| Self(*text))
+    }
+
+    /// Takes as long however much of it is right.
+    fn is(&self, given: &[u8]) -> bool {
+        let differences = self.0.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
+        given.len() == SECRET_LEN && std::hint::black_box(differences) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Whether a request is to be explained. The application does not see the field then; with a wrong secret it is a field
+/// like any other.
+pub(crate) fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool {
+    let Some(secret) = secret else { return false };
+    let right = fields.get(FIELD).is_some_and(|given| secret.is(given.as_bytes()));
+    if right {
+        fields.remove(FIELD);
+    }
+    right
+}
+
+/// What is known of the segments that follow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Remark {
+    /// How the application handed them over: `bytes`, `file`, `file recognised`; empty: nobody said.
+    pub(crate) how: String,
+    /// Where in the application they come from.
+    pub(crate) from: String,
+    /// What they are.
+    pub(crate) what: String,
+    /// Why they are bytes.
+    pub(crate) why: String,
+}
+
+impl Remark {
+    /// The content of an `EXPLAIN` record: four texts with tabs between them. It may be anything.
+    pub(crate) fn decode(content: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&content[..content.len().min(MAX_TEXT)]);
+        let mut texts = text.split('\t').map(printable);
+        let mut next = || texts.next().unwrap_or_default();
+        Self { how: next(), from: next(), what: next(), why: next() }
+    }
+}
+
+/// It goes to a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// The one place that names how a segment reaches a client: what the application did, and the system call.
+fn mode(how: &str, segment: &Segment) -> String {
+    match (how, segment) {
+        ("" | "bytes", Segment::Bytes(_)) => "bytes".to_owned(),
+        ("" | "bytes", Segment::File(_)) => "file, sendfile".to_owned(),
+        (how, Segment::Bytes(_)) => format!("{how}, from memory"),
+        (how, Segment::File(_)) => format!("{how}, sendfile"),
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    mode: String,
+    remark: Remark,
+    bytes: u64,
+    segments: u64,
+}
+
+/// What a response consists of.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    status: Option<StatusCode>,
+    length: Option<u64>,
+    answered_by: String,
+    remark: Remark,
+    rows: Vec<Row>,
+    /// Reads that gave no lazy string.
+    reads: Vec<Remark>,
+    /// What was too much for the table.
+    left_out: u64,
+}
+
+impl Report {
+    pub(crate) fn begin(&mut self, status: StatusCode, length: Option<u64>) {
+        (self.status, self.length) = (Some(status), length);
+    }
+
+    pub(crate) fn answered_by(&mut self, who: String) {
+        self.answered_by = who;
+    }
+
+    /// Something about the segments that follow, or about a read that gave nothing to hand over.
+    pub(crate) fn remark(&mut self, remark: Remark) {
+        if remark.how != "read" {
+            self.remark = remark;
+        } else if self.reads.len() < MAX_ROWS {
+            self.reads.push(remark);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    pub(crate) fn segment(&mut self, segment: &Segment, bytes: u64) {
+        let mode = mode(&self.remark.how, segment);
+        if let Some(last) = self.rows.last_mut()
+            && last.mode == mode
+            && last.remark == self.remark
+        {
+            last.bytes += bytes;
+            last.segments += 1;
+        } else if self.rows.len() < MAX_ROWS {
+            let remark = self.remark.clone();
+            self.rows.push(Row { mode, remark, bytes, segments: 1 });
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The table, for a person. Paths beneath `root` are shown without it.
+    pub(crate) fn page(&self, request: &str, root: &str, cut: Option<&str>) -> String {
+        let folder = format!("{}/", root.trim_end_matches('/'));
+        let short = |text: &str| text.replace(&folder, "");
+        let status = self.status.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
+        let total: u64 = self.rows.iter().map(|row| row.bytes).sum();
+        let framing = match self.length {
+            Some(length) => format!("Content-Length: {length}"),
+            None => "length not known before the end".to_owned(),
+        };
+        let mut page = format!("{}: {status}, {total} bytes, {framing}\n", printable(request));
+        if !self.answered_by.is_empty() {
+            line(&mut page, &format!("answered by {}", self.answered_by));
+        }
+        page.push('\n');
+        let mut cells = vec![["bytes", "how", "from", "what", "why not a file"].map(str::to_owned)];
+        for Row { mode, remark, bytes, segments } in &self.rows {
+            let bytes =
+                if *segments > 1 { format!("{bytes} in {segments}") } else { bytes.to_string() };
+            let Remark { from, what, why, .. } = remark;
+            cells.push([bytes, mode.clone(), short(from), short(what), short(why)]);
+        }
+        table(&mut page, &cells);
+        if !self.reads.is_empty() {
+            page.push('\n');
+            let head = ["reads that gave no lazy string", "", "why"].map(str::to_owned);
+            let rows = self.reads.iter().map(|read| [&read.from, &read.what, &read.why]);
+            let rows = rows.map(|texts| texts.map(|text| short(text)));
+            table(&mut page, &std::iter::once(head).chain(rows).collect::<Vec<_>>());
+        }
+        if self.left_out > 0 {
+            line(&mut page, &format!("\n{} more were left out", self.left_out));
+        }
+        if let Some(why) = cut {
+            line(&mut page, &format!("\nThe response was cut short: {why}"));
+        }
+        page
+    }
+}
+
+fn line(page: &mut String, text: &str) {
+    page.push_str(text);
+    page.push('\n');
+}
+
+fn table<const N: usize>(page: &mut String, rows: &[[String; N]]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    for row in rows {
+        let mut text = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        line(page, text.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn only_the_whole_secret_is_right() {
+        let text = [b'a'; SECRET_LEN];
+        let secret = Secret::new(&text).unwrap();
+        assert!(Secret::new(&text[1..]).is_none());
+        for (given, right) in [
+            (&text[..], true),
+            (&text[1..], false),
+            (&[&text[..], b"a"].concat(), false),
+            (&[&text[1..], b"b"].concat(), false),
+            (b"", false),
+        ] {
+            assert_eq!(secret.is(given), right);
+            let mut fields = HeaderMap::new();
+            fields.insert(FIELD, http::HeaderValue::from_bytes(given).unwrap());
+            assert_eq!(is_asked(Some(&secret), &mut fields), right);
+            assert_eq!(fields.is_empty(), right, "what was not for us stays");
+            assert!(!is_asked(None, &mut fields));
+        }
+    }
+
+    #[test]
+    fn a_hostile_worker_cannot_write_to_the_terminal_or_fill_the_memory() {
+        let remark = Remark::decode(b"bytes\t\x1b[2J\t\xff\n\tx\ty");
+        assert_eq!(remark.from, "?[2J");
+        assert_eq!(remark.what, "\u{fffd}?");
+        assert_eq!(remark.why, "x");
+        let mut report = Report::default();
+        for number in 0..2 * MAX_ROWS {
+            report.remark(Remark::decode(format!("read\t{number}").as_bytes()));
+            report.remark(Remark::decode(format!("bytes\t{number}").as_bytes()));
+            report.segment(&Segment::Bytes(Bytes::from_static(b"x")), 1);
+        }
+        let page = report.page("GET /", "/", None);
+        assert!(page.contains(&format!("{} more were left out", 2 * MAX_ROWS)), "{page}");
+    }
+
+    #[test]
+    fn neighbours_of_one_origin_are_one_row() {
+        let mut report = Report::default();
+        report.begin(StatusCode::OK, Some(5));
+        report.remark(Remark::decode(b"bytes\t/srv/x.php:3\techo\tjoined"));
+        report.segment(&Segment::Bytes(Bytes::from_static(b"ab")), 2);
+        report.segment(&Segment::Bytes(Bytes::from_static(b"cde")), 3);
+        let page = report.page("GET /x.php", "/srv", None);
+        assert!(page.contains("\n5 in 2  bytes  x.php:3  echo  joined\n"), "{page}");
+    }
+}

@@ -1,0 +1,101 @@
+//! A file that a header names and the worker has opened when the header was set. Its name may lead nowhere by now, or
+//! elsewhere.
+//!
+//! | the name leads to | sent is |
+//! |---|---|
+//! | the same file | what the rules for names say |
+//! | nothing any more, or another file | the open one, if the rules allow the name and the place where it was |
+//! | something that is not allowed | nothing: 403 |
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use http::StatusCode;
+use rustix::fs::OFlags;
+
+use super::{Denied, Sendable};
+use crate::router::is_source;
+use crate::static_files::{Entry, place, refuses};
+
+/// How the kernel marks the name of a file that was removed.
+const DELETED: &[u8] = b" (deleted)";
+
+impl Sendable {
+    /// Decides between the open file and what its name gives now. `is_path`: the name is a path and not a URI.
+    pub(super) fn opened(
+        &self,
+        is_path: bool,
+        name: &[u8],
+        opened: OwnedFd,
+        by_name: Result<Entry, Denied>,
+    ) -> Result<Entry, Denied> {
+        let path = is_path.then(|| Path::new(OsStr::from_bytes(name)));
+        match by_name {
+            Ok(entry) if entry.is_same_file(&opened) => return Ok(entry),
+            Err(denied) if denied.status != StatusCode::NOT_FOUND => {
+                // Under another name of a folder a file that is gone looks like one outside.
+                if !path.is_some_and(|path| self.is_gone(path)) {
+                    return Err(denied);
+                }
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let shown = String::from_utf8_lossy(name);
+        let place = place_of(&opened).ok_or_else(|| {
+            Denied::forbidden(format!("{shown} is no regular file, open for reading"))
+        })?;
+        if !self.allows(is_path, &place) {
+            return Err(Denied::forbidden(format!(
+                "{shown} was {}, which is outside of what may be sent",
+                place.display()
+            )));
+        }
+        Entry::of_descriptor(opened, place.as_os_str().as_bytes())
+            .map_err(|refusal| Denied::refused(&shown, refusal))
+    }
+
+    /// Whether nothing is there any more that was not forbidden by its name alone.
+    fn is_gone(&self, path: &Path) -> bool {
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        let hidden = self
+            .root
+            .beneath(path)
+            .is_some_and(|rest| !self.in_folders(true, path) && (refuses(rest) || is_source(rest)));
+        path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
+    }
+
+    /// Whether an option allows all of the folder, for paths or for URIs.
+    fn in_folders(&self, is_path: bool, place: &Path) -> bool {
+        if is_path {
+            self.folders.iter().any(|folder| place.starts_with(&folder.path))
+        } else {
+            self.prefixes.iter().any(|(_, folder)| place.starts_with(&folder.path))
+        }
+    }
+
+    /// The rules for names, for the place where a file was.
+    fn allows(&self, is_path: bool, place: &Path) -> bool {
+        let open = |rest: &[u8]| !refuses(rest) && !is_source(rest);
+        self.in_folders(is_path, place)
+            || self.root.beneath(place).is_some_and(open)
+            || self.root.root.follows_to(place)
+    }
+}
+
+/// Where an open file is or was; `None` if it is nothing that may be sent.
+fn place_of(opened: &OwnedFd) -> Option<PathBuf> {
+    let flags = rustix::fs::fcntl_getfl(opened).ok()?;
+    if flags & OFlags::RWMODE != OFlags::RDONLY || flags.contains(OFlags::PATH) {
+        return None;
+    }
+    let place = place(opened).ok()?;
+    // A file may be called so.
+    if !place.as_os_str().as_bytes().ends_with(DELETED) || place.symlink_metadata().is_ok() {
+        return Some(place);
+    }
+    let mut name = place.into_os_string().into_vec();
+    name.truncate(name.len() - DELETED.len());
+    Some(PathBuf::from(std::ffi::OsString::from_vec(name)))
+}

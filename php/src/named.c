@@ -1,0 +1,200 @@
+/*
+ * Files that a script names in a header for the front to send: X-Sendfile, X-Accel-Redirect.
+ *
+ * They are opened here and now, when the header is set, so that the script may remove or replace
+ * them afterwards (Symfony's deleteFileAfterSend). The open file goes to the front with the header
+ * block. What may be sent is the front's decision; if it gets no open file, it looks for the name
+ * itself.
+ */
+#include "php_sendoff.h"
+#include "ext/standard/url.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct named {
+	const char *field;
+	size_t field_len;
+	/* As the header has it; NULL: none. */
+	char *value;
+	/* -1: it could not be opened. */
+	int fd;
+} named;
+
+#define FIELD(name)                      \
+	{                                    \
+		name, sizeof(name) - 1, NULL, -1 \
+	}
+
+/* In the order in which the front looks for them. */
+static named fields[] = {FIELD("X-Sendfile"), FIELD("X-Accel-Redirect")};
+
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+/* The options --accel: lines of PREFIX=DIR, longest prefix first. */
+static char *accel;
+
+void sendoff_named_startup(void)
+{
+	const char *lines = getenv("SENDOFF_ACCEL");
+	accel = lines ? strdup(lines) : NULL;
+}
+
+static void forget(named *field)
+{
+	if (field->value) {
+		free(field->value);
+		field->value = NULL;
+	}
+	if (field->fd >= 0) {
+		close(field->fd);
+		field->fd = -1;
+	}
+}
+
+void sendoff_named_forget(void)
+{
+	for (size_t i = 0; i < FIELDS; i++) {
+		forget(&fields[i]);
+	}
+}
+
+/* Opens a regular file; anything else is only looked at, which does nothing to it. */
+static int open_regular(const char *path)
+{
+	char self[sizeof("/proc/self/fd/-2147483648")];
+	struct stat st;
+	int place = *path == '/' ? open(path, O_PATH | O_CLOEXEC) : -1;
+	int fd = -1;
+
+	if (place >= 0 && fstat(place, &st) == 0 && S_ISREG(st.st_mode)) {
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", place);
+		fd = open(self, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	}
+	if (place >= 0) {
+		close(place);
+	}
+	return fd;
+}
+
+/* The folder that a decoded URI is looked up in, and what is left of the URI. */
+static const char *accel_folder(const char **uri, int *len)
+{
+	for (const char *line = accel; line && *line;) {
+		const char *end = strchr(line, '\n');
+		const char *equals = strchr(line, '=');
+		size_t prefix = equals ? (size_t)(equals - line) : 0;
+
+		if (!end || !equals || equals > end) {
+			break;
+		}
+		if (!strncmp(*uri, line, prefix) && (line[prefix - 1] == '/' || (*uri)[prefix] == '/')) {
+			*uri += prefix;
+			*len = (int)(end - equals - 1);
+			return equals + 1;
+		}
+		line = end + 1;
+	}
+	const char *root = SENDOFF_PARAM("DOCUMENT_ROOT");
+	*len = root ? (int)strlen(root) : 0;
+	return root;
+}
+
+static int open_uri(const char *value)
+{
+	char *uri = estrndup(value, strcspn(value, "?"));
+	size_t uri_len = php_raw_url_decode(uri, strlen(uri));
+	const char *rest = uri;
+	char *path;
+	int len, fd = -1;
+	const char *folder = *uri == '/' && strlen(uri) == uri_len ? accel_folder(&rest, &len) : NULL;
+
+	if (folder) {
+		spprintf(&path, 0, "%.*s/%s", len, folder, rest);
+		fd = open_regular(path);
+		efree(path);
+	}
+	efree(uri);
+	return fd;
+}
+
+static named *field_of(const sapi_header_struct *header)
+{
+	if (header->header_len < 2 || strncasecmp(header->header, "X-", 2)) {
+		return NULL;
+	}
+	for (size_t i = 0; i < FIELDS; i++) {
+		size_t len = fields[i].field_len;
+		if (header->header_len >= len && !strncasecmp(header->header, fields[i].field, len) &&
+			(header->header_len == len || header->header[len] == ':')) {
+			return &fields[i];
+		}
+	}
+	return NULL;
+}
+
+/* What follows the colon; NUL-terminated, as PHP's headers are. */
+static const char *value_of(const named *field, const sapi_header_struct *header)
+{
+	const char *value = header->header + field->field_len;
+
+	return *value == ':' ? value + 1 + strspn(value + 1, " \t") : "";
+}
+
+static void name_file(named *field, const char *value)
+{
+	field->value = strdup(value);
+	field->fd = field == &fields[0] ? open_regular(value) : open_uri(value);
+}
+
+int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
+						   sapi_headers_struct *headers)
+{
+	(void)headers;
+	if (op == SAPI_HEADER_DELETE_ALL) {
+		sendoff_named_forget();
+		return SAPI_HEADER_ADD;
+	}
+	named *field = field_of(header);
+	if (!field || !sendoff_php_worker || sendoff_php_finished) {
+		return SAPI_HEADER_ADD;
+	}
+	if (op == SAPI_HEADER_REPLACE || op == SAPI_HEADER_DELETE) {
+		forget(field);
+	}
+	/* Of several headers the first counts. */
+	if (op != SAPI_HEADER_DELETE && !field->value && *value_of(field, header) &&
+		sendoff_takes_named(sendoff_php_worker)) {
+		name_file(field, value_of(field, header));
+	}
+	return SAPI_HEADER_ADD;
+}
+
+/* The header that the front will go by, if it is the one whose file was opened. */
+static named *effective(sapi_headers_struct *headers)
+{
+	for (size_t i = 0; i < FIELDS; i++) {
+		zend_llist_position at;
+		sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+		for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
+			if (field_of(header) == &fields[i] && *value_of(&fields[i], header)) {
+				bool same =
+					fields[i].value && !strcmp(fields[i].value, value_of(&fields[i], header));
+				return same && fields[i].fd >= 0 ? &fields[i] : NULL;
+			}
+		}
+	}
+	return NULL;
+}
+
+void sendoff_named_send(sapi_headers_struct *headers)
+{
+	named *field = effective(headers);
+
+	if (field) {
+		sendoff_named(sendoff_php_worker, field->fd);
+		field->fd = -1;
+	}
+	sendoff_named_forget();
+}

@@ -1,0 +1,53 @@
+//! What workers say about their output when the front asks (`EXPLAIN`). Most reasons are tested with the whole server;
+//! this one takes a worker that may not take leases.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::TempDir;
+use common::link::Request;
+use common::master::Master;
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::record::Kind;
+
+#[test]
+fn a_file_of_somebody_else_has_no_lease() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can run workers as somebody else");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
+    let master = Master::spawn(&mut command, &["--uid", "65534", "--gid", "65534"]);
+    let mut worker = master.worker();
+    let dir = TempDir::new();
+    let folder = dir.path().display().to_string();
+    fs::write(dir.path().join("theirs"), vec![b'x'; 50_000]).unwrap();
+    let code = "<?php $s = file_get_contents(__DIR__ . '/theirs');\necho $s;";
+    fs::write(dir.path().join("index.php"), code).unwrap();
+
+    let request = Request::new(&format!("{folder}/index.php"));
+    worker.link().send(&request.with("SENDOFF_ACCEPT", "file explain"));
+    let (mut said, mut body) = (Vec::new(), 0);
+    loop {
+        match worker.link().part().expect("the worker closed the link") {
+            Part::Record { kind: Kind::END_REQUEST, .. } => break,
+            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+                said.push(String::from_utf8(content.to_vec()).unwrap());
+            }
+            Part::Stream { kind: Kind::STDOUT, data, .. } => body += data.len(),
+            _ => {}
+        }
+    }
+    assert!(body > 50_000);
+    let read = format!("file_get_contents({folder}/theirs)");
+    let why = "no lease: EACCES (not the owner, no CAP_LEASE)";
+    let expected = [
+        format!("read\t{folder}/index.php:1\t{read}\t{why}"),
+        format!("bytes\t{folder}/index.php:2\techo\t{read}: {why}"),
+    ];
+    assert_eq!(said, expected);
+}
