@@ -171,7 +171,7 @@ fn writer(site: &Site, mapper: &Path, number: usize, end: Instant) -> (u64, Dura
         let start = Instant::now();
         match &mut mapper {
             Some(mapper) => {
-                mapper.write_to(&path, char::from(b'a' + u8::try_from(changes % 26).unwrap()))
+                mapper.write_to(&path, char::from(b'a' + u8::try_from(changes % 26).unwrap()));
             }
             None => match change(&path, &new) {
                 // Somebody else has just removed it.

@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod guard;
 mod helper;
 mod input;
+mod numbers;
 mod output;
 mod queue;
 mod request;
@@ -13,7 +15,8 @@ mod worker;
 
 use std::fmt;
 
-pub use files::{Identity, MAX_HELD};
+pub use files::Identity;
+pub use numbers::MAX_HELD;
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;
 pub use worker::{Stopper, Worker};
