@@ -10,6 +10,7 @@ fn main() {
         "functions",
         "lazy",
         "lazy_match",
+        "lazy_open",
         "lazy_output",
         "lazy_region",
         "lazy_stream",
