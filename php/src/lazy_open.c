@@ -54,15 +54,14 @@ static bool is_guarded_by_leases(int fd)
 }
 
 /*
- * A file without a name may be a memfd, whose writers the kernel does not count: it grants a lease
- * while one is at work. They are reached by /proc/PID/fd.
+ * (The kernel does not count who writes to a memfd, and grants a lease. But PHP opens no memfd: it
+ * resolves /proc/PID/fd/N to a name that does not exist.)
  */
 static bool is_the_same(int fd, const struct stat *seen)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_dev == seen->st_dev && st.st_ino == seen->st_ino &&
-		   st.st_nlink > 0;
+	return fstat(fd, &st) == 0 && st.st_dev == seen->st_dev && st.st_ino == seen->st_ino;
 }
 
 int lazy_open(const char *path, const struct stat *seen)

@@ -1,6 +1,7 @@
 /*
  * Writes to files through shared mappings, after closing the descriptor that they were made with.
  * Takes a line "LETTER PATH" from standard input for each, and answers with a line when it is done.
+ * "+ PATH" only maps the file; each "LETTER" alone writes there then.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,6 +31,9 @@ static const char *store(char *page, char letter, size_t len)
 	return failed ? "cut" : "done";
 }
 
+/* What "+" has mapped. */
+static char *kept = MAP_FAILED;
+
 static const char *write_through_mapping(const char *path, char letter)
 {
 	struct stat st;
@@ -46,6 +50,10 @@ static const char *write_through_mapping(const char *path, char letter)
 	if (page == MAP_FAILED) {
 		return "empty";
 	}
+	if (letter == '+') {
+		kept = page;
+		return "done";
+	}
 	const char *result = store(page, letter, st.st_size < PAGE ? (size_t)st.st_size : PAGE);
 	munmap(page, PAGE);
 	return result;
@@ -57,7 +65,7 @@ int main(void)
 
 	while (fgets(line, sizeof(line), stdin)) {
 		line[strcspn(line, "\n")] = 0;
-		puts(strlen(line) > 2 ? write_through_mapping(line + 2, line[0]) : "unreadable");
+		puts(line[1] ? write_through_mapping(line + 2, line[0]) : store(kept, line[0], PAGE));
 		fflush(stdout);
 	}
 	return 0;

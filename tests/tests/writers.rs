@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{Client, Request, Server, Site, pattern};
 
 const FILES: usize = 16;
@@ -121,48 +121,11 @@ fn fnv1a64(bytes: &[u8]) -> String {
     format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// Is told paths, and writes to them through mappings.
-struct Mapper {
-    child: Child,
-    wishes: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Mapper {
-    fn program(site: &Site) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helpers/mapper.c");
-        let program = site.outside("mapper");
-        let compiled = Command::new("cc").arg("-o").arg(&program).arg(source).status();
-        assert!(compiled.expect("cc").success());
-        program
-    }
-
-    fn start(program: &Path) -> Self {
-        let mut command = Command::new(program);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (wishes, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, wishes, answers: BufReader::new(answers) }
-    }
-
-    fn write_to(&mut self, path: &Path, letter: char) {
-        writeln!(self.wishes, "{letter} {}", path.display()).unwrap();
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).unwrap();
-        assert!(["done\n", "cut\n", "empty\n", "gone\n"].contains(&&*answer), "{answer:?}");
-    }
-
-    fn end(self) {
-        let Self { mut child, wishes, .. } = self;
-        drop(wishes);
-        assert!(child.wait().unwrap().success());
-    }
-}
-
 /// Writes until the end; returns how often, and the longest that it took.
-fn writer(site: &Site, mapper: &Path, number: usize, end: Instant) -> (u64, Duration) {
+fn writer(site: &Site, mapper: &Mapper, number: usize, end: Instant) -> (u64, Duration) {
     let mut random = Random(number as u64 * 77 + 5);
     // One in nine writes through mappings.
-    let mut mapper = (number % (CHANGES.len() + 1) == 8).then(|| Mapper::start(mapper));
+    let mut mapper = (number % (CHANGES.len() + 1) == 8).then(|| mapper.start());
     let (what, change) = CHANGES[number % CHANGES.len()];
     let (mut changes, mut longest) = (0, Duration::ZERO);
     while Instant::now() < end {
@@ -182,9 +145,6 @@ fn writer(site: &Site, mapper: &Path, number: usize, end: Instant) -> (u64, Dura
         changes += 1;
         longest = longest.max(start.elapsed());
         random.nap(Duration::from_millis(100));
-    }
-    if let Some(mapper) = mapper {
-        mapper.end();
     }
     (changes, longest)
 }
@@ -249,7 +209,7 @@ fn writers_against_readers(writers: usize, readers: usize, time: Duration) {
     for number in 0..FILES {
         site.write(&format!("f{number}"), pattern(number as u64, 10_000 << (number % 8)));
     }
-    let mapper = &Mapper::program(&site);
+    let mapper = &Mapper::compile(&site);
     let options = ["--workers", "12", "--threads", "2", "--php-ini", "memory_limit=256M"];
     let server = Server::start(site.root(), &options);
     let workers = server.workers();
