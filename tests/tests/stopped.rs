@@ -68,8 +68,16 @@ fn a_file_opened_for_reading_and_truncated() {
 
 /// It has read a file and sent nothing.
 fn stopped_before_it_sends() {
-    let site = Site::with("page.php", SCRIPT);
-    let (has_read, go_on) = (site.fifo("has-read"), site.fifo("go-on"));
+    // It waits for nobody, so it goes on to send at the very moment that it runs again.
+    let site = Site::with(
+        "page.php",
+        "<?php
+        $s = file_get_contents('f');
+        file_put_contents('has-read', 'yes');
+        while (!file_exists('go-on')) clearstatcache();
+        echo $s;",
+    );
+    let has_read = site.fifo("has-read");
     let original = pattern(1, 300_000);
     let file = site.write("f", &original);
     let server = Server::start(site.root(), &["--workers", "1"]);
@@ -81,8 +89,7 @@ fn stopped_before_it_sends() {
     let start = Instant::now();
     fs::write(&file, pattern(2, 300_000)).unwrap();
     let waited = start.elapsed();
-    // It is waiting for this, so it goes on to send at the very moment that it runs again.
-    go_on.release();
+    site.write("go-on", "");
     processes::signal(worker, Signal::CONT);
     right_or_cut(client.try_response("GET"), &original);
     assert!(waited > Duration::from_secs(5), "the kernel let the writer go after {waited:?}");
