@@ -12,6 +12,7 @@ fn main() {
         "lazy_blob",
         "lazy_explain",
         "lazy_match",
+        "lazy_open",
         "lazy_output",
         "lazy_region",
         "lazy_stream",

@@ -202,6 +202,8 @@ static const zend_function_entry functions[] = {
 PHP_INI_BEGIN()
 STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZero, threshold,
 				  zend_sendoff_globals, sendoff_globals)
+STD_PHP_INI_BOOLEAN("sendoff.overlayfs", "0", PHP_INI_SYSTEM, OnUpdateBool, overlayfs,
+					zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
 
 zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)

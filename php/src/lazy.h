@@ -4,6 +4,7 @@
  * lazy.c         the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
  * lazy_region.c  mapped files, kept between requests under the worker's leases
+ * lazy_open.c    which files may become regions
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
@@ -39,6 +40,8 @@ typedef struct lazy_region lazy_region;
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 /* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
 zend_long threshold;
+/* Files on overlayfs are held too, though somebody may have an old mapping for writing. */
+bool overlayfs;
 /* About the output of this request. */
 zend_long handed_over_bytes;
 zend_long copied_bytes;
@@ -80,6 +83,12 @@ zend_string *lazy_region_string(lazy_region *region);
  * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
  */
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+
+/*
+ * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
+ * for somebody, or if a lease does not guard it against everybody.
+ */
+int lazy_open(const char *path, const struct stat *seen);
 
 /* As lazy_region_open(), for a path as a script gives it. */
 lazy_region *lazy_path_region(zend_string *path);

@@ -18,12 +18,9 @@
 #include "lazy.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,10 +33,6 @@
 #define SLOT_SPAN (REGION_MAX + 3 * PAGE)
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
 #define TOTAL_MAX ((size_t)8 << 30)
-
-/* Not in linux/magic.h. */
-#define ZFS_MAGIC 0x2fc12fc1ul
-#define BCACHEFS_MAGIC 0xca451a4eul
 
 /* For no longer than this a worker that has requests keeps a deleted file on the disk. */
 #define IDLE_SECONDS 60
@@ -246,7 +239,19 @@ void lazy_region_give_up(zend_string *path)
 	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless){hash, lazy_now() + HOPELESS_SECONDS};
 }
 
-/* A free slot; NULL if all are taken, and then the file's wish for one is noted. */
+/* There is no room for a file. If it is read again, another makes room. */
+static void wish_for(const struct stat *st)
+{
+	uint32_t hash = hash_of(st);
+
+	if (seen[hash % SEEN_ENTRIES] != hash) {
+		seen[hash % SEEN_ENTRIES] = hash;
+	} else if (displace < DISPLACED_MAX) {
+		displace++;
+	}
+}
+
+/* A free slot; NULL if all are taken. */
 static lazy_region *free_slot(const struct stat *st)
 {
 	if (total + (size_t)st->st_size <= TOTAL_MAX) {
@@ -256,12 +261,7 @@ static lazy_region *free_slot(const struct stat *st)
 			}
 		}
 	}
-	uint32_t hash = hash_of(st);
-	if (seen[hash % SEEN_ENTRIES] != hash) {
-		seen[hash % SEEN_ENTRIES] = hash;
-	} else if (displace < DISPLACED_MAX) {
-		displace++;
-	}
+	wish_for(st);
 	return NULL;
 }
 
@@ -274,49 +274,6 @@ static bool map_surroundings(lazy_region *region, size_t size)
 		return false;
 	}
 	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
-}
-
-/*
- * Whether this kernel sees everybody who writes to the file, so that a lease says something. On a
- * shared file system somebody elsewhere may cut the file, and the next look at it kills the
- * process.
- */
-static bool is_local(int fd)
-{
-	struct statfs fs;
-
-	if (fstatfs(fd, &fs) != 0) {
-		return false;
-	}
-	switch ((unsigned long)fs.f_type) {
-	case EXT4_SUPER_MAGIC:
-	case XFS_SUPER_MAGIC:
-	case BTRFS_SUPER_MAGIC:
-	case F2FS_SUPER_MAGIC:
-	case TMPFS_MAGIC:
-	case RAMFS_MAGIC:
-	case OVERLAYFS_SUPER_MAGIC:
-	case SQUASHFS_MAGIC:
-	case ZFS_MAGIC:
-	case BCACHEFS_MAGIC:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* Opens what stat(2) saw; -1 if it is not there any more, or opening would wait for somebody. */
-static int open_same(const char *path, const struct stat *st)
-{
-	struct stat opened;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-
-	if (fd >= 0 &&
-		(fstat(fd, &opened) != 0 || opened.st_dev != st->st_dev || opened.st_ino != st->st_ino)) {
-		close(fd);
-		return -1;
-	}
-	return fd;
 }
 
 static void why_not_held(void)
@@ -348,19 +305,20 @@ static lazy_region *hold(const char *path, const struct stat *st)
 		LAZY_BECAUSE("too many held files");
 		return NULL;
 	}
-	int fd = open_same(path, st);
+	int fd = lazy_open(path, st);
 	if (fd < 0) {
-		LAZY_BECAUSE("cannot be opened");
 		return NULL;
 	}
-	if (!is_local(fd) || !map_surroundings(region, size)) {
-		LAZY_BECAUSE("not on a local file system");
+	if (!map_surroundings(region, size)) {
 		close(fd);
 		return NULL;
 	}
 	uint32_t file;
 	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
 						  &file) != 0) {
+		if (errno == EMFILE) {
+			wish_for(st);
+		}
 		why_not_held();
 		return NULL;
 	}

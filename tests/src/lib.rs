@@ -13,6 +13,7 @@ mod client;
 mod compare;
 mod fpm;
 pub mod load;
+pub mod mapper;
 mod message;
 pub mod processes;
 mod server;

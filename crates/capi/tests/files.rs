@@ -399,6 +399,40 @@ fn a_silent_front_does_not_hold_up_a_writer_for_ever() {
     assert!(try_hold(&mut worker, &path).is_ok());
 }
 
+/// Otherwise it would keep them on the disk for as long as no request comes.
+#[test]
+fn an_idle_worker_lets_go_of_deleted_files() {
+    let folder = Folder::new("deleted");
+    let path = |name| folder.file(name, &[b'x'; 9000]);
+    let (mut front, mut worker) = connect(1);
+    let (kept, idle) = (hold(&mut worker, &path("kept")), hold(&mut worker, &path("idle")));
+    introduce(&mut front, &mut worker, &idle);
+    worker.files_unuse();
+    let used = hold(&mut worker, &path("used"));
+    fs::remove_file(folder.0.join("idle")).unwrap();
+    fs::remove_file(folder.0.join("used")).unwrap();
+    assert_eq!(front.links[0].next(), Some(Seen::Record(Record::Release(idle.id))));
+    assert!(!worker.file_use(idle.id), "its mapping is gone");
+    assert_eq!(idle.permissions(), "---p");
+    front.answer(GuardAnswer::Released, 0, idle.id);
+    let deleted = || {
+        let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+        let idle = folder.0.join("idle (deleted)");
+        targets.filter(|target| *target == idle).count()
+    };
+    // The other descriptor is the front's, which is this process too.
+    front.links[0].fds.clear();
+    let end = Instant::now() + Duration::from_secs(10);
+    while deleted() > 0 {
+        assert!(Instant::now() < end, "the worker still has it open");
+        thread::yield_now();
+    }
+    assert!(worker.file_intact(used.id) && worker.file_intact(kept.id));
+    assert_eq!((used.bytes(), kept.bytes()), (&[b'x'; 9000][..], &[b'x'; 9000][..]));
+    worker.file_drop(idle.id);
+}
+
 #[test]
 fn what_cannot_be_guarded_is_refused() {
     let folder = Folder::new("refused");
@@ -421,7 +455,8 @@ fn what_cannot_be_guarded_is_refused() {
     assert_eq!(Errno::from_io_error(&error), Some(Errno::STALE));
     overwrite(&path).recv().unwrap();
 
-    let held: Vec<_> = (0..sendoff_worker::MAX_HELD).map(|_| hold(&mut worker, &path)).collect();
+    let held: Vec<_> = std::iter::from_fn(|| try_hold(&mut worker, &path).ok()).collect();
+    assert!((16..=sendoff_worker::MAX_HELD).contains(&held.len()), "{}", held.len());
     assert_eq!(refused(try_hold(&mut worker, &path)), Some(Errno::MFILE));
     worker.file_drop(held[0].id);
     hold(&mut worker, &path);

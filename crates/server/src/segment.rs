@@ -2,10 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use sendoff_sys::lease::{self, Lease};
 use sendoff_sys::sock_diag::Connection;
 
 /// A piece of a response body. Moving it moves the custody of its bytes.
@@ -98,7 +99,25 @@ impl OpenFile {
     /// Where to read from now; `None` if the contents are lost.
     #[must_use]
     pub fn descriptor(&self) -> Option<Rc<OwnedFd>> {
+        self.look();
         (!self.lost.get()).then(|| Rc::clone(&self.descriptor.borrow()))
+    }
+
+    /// Whether what has been read of the file so far is what it was when it was handed over.
+    #[must_use]
+    pub fn is_as_it_was(&self) -> bool {
+        self.look();
+        !self.lost.get()
+    }
+
+    /// A lease that has ended without our saying so means that a writer may have been there: this process or the worker
+    /// was stopped for longer than the other end, or the kernel, waits.
+    fn look(&self) {
+        let is_guarded = self.recipients.is_some() && !self.copied.get() && !self.lost.get();
+        if is_guarded && lease::look(self.descriptor.borrow().as_fd()) == Lease::Ended {
+            tracing::error!("the lease of a file has ended too early: its downloads are cut");
+            self.lose();
+        }
     }
 
     /// From now on every unsent range is read from `copy`, which has the same contents at the same offsets.

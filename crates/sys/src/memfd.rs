@@ -52,11 +52,11 @@ impl Sealed {
         Ok(Self { fd: fd.into(), addr: at.expose_provenance(), len: data.len() })
     }
 
-    /// The same under a descriptor number from `lowest` on, if there is one.
+    /// The same under another descriptor, which `renumber` makes of a duplicate.
     #[must_use]
-    pub fn with_fd_from(mut self, lowest: i32) -> Self {
-        if let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&self.fd, lowest) {
-            self.fd = fd;
+    pub fn renumbered(mut self, renumber: impl FnOnce(OwnedFd) -> OwnedFd) -> Self {
+        if let Ok(fd) = self.fd.try_clone() {
+            self.fd = renumber(fd);
         }
         self
     }
@@ -116,7 +116,9 @@ mod tests {
 
     #[test]
     fn sealed_bytes_cannot_be_changed_through_any_descriptor() {
-        let sealed = Sealed::new(b"for ever").unwrap().with_fd_from(100);
+        let sealed = Sealed::new(b"for ever")
+            .unwrap()
+            .renumbered(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, 100).unwrap());
         assert_eq!(sealed.bytes(), b"for ever");
         assert!(is_final(&sealed) && sealed.fd().as_raw_fd() >= 100);
         let flags = rustix::fs::fcntl_getfl(&sealed).unwrap();

@@ -10,7 +10,8 @@ use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::memfd::Sealed;
 
 use crate::Worker;
-use crate::files::{Held, LOWEST_FD};
+use crate::files::Held;
+use crate::numbers::out_of_the_way;
 
 /// Blobs one worker stores at most, each of which costs a descriptor.
 pub const MAX_BLOBS: usize = 64;
@@ -40,7 +41,7 @@ impl Worker {
         let id = state.files.next_id()?;
         drop(state);
         // Not under the lock: a lease that breaks meanwhile should not wait for it. Nobody but this thread adds files.
-        let contents = Sealed::new(data)?.with_fd_from(LOWEST_FD);
+        let contents = Sealed::new(data)?.renumbered(out_of_the_way);
         Ok(self.shared.lock().files.enter(id, Held::sealed(contents)))
     }
 

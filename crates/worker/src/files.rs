@@ -30,26 +30,21 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Stat, Timespec, fstat};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use rustix::thread::Pid;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_sys::lease;
 use sendoff_sys::mapping::Region;
 use sendoff_sys::memfd::Sealed;
 
+use crate::guard::is_deleted;
 use crate::log;
+use crate::numbers::{most_held, out_of_the_way};
 use crate::output::State;
-
-/// Files one worker holds at most: a descriptor and two mappings each, and a break may have to copy them.
-pub const MAX_HELD: usize = 256;
-
-/// Held files are numbered from here, because an application's `select(2)` knows no descriptor above 1023.
-pub(crate) const LOWEST_FD: RawFd = 512;
 
 /// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
 pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -168,14 +163,14 @@ pub(crate) struct Files {
     /// Counts the times that everything ceased to be in use.
     current_use: u64,
     most: usize,
+    /// When all leases were looked at last; see `guard.rs`.
+    pub(crate) looked_at: Instant,
 }
 
 impl Default for Files {
     fn default() -> Self {
-        // Three quarters of the descriptors are left to the application.
-        let quarter = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / 4);
-        let most = usize::try_from(quarter).unwrap_or(MAX_HELD).min(MAX_HELD);
-        Self { held: HashMap::new(), last_id: 0, current_use: 1, most }
+        let looked_at = Instant::now();
+        Self { held: HashMap::new(), last_id: 0, current_use: 1, most: most_held(), looked_at }
     }
 }
 
@@ -197,8 +192,7 @@ impl Files {
         helper: Pid,
     ) -> io::Result<FileId> {
         let id = self.next_id()?;
-        // With few descriptors allowed there are no high numbers.
-        let fd = rustix::io::fcntl_dupfd_cloexec(&fd, LOWEST_FD).unwrap_or(fd);
+        let fd = out_of_the_way(fd);
         lease::take(fd.as_fd(), helper)?;
         // From here on nobody writes; what was written before shows now.
         if !identity.fits(&fstat(&fd)?) {
@@ -268,6 +262,36 @@ impl Files {
         tell
     }
 
+    /// The held files that have been deleted, are in nobody's use, and are not being released.
+    pub(crate) fn deleted(&self) -> Vec<FileId> {
+        let idle = self.held.iter().filter(|(_, held)| held.used_in != self.current_use);
+        let deleted =
+            idle.filter(|(_, held)| matches!(&held.lease, Lease::Stands(fd) if is_deleted(fd)));
+        deleted.map(|(file, _)| *file).collect()
+    }
+
+    /// Whether anything is held that may be deleted one day.
+    pub(crate) fn any_stands(&self) -> bool {
+        self.held.values().any(Held::stands)
+    }
+
+    /// Gives a file back before the application drops its mapping, which has no access from now on. The links that must
+    /// be told to release it.
+    pub(crate) fn release(&mut self, file: FileId) -> LinkSet {
+        let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
+        // A mapping that cannot be taken away keeps the file, which is no more than untidy.
+        if held.region.as_mut().is_some_and(|region| region.forbid().is_err()) {
+            return LinkSet::default();
+        }
+        held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
+            Lease::Stands(fd) => Lease::Releasing(fd),
+            other => other,
+        };
+        let tell = held.links;
+        self.remove_if_done(file);
+        tell
+    }
+
     fn remove_if_done(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             let answered = held.links.is_empty() && !held.stands();
@@ -298,7 +322,9 @@ impl Files {
             lease::Told::Anything => true,
         };
         let broken = self.held.iter().filter(|(_, held)| match &held.lease {
-            Lease::Stands(fd) | Lease::Releasing(fd) => concerned(fd) && !lease::stands(fd.as_fd()),
+            Lease::Stands(fd) | Lease::Releasing(fd) => {
+                concerned(fd) && lease::look(fd.as_fd()) != lease::Lease::Stands
+            }
             Lease::Broken { .. } | Lease::Ended | Lease::Sealed(_) => false,
         });
         broken.map(|(file, _)| *file).collect()
@@ -358,9 +384,11 @@ impl State {
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
+        let mut copied = queue.names(file);
         if let Some(region) = region {
             if *used_in == current_use {
                 region.replace_by_copy(fd.as_fd())?;
+                copied = true;
             } else {
                 region.forbid()?;
             }
@@ -368,6 +396,12 @@ impl State {
         // Not from the mapping: it may have been dropped.
         if queue.take_back(file, |offset, len, out| read_range(fd, offset, len, out))? {
             links.remove(*link);
+        }
+        // Was this process stopped for so long that the writer was let go?
+        if copied && lease::look(fd.as_fd()) == lease::Lease::Ended {
+            return Err(io::Error::other(
+                "the kernel took a lease away before this process noticed",
+            ));
         }
         if let Lease::Stands(fd) | Lease::Releasing(fd) = std::mem::replace(lease, Lease::Ended) {
             *lease = Lease::Broken { fd, deadline: Instant::now() + RECALL_TIMEOUT };

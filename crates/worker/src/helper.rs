@@ -12,10 +12,11 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
-use sendoff_fastcgi::handover::{GUARD_MESSAGE_LEN, GuardMessage, Record};
-use sendoff_sys::lease::{self, Breaks, Told};
+use sendoff_fastcgi::handover::{GUARD_MESSAGE_LEN, GuardMessage};
+use sendoff_sys::lease::{self, Breaks};
 
 use crate::files::die;
+use crate::guard::RELEASE_INTERVAL;
 use crate::log;
 use crate::output::{Shared, State};
 
@@ -102,17 +103,22 @@ impl Loop {
     }
 
     fn run(&mut self) -> io::Result<()> {
+        let mut swept = Instant::now();
         while !self.wake.end.load(Ordering::Acquire) {
             self.wait()?;
             // It only woke us.
             let _empty = rustix::io::read(&self.wake.event, &mut [0_u8; 8]);
             while let Some(told) = self.breaks.next()? {
-                self.serve_breaks(told);
+                self.shared.lock().serve_breaks(&self.shared.links, told);
             }
             self.take_answers();
             let mut state = self.shared.lock();
             state.send_backlog(&self.shared.links);
             give_up_overdue(&mut state);
+            if swept.elapsed() >= RELEASE_INTERVAL {
+                swept = Instant::now();
+                state.release_deleted(&self.shared.links);
+            }
         }
         Ok(())
     }
@@ -121,7 +127,8 @@ impl Loop {
         let (deadline, waiting) = {
             let state = self.shared.lock();
             let waiting: Vec<usize> = state.backlog.iter().map(|(link, _)| *link).collect();
-            (state.files.next_deadline(), waiting)
+            let sweep = || state.files.any_stands().then(|| Instant::now() + RELEASE_INTERVAL);
+            (state.files.next_deadline().into_iter().chain(sweep()).min(), waiting)
         };
         let mut sources = vec![
             PollFd::new(&self.breaks, PollFlags::IN),
@@ -141,20 +148,6 @@ impl Loop {
         match poll(&mut sources, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn serve_breaks(&self, told: Told) {
-        let mut state = self.shared.lock();
-        for file in state.files.newly_broken(told) {
-            match state.on_break(file) {
-                Ok(links) => {
-                    for link in links.iter() {
-                        state.tell(&self.shared.links, link, Record::Recall(file));
-                    }
-                }
-                Err(error) => die(&error),
-            }
         }
     }
 

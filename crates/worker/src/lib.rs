@@ -5,8 +5,10 @@
 
 mod blob;
 mod files;
+mod guard;
 mod helper;
 mod input;
+mod numbers;
 mod output;
 mod queue;
 mod request;
@@ -15,7 +17,8 @@ mod worker;
 use std::fmt;
 
 pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
-pub use files::{Identity, MAX_HELD};
+pub use files::Identity;
+pub use numbers::MAX_HELD;
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;
 pub use worker::{Stopper, Worker};

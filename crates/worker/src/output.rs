@@ -137,6 +137,7 @@ impl Shared {
         more: &[IoSlice<'_>],
     ) -> Result<(Locked<'a>, usize), Gone> {
         let link = self.links[state.link].as_fd();
+        state.look_after_pause(&self.links);
         // First what the helper thread could not send: we might leave it no room for ever.
         state.send_backlog(&self.links);
         let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };

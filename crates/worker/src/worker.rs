@@ -672,12 +672,23 @@ impl Worker {
         if state.unguarded {
             return Err(Errno::OPNOTSUPP.into());
         }
-        state.files.hold(fd, region, identity, helper.tid)
+        let is_first = !state.files.any_stands();
+        let file = state.files.hold(fd, region, identity, helper.tid)?;
+        if is_first {
+            // From now on it looks for deleted files.
+            helper.wake();
+        }
+        Ok(file)
     }
 
     /// Puts a file in use: `true` if its mapping is whole and the lease stands.
     pub fn file_use(&mut self, file: FileId) -> bool {
-        !self.shared.is_forked() && self.shared.lock().files.use_file(file)
+        if self.shared.is_forked() {
+            return false;
+        }
+        let mut state = self.shared.lock();
+        state.look_after_pause(&self.shared.links);
+        state.files.use_file(file)
     }
 
     /// No file is in use any more.

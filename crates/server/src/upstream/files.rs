@@ -129,8 +129,9 @@ impl HandedFiles {
         let known = self.known.get_mut(&id).ok_or(BadFile("a segment of an unknown file"))?;
         let end = offset.checked_add(len).filter(|&end| end <= known.size);
         let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;
-        if known.size <= IN_MEMORY_LIMIT {
-            let contents = known.contents()?;
+        if known.size <= IN_MEMORY_LIMIT
+            && let Some(contents) = known.contents()?
+        {
             let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
             let (from, to) = range.ok_or(BadFile("a segment beyond the address space"))?;
             return Ok(Segment::Bytes(contents.slice(from..to)));
@@ -189,22 +190,27 @@ impl HandedFiles {
 }
 
 impl Known {
-    fn contents(&mut self) -> Result<Bytes, BadFile> {
+    /// `None` if they are lost, as the file then is too.
+    fn contents(&mut self) -> Result<Option<Bytes>, BadFile> {
         if let Some(contents) = &self.contents {
-            return Ok(contents.clone());
+            return Ok(Some(contents.clone()));
         }
-        let descriptor = self.file.descriptor().ok_or(BadFile("a file that was lost"))?;
+        let Some(descriptor) = self.file.descriptor() else { return Ok(None) };
         let mut contents = vec![0; usize::try_from(self.size).unwrap_or(0)];
         let mut at = 0;
         while at < contents.len() {
             match rustix::io::pread(&*descriptor, &mut contents[at..], at as u64) {
-                Ok(0) => return Err(BadFile("a file that is shorter than it was")),
+                // `open(O_RDONLY|O_TRUNC)`, which breaks no lease.
+                Ok(0) => self.file.lose(),
                 Ok(n) => at += n,
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(BadFile("a file that cannot be read")),
             }
+            if !self.file.is_as_it_was() {
+                return Ok(None);
+            }
         }
-        Ok(self.contents.insert(contents.into()).clone())
+        Ok(Some(self.contents.insert(contents.into()).clone()))
     }
 }
 
@@ -227,7 +233,9 @@ async fn give_back(file: Rc<OpenFile>) {
     let Some(original) = file.descriptor() else { return };
     if Rc::strong_count(&file) > 1 {
         match copy(&original).await {
-            Ok(copy) => file.replace(copy),
+            // Looked at again behind the reading.
+            Ok(copy) if file.is_as_it_was() => file.replace(copy),
+            Ok(_) => {}
             Err(error) => {
                 tracing::error!(%error, "a file that is about to change could not be copied: its downloads are cut");
                 file.lose();
@@ -293,7 +301,14 @@ mod tests {
     fn file_of(len: usize) -> OwnedFd {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![b'x'; len]).unwrap();
-        File::open(file.path()).unwrap().into()
+        leased(&file.into_temp_path())
+    }
+
+    /// As a worker opens it.
+    fn leased(path: &std::path::Path) -> OwnedFd {
+        let file = OwnedFd::from(File::open(path).unwrap());
+        sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid()).unwrap();
+        file
     }
 
     #[test]
@@ -334,9 +349,9 @@ mod tests {
         local
             .run_until(async {
                 let (mut files, worker) = files();
-                let original = tempfile::NamedTempFile::new().unwrap();
-                original.as_file().write_all_at(&[b'o'; 70_000], 0).unwrap();
-                files.open(FileId(5), File::open(original.path()).unwrap().into()).unwrap();
+                let original = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+                std::fs::write(&original, [b'o'; 70_000]).unwrap();
+                files.open(FileId(5), leased(&original)).unwrap();
                 let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
                     panic!("expected a file segment");
                 };
@@ -344,7 +359,7 @@ mod tests {
                 while segment.file.recipients() > 0 || Rc::strong_count(&segment.file) > 1 {
                     tokio::task::yield_now().await;
                 }
-                original.as_file().write_all_at(&[b'n'; 70_000], 0).unwrap();
+                std::fs::write(&original, [b'n'; 70_000]).unwrap();
                 let mut sent = vec![0; 70_000];
                 let copy = segment.file.descriptor().unwrap();
                 rustix::io::pread(&*copy, &mut sent, 0).unwrap();
@@ -355,6 +370,37 @@ mod tests {
                 assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
             })
             .await;
+    }
+
+    /// The worker gave it up, or the kernel took it away, before the front was done.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_file_whose_lease_has_ended_is_not_sent() {
+        let (mut files, _worker) = files();
+        for (id, len) in [(FileId(1), 100), (FileId(2), 70_000)] {
+            let file = file_of(len);
+            let workers = file.try_clone().unwrap();
+            files.open(id, file).unwrap();
+            sendoff_sys::lease::give_up(workers.as_fd()).unwrap();
+            let Segment::File(segment) = files.segment(id, 0, 100).unwrap() else {
+                panic!("nothing of it may be kept in memory");
+            };
+            assert!(segment.file.descriptor().is_none());
+        }
+    }
+
+    /// What `open(O_RDONLY|O_TRUNC)` does to a file, which breaks no lease.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_file_that_was_cut_without_a_word_is_lost() {
+        let (mut files, _worker) = files();
+        let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&file, [b'x'; 100]).unwrap();
+        files.open(FileId(1), leased(&file)).unwrap();
+        let flags = OFlags::RDONLY | OFlags::TRUNC;
+        rustix::fs::open(&*file, flags, rustix::fs::Mode::empty()).unwrap();
+        let Segment::File(segment) = files.segment(FileId(1), 0, 100).unwrap() else {
+            panic!("there is nothing to keep in memory");
+        };
+        assert!(segment.file.descriptor().is_none());
     }
 
     #[tokio::test(flavor = "current_thread")]

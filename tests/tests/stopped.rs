@@ -1,0 +1,129 @@
+//! What breaks no lease, or breaks it behind the worker's back: a file that is cut without being written to, and a worker
+//! that is stopped for longer than the kernel waits for it. A cut connection is right then; a wrong byte never is.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
+use sendoff_tests::{Broken, Client, Request, Response, Server, Site, pattern, processes, wait};
+
+const SCRIPT: &str = "<?php
+    $s = file_get_contents('f');
+    file_put_contents('has-read', 'yes');
+    file_get_contents('go-on');
+    echo $s;";
+
+/// What a client may see of a response whose file was changed: an error, or the beginning of what it should have been.
+#[track_caller]
+fn right_or_cut(response: Result<Response, Broken>, original: &[u8]) {
+    match response {
+        Ok(response) if response.status() == 502 => {}
+        Ok(response) => assert!(response.expect(200) == original, "wrong bytes"),
+        Err(Broken::Cut(part)) => {
+            assert!(original.starts_with(&part.body), "wrong bytes before the cut");
+        }
+        Err(Broken::Closed) => {}
+        Err(broken) => panic!("{broken:?}"),
+    }
+}
+
+fn cut_without_a_word(path: &Path) {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).unwrap();
+}
+
+#[test]
+fn a_file_opened_for_reading_and_truncated() {
+    let site = Site::with("page.php", SCRIPT);
+    let (has_read, go_on) = (site.fifo("has-read"), site.fifo("go-on"));
+    for size in [30_000, 300_000] {
+        for regrows in [false, true] {
+            let server = Server::start(site.root(), &["--workers", "2"]);
+            let original = pattern(1, size);
+            let file = site.write("f", &original);
+            let mut client = server.connect();
+            client.send(Request::get("/page.php").bytes());
+            has_read.await_script();
+            cut_without_a_word(&file);
+            if regrows {
+                // Now the lease breaks, but there is nothing left to save.
+                fs::write(&file, pattern(2, size)).unwrap();
+            } else {
+                go_on.release();
+            }
+            right_or_cut(client.try_response("GET"), &original);
+            // The next request finds what is there.
+            fs::write(&file, pattern(3, size)).unwrap();
+            let mut client = server.connect();
+            client.send(Request::get("/page.php").bytes());
+            has_read.await_script();
+            go_on.release();
+            assert!(client.response("GET").expect(200) == pattern(3, size));
+        }
+    }
+}
+
+/// It has read a file and sent nothing.
+fn stopped_before_it_sends() {
+    // It waits for nobody, so it goes on to send at the very moment that it runs again.
+    let site = Site::with(
+        "page.php",
+        "<?php
+        $s = file_get_contents('f');
+        file_put_contents('has-read', 'yes');
+        while (!file_exists('go-on')) clearstatcache();
+        echo $s;",
+    );
+    let has_read = site.fifo("has-read");
+    let original = pattern(1, 300_000);
+    let file = site.write("f", &original);
+    let server = Server::start(site.root(), &["--workers", "1"]);
+    let mut client = server.connect();
+    client.send(Request::get("/page.php").bytes());
+    has_read.await_script();
+    let worker = server.workers()[0];
+    processes::signal(worker, Signal::STOP);
+    let start = Instant::now();
+    fs::write(&file, pattern(2, 300_000)).unwrap();
+    let waited = start.elapsed();
+    site.write("go-on", "");
+    processes::signal(worker, Signal::CONT);
+    right_or_cut(client.try_response("GET"), &original);
+    assert!(waited > Duration::from_secs(5), "the kernel let the writer go after {waited:?}");
+    server.await_log("took a lease away");
+    assert!(wait::until(sendoff_tests::LIMIT, || server.workers() != [worker]));
+}
+
+/// The front has most of a file to send, to a client that does not read.
+fn stopped_after_it_has_sent() {
+    let site = Site::with("page.php", SCRIPT);
+    let (has_read, go_on) = (site.fifo("has-read"), site.fifo("go-on"));
+    let original = pattern(1, 12 << 20);
+    let file = site.write("f", &original);
+    let settings = ["--workers", "1", "--php-ini", "memory_limit=256M", "--send-timeout", "300"];
+    let server = Server::start(site.root(), &settings);
+    let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
+    client.send(Request::get("/page.php").bytes());
+    has_read.await_script();
+    go_on.release();
+    let head = client.head().unwrap();
+    let worker = server.workers()[0];
+    processes::signal(worker, Signal::STOP);
+    // Not in place: that changes pages which lie in sockets already.
+    fs::write(&file, pattern(2, 12 << 20)).unwrap();
+    let response = client.body_of(head, "GET");
+    processes::signal(worker, Signal::CONT);
+    assert!(response.is_err(), "the front cannot have had all of it");
+    right_or_cut(response, &original);
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy; waits as long as the kernel does, 45 s"]
+fn a_worker_stopped_for_longer_than_the_kernel_waits() {
+    let one = thread::spawn(stopped_before_it_sends);
+    stopped_after_it_has_sent();
+    one.join().unwrap();
+}
