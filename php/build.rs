@@ -9,6 +9,7 @@ fn main() {
     let sources = [
         "functions",
         "lazy",
+        "lazy_chunk",
         "lazy_match",
         "lazy_output",
         "lazy_region",

@@ -228,6 +228,7 @@ static PHP_RINIT_FUNCTION(sendoff)
 static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
 	lazy_match_reset();
+	lazy_chunk_reset();
 	return SUCCESS;
 }
 

@@ -4,6 +4,7 @@
  * lazy.c         the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
  * lazy_region.c  mapped files, kept between requests under the worker's leases
+ * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  *
@@ -76,6 +77,31 @@ lazy_region *lazy_path_region(zend_string *path);
 /* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
 lazy_region *lazy_stream_region(php_stream *stream);
 
+/* Whether this is an open local file that PHP reads without filters. */
+bool lazy_is_plain_file(const php_stream *stream);
+
+/* Shorter reads are not worth noting. */
+#define LAZY_NOTED_MIN 4096
+
+/* From now on the file of this stream is held, if it can be. */
+bool lazy_chunk_bind(php_stream *stream);
+
+/*
+ * fread() of `wanted` bytes, `call` being the call of it. True: `result` is set, and the stream
+ * stands where PHP's own read would have left it. False: nothing has happened.
+ */
+bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call,
+					 zval *result);
+
+/*
+ * If what ECHO writes is a token of lazy_chunk_read(): where in a region the bytes are that it stands
+ * for, once. Else NULL.
+ */
+const char *lazy_chunk_redeem(const char *str);
+
+/* Forgets the request's stream and tokens. */
+void lazy_chunk_reset(void);
+
 /*
  * Notes that a script got `len` bytes at `at` (NULL: PHP has them) from this offset of a stream or
  * path. Only the last note is kept.
@@ -115,6 +141,9 @@ void lazy_imitate_stream(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
+
+/* Whether nobody has put another hook in the place of ours: what is echoed comes to us first. */
+bool lazy_output_is_hooked(void);
 
 /* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
 bool lazy_output_is_plain(size_t len);

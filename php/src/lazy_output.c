@@ -121,7 +121,9 @@ static size_t lazy_zend_write(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
+	const char *chunk = lazy_chunk_redeem(str);
 
+	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
 		(lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
@@ -133,6 +135,11 @@ static size_t lazy_zend_write(const char *str, size_t len)
 		return written;
 	}
 	return php_zend_write(str, len);
+}
+
+bool lazy_output_is_hooked(void)
+{
+	return zend_write == lazy_zend_write;
 }
 
 /* Where in a region the bytes lie that are to be written; NULL: in none. */

@@ -17,8 +17,6 @@
 #define PAGE 4096
 #define PASSTHRU_CHUNK 8192
 #define MAPPED_MAX PHP_STREAM_MMAP_MAX
-/* Shorter reads are not worth noting. */
-#define NOTED_MIN 4096
 
 static zif_handler php_fpassthru;
 static zif_handler php_spl_fpassthru;
@@ -40,7 +38,7 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
 }
 
-static bool is_plain_file(const php_stream *stream)
+bool lazy_is_plain_file(const php_stream *stream)
 {
 	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
 		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
@@ -51,7 +49,7 @@ lazy_region *lazy_stream_region(php_stream *stream)
 	char path[sizeof("/proc/self/fd/-2147483648")];
 	php_socket_t fd;
 
-	if (!is_plain_file(stream) ||
+	if (!lazy_is_plain_file(stream) ||
 		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
 		return NULL;
 	}
@@ -193,7 +191,7 @@ static ZEND_NAMED_FUNCTION(lazy_copy_to_stream)
 	zval *most = given >= 3 ? ZEND_CALL_ARG(execute_data, 3) : NULL;
 	zval *at = given >= 4 ? ZEND_CALL_ARG(execute_data, 4) : NULL;
 
-	if (!lazy_worker() || !from || !to || given > 4 || !is_plain_file(from) || !is_output(to) ||
+	if (!lazy_worker() || !from || !to || given > 4 || !lazy_is_plain_file(from) || !is_output(to) ||
 		(most && Z_TYPE_P(most) != IS_NULL && (Z_TYPE_P(most) != IS_LONG || Z_LVAL_P(most) <= 0)) ||
 		(at && Z_TYPE_P(at) != IS_LONG)) {
 		php_copy_to_stream(INTERNAL_FUNCTION_PARAM_PASSTHRU);
@@ -242,16 +240,30 @@ static ZEND_NAMED_FUNCTION(lazy_copy)
 /* Notes what a read gave, if that may be worth it. */
 static void note_read(php_stream *stream, zval *got)
 {
-	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= NOTED_MIN && lazy_worker()) {
+	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= LAZY_NOTED_MIN && lazy_worker()) {
 		lazy_match_stream_read(stream->res, stream->position - (zend_off_t)Z_STRLEN_P(got),
 							   Z_STRVAL_P(got), Z_STRLEN_P(got));
 	}
 }
 
+/* fread() with the length as its argument `n`; false: PHP should do it. */
+static bool read_chunk(php_stream *stream, uint32_t n, zend_execute_data *execute_data,
+					   zval *return_value)
+{
+	if (!stream || ZEND_NUM_ARGS() != n || Z_TYPE_P(ZEND_CALL_ARG(execute_data, n)) != IS_LONG ||
+		Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)) <= 0) {
+		return false;
+	}
+	return lazy_chunk_read(stream, (size_t)Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)), execute_data,
+						   return_value);
+}
+
 static ZEND_NAMED_FUNCTION(lazy_fread)
 {
-	php_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	note_read(stream_arg(execute_data, 1), return_value);
+	if (!read_chunk(stream_arg(execute_data, 1), 2, execute_data, return_value)) {
+		php_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		note_read(stream_arg(execute_data, 1), return_value);
+	}
 }
 
 static ZEND_NAMED_FUNCTION(lazy_get_contents)
@@ -273,15 +285,17 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 
 static ZEND_NAMED_FUNCTION(lazy_spl_fread)
 {
-	php_spl_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	note_read(spl_stream(ZEND_THIS), return_value);
+	if (!read_chunk(spl_stream(ZEND_THIS), 1, execute_data, return_value)) {
+		php_spl_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		note_read(spl_stream(ZEND_THIS), return_value);
+	}
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite)
 {
 	zval *data = ZEND_NUM_ARGS() == 2 ? ZEND_CALL_ARG(execute_data, 2) : NULL;
 
-	if (data && Z_TYPE_P(data) == IS_STRING && Z_STRLEN_P(data) >= NOTED_MIN) {
+	if (data && Z_TYPE_P(data) == IS_STRING && Z_STRLEN_P(data) >= LAZY_NOTED_MIN) {
 		uint32_t file;
 		uint64_t offset;
 		const char *str = Z_STRVAL_P(data);
