@@ -93,9 +93,12 @@ bool lazy_chunk_bind(php_stream *stream);
 bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call,
 					 zval *result);
 
+/* Whether a call that is about to be made will come to our fwrite(), for php://output. */
+bool lazy_is_output_call(const zend_execute_data *call);
+
 /*
- * If what ECHO writes is a token of lazy_chunk_read(): where in a region the bytes are that it stands
- * for, once. Else NULL.
+ * If what is written is a token of lazy_chunk_read(): where in a region the bytes are that it
+ * stands for, once. Else NULL.
  */
 const char *lazy_chunk_redeem(const char *str);
 

@@ -7,10 +7,11 @@
  * the last of which may leave something in its read buffer; at the end of the file only a read
  * that wants more sets eof.
  *
- * In `echo fread($f, 8192)` nobody but ECHO can ever see the result: it is the temporary of the call
- * and the operand of the next opcode. Such a call returns a token: a string that has a length and
- * no bytes, which the write hook replaces by the place in the region. Everywhere else the result
- * is a copy, and lazy_match.c recognises it.
+ * In `echo fread($f, 8192)` nobody but ECHO can ever see the result: it is the temporary of the
+ * call and the operand of the next opcode. Such a call returns a token: a string that has a length
+ * and no bytes, which the write hook replaces by the place in the region. The same goes for
+ * `fwrite($out, fread($f, 8192))`, and our fwrite(). Everywhere else the result is a copy, and
+ * lazy_match.c recognises it.
  *
  * A token is flagged interned, as the optimizer takes the result of fread() for the only reference
  * and its code may free it unasked. So nobody tells when one is lost (an exception, the end of the
@@ -101,8 +102,7 @@ static const char *next_of(const php_stream *stream, size_t *left)
 		bound.handle = 0;
 		return NULL;
 	}
-	if (ahead > *left ||
-		(ahead && memcmp(stream->readbuf + stream->readpos, next, ahead) != 0)) {
+	if (ahead > *left || (ahead && memcmp(stream->readbuf + stream->readpos, next, ahead) != 0)) {
 		return NULL;
 	}
 	return next;
@@ -140,6 +140,11 @@ static size_t pass_over(php_stream *stream, size_t wanted, size_t left)
 			return 0;
 		}
 		stream->readpos = stream->writepos;
+		if (!stream->readbuf) {
+			/* Its size has a say in how far PHP reads ahead, should the chunk size change. */
+			stream->readbuf = pemalloc(CHUNK, stream->is_persistent);
+			stream->readbuflen = CHUNK;
+		}
 		if (tail) {
 			/* Reads a whole step, of which the script wants a part. */
 			php_stream_fill_read_buffer(stream, tail);
@@ -155,8 +160,70 @@ static size_t pass_over(php_stream *stream, size_t wanted, size_t left)
 	return given;
 }
 
-/* Whether the next opcode of the caller echoes what this call returns, and frees it. */
-static bool is_only_echoed(const zend_execute_data *call, const zval *result)
+static bool is_call(const zend_op *op)
+{
+	return op->opcode == ZEND_DO_ICALL || op->opcode == ZEND_DO_FCALL ||
+		   op->opcode == ZEND_DO_FCALL_BY_NAME;
+}
+
+static bool takes_result(const zend_op *op, const zend_op *call)
+{
+	return op->op1_type == call->result_type && op->op1.var == call->result.var;
+}
+
+/* The opcode that begins the call in whose arguments the call that ends with `op` stands. */
+static const zend_op *enclosing_call(const zend_op_array *code, const zend_op *op)
+{
+	/* How many begin more than end. */
+	int depth = -1;
+
+	while (op > code->opcodes && depth < 1) {
+		switch ((--op)->opcode) {
+		case ZEND_DO_FCALL:
+		case ZEND_DO_ICALL:
+		case ZEND_DO_UCALL:
+		case ZEND_DO_FCALL_BY_NAME:
+		case ZEND_CALLABLE_CONVERT:
+			depth--;
+			break;
+		case ZEND_INIT_FCALL:
+		case ZEND_INIT_FCALL_BY_NAME:
+		case ZEND_INIT_NS_FCALL_BY_NAME:
+		case ZEND_INIT_DYNAMIC_CALL:
+		case ZEND_INIT_USER_CALL:
+		case ZEND_INIT_METHOD_CALL:
+		case ZEND_INIT_STATIC_METHOD_CALL:
+		case ZEND_NEW:
+			depth++;
+		}
+	}
+	return depth == 1 ? op : NULL;
+}
+
+/* `fwrite($out, fread($f, 8192))`: all that happens to the result is that fwrite() gets it. */
+static bool is_written(const zend_execute_data *caller, const zend_op *called)
+{
+	const zend_op *send = called + 1;
+
+	if (send->opcode != ZEND_SEND_VAR || !takes_result(send, called) ||
+		send->op2_type == IS_CONST || send->op2.num != 2 || !is_call(send + 1)) {
+		return false;
+	}
+	const zend_op *init = enclosing_call(&caller->func->op_array, called);
+	if (!init || init->opcode != ZEND_INIT_FCALL || init->extended_value != 2) {
+		return false;
+	}
+	zend_string *name = Z_STR_P(RT_CONSTANT(init, init->op2));
+	return (zend_string_equals_literal(name, "fwrite") ||
+			zend_string_equals_literal(name, "fputs")) &&
+		   caller->call && lazy_is_output_call(caller->call);
+}
+
+/*
+ * Whether the bytes that the call returns go to the output and to nobody else. Every user of a
+ * token is one that we know and have replaced.
+ */
+static bool is_output_only(const zend_execute_data *call, const zval *result)
 {
 	const zend_execute_data *caller = call->prev_execute_data;
 
@@ -164,18 +231,20 @@ static bool is_only_echoed(const zend_execute_data *call, const zval *result)
 		return false;
 	}
 	const zend_op *called = caller->opline, *next = called + 1;
-	return (called->opcode == ZEND_DO_ICALL || called->opcode == ZEND_DO_FCALL ||
-			called->opcode == ZEND_DO_FCALL_BY_NAME) &&
-		   (called->result_type & (IS_TMP_VAR | IS_VAR)) &&
-		   result == ZEND_CALL_VAR(caller, called->result.var) && next->opcode == ZEND_ECHO &&
-		   next->op1_type == called->result_type && next->op1.var == called->result.var;
+	if (!is_call(called) || !(called->result_type & (IS_TMP_VAR | IS_VAR)) ||
+		result != ZEND_CALL_VAR(caller, called->result.var)) {
+		return false;
+	}
+	return (next->opcode == ZEND_ECHO && takes_result(next, called)) || is_written(caller, called);
 }
 
-/* Whether an extension could look at what a function returns, or at what ECHO is given. */
+/* Whether an extension could look at arguments and results of functions and opcodes. */
 static bool is_watched(void)
 {
 	return zend_execute_internal || ZEND_OBSERVER_ENABLED ||
-		   zend_get_user_opcode_handler(ZEND_ECHO) || !lazy_output_is_hooked();
+		   zend_get_user_opcode_handler(ZEND_ECHO) || zend_get_user_opcode_handler(ZEND_SEND_VAR) ||
+		   zend_get_user_opcode_handler(ZEND_DO_ICALL) ||
+		   zend_get_user_opcode_handler(ZEND_DO_FCALL) || !lazy_output_is_hooked();
 }
 
 /* A token for what lies there; NULL: all are taken. */
@@ -219,9 +288,9 @@ static bool takes_all(php_stream *stream, size_t wanted)
 }
 
 /* The result without its length: a token, the lazy string, or room for a copy. */
-static zend_string *result_for(const char *next, size_t len, size_t left, bool echoed)
+static zend_string *result_for(const char *next, size_t len, size_t left, bool output_only)
 {
-	if (echoed) {
+	if (output_only) {
 		return token(next);
 	}
 	if (next == bound.contents && len == left) {
@@ -246,13 +315,13 @@ bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data 
 	if (wanted < LAZY_NOTED_MIN || !reads_as_usual(stream) || !lazy_worker()) {
 		return false;
 	}
-	bool echoed = is_only_echoed(call, result) && !is_watched();
-	if ((echoed || takes_all(stream, wanted)) && !lazy_chunk_bind(stream)) {
+	bool output_only = is_output_only(call, result) && !is_watched();
+	if ((output_only || takes_all(stream, wanted)) && !lazy_chunk_bind(stream)) {
 		return false;
 	}
 	const char *next = next_of(stream, &left);
 	size_t len = next ? MIN(wanted, left) : 0;
-	zend_string *string = next ? result_for(next, len, left, echoed) : NULL;
+	zend_string *string = next ? result_for(next, len, left, output_only) : NULL;
 	if (!string) {
 		return false;
 	}

@@ -125,7 +125,7 @@ static size_t lazy_zend_write(const char *str, size_t len)
 
 	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
+		(chunk || lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);

@@ -346,8 +346,8 @@ lazy_region *lazy_region_open(const char *path)
 	struct stat st;
 
 	/* A section of php.ini can turn them off for a host or a folder. */
-	if (SENDOFF_G(threshold) == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < SENDOFF_G(threshold) ||
-		(size_t)st.st_size > REGION_MAX) {
+	if (SENDOFF_G(threshold) == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
+		st.st_size < SENDOFF_G(threshold) || (size_t)st.st_size > REGION_MAX) {
 		return NULL;
 	}
 	lazy_region *region = kept(&st);

@@ -1,6 +1,7 @@
 //! What a response costs the worker: the figures of docs/zero-copy.md. Not part of `make test`: figures are no assertions.
 //!
-//! `cargo test --release -p sendoff-php --test cost -- --ignored --nocapture`; `COST=word` takes the rows that contain it.
+//! `cargo test --release -p sendoff-php --test cost -- --ignored --nocapture`; `COST=word` takes the rows that contain it,
+//! `SIZE`, `ROUNDS` and `JIT=1` change the rest.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -66,10 +67,13 @@ fn cost(pid: i32, rounds: u32, mut ask: impl FnMut()) -> u64 {
 #[ignore = "measures"]
 fn worker_time_per_response() {
     let size = std::env::var("SIZE").map_or(1_000_000, |size| size.parse().unwrap());
-    let rounds = u32::try_from(20_000_000 / size).unwrap().clamp(2, 40);
+    let rounds = std::env::var("ROUNDS").map_or(20_000_000 / size, |rounds| rounds.parse().unwrap());
+    let rounds = u32::try_from(rounds).unwrap().max(2);
     let only = std::env::var("COST").unwrap_or_default();
     let jit = std::env::var("JIT").is_ok();
-    let mut settings = vec!["output_buffering=4096", "memory_limit=512M"];
+    // A fresh script would be compiled for every request.
+    let mut settings =
+        vec!["output_buffering=4096", "memory_limit=512M", "opcache.file_update_protection=0"];
     if jit {
         settings.extend(["opcache.jit=tracing", "opcache.jit_buffer_size=32M"]);
     }
@@ -84,7 +88,8 @@ fn worker_time_per_response() {
         let worker = master.worker();
         (worker.pid.as_raw_nonzero().get(), Front::new(worker))
     });
-    println!("worker time per response of {size} bytes in us: lazy, off, php-fpm");
+    let pids = [fronts[0].0, fronts[1].0, fpm_worker];
+    println!("worker time per response of {size} bytes in us: lazy, off, php-fpm (processes {pids:?})");
     for (name, code) in SENDING.iter().chain(EAGER).filter(|(name, _)| name.contains(&only)) {
         let script = dir.file(&format!("{}.php", name.replace(' ', "-")));
         let open = "$d = __DIR__; $f = \"$d/file\"; $h = fopen($f, 'rb'); $out = fopen('php://output', 'wb');";

@@ -349,3 +349,8 @@ fn a_client_that_goes_ends_the_script() {
 fn streams_are_left_as_php_leaves_them() {
     same_as_fpm("streams.php", 25);
 }
+
+#[test]
+fn chunk_loops_leave_their_streams_as_php_leaves_them() {
+    same_as_fpm("chunks.php", 15);
+}
