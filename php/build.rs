@@ -13,6 +13,7 @@ fn main() {
         "lazy_match",
         "lazy_output",
         "lazy_region",
+        "lazy_search",
         "lazy_stream",
         "output",
         "params",

@@ -137,7 +137,7 @@ static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 		return;
 	}
 	lazy_imitate_stream();
-	lazy_match_expect(ZSTR_VAL(lazy_region_string(region)));
+	lazy_match_expect(lazy_region_string(region));
 	RETURN_INTERNED_STR(lazy_region_string(region));
 }
 
@@ -229,6 +229,7 @@ static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
 	lazy_match_reset();
 	lazy_chunk_reset();
+	lazy_search_reset();
 	return SUCCESS;
 }
 

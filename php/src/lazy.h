@@ -6,6 +6,7 @@
  * lazy_region.c  mapped files, kept between requests under the worker's leases
  * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
+ * lazy_search.c  finds files inside long output
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
@@ -121,14 +122,36 @@ bool lazy_match_is_likely(const char *str, size_t len);
  */
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
 
-/* What begins at `in_region` may be written next, perhaps a copy of it. */
-void lazy_match_expect(const char *in_region);
+/* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
+void lazy_match_expect(const zend_string *lazy);
 
 /* Bytes of a region have been handed over. Returns whether they continued those before. */
 bool lazy_match_sent(const char *str, size_t len);
 
 /* Forgets the request's notes. */
 void lazy_match_reset(void);
+
+/* Shorter output is not searched. (PHP's own tests run with less.) */
+#ifndef LAZY_SEARCH_MIN
+#define LAZY_SEARCH_MIN ((size_t)64 * 1024)
+#endif
+
+/* Where bytes of a region stand in output. */
+typedef struct lazy_found {
+	/* Bytes of the output before them. */
+	size_t before;
+	const char *in_region;
+	size_t len;
+} lazy_found;
+
+/* Whether a good part of `str` is, byte for byte, a part of a lazy string of this request. */
+bool lazy_search(const char *str, size_t len, lazy_found *found);
+
+/* A script got this lazy string. */
+void lazy_search_note(const zend_string *lazy);
+
+/* Forgets the request's lazy strings. */
+void lazy_search_reset(void);
 
 /* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
 zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);

@@ -294,7 +294,9 @@ static zend_string *result_for(const char *next, size_t len, size_t left, bool o
 		return token(next);
 	}
 	if (next == bound.contents && len == left) {
-		return (zend_string *)(next - _ZSTR_HEADER_SIZE);
+		zend_string *lazy = (zend_string *)(next - _ZSTR_HEADER_SIZE);
+		lazy_match_expect(lazy);
+		return lazy;
 	}
 	return len <= COPY_MAX ? zend_string_alloc(len, 0) : NULL;
 }

@@ -72,9 +72,10 @@ void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, 
 	last_read.len = len;
 }
 
-void lazy_match_expect(const char *in_region)
+void lazy_match_expect(const zend_string *lazy)
 {
-	next = in_region;
+	next = ZSTR_VAL(lazy);
+	lazy_search_note(lazy);
 }
 
 bool lazy_match_sent(const char *str, size_t len)

@@ -155,12 +155,8 @@ static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
-
-	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
-	if (!SG(headers_sent)) {
-		return false;
-	}
 	const char *found = in_region(str, len, &file, &offset);
+
 	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
 		return false;
 	}
@@ -169,14 +165,36 @@ static bool hand_over(const char *str, size_t len)
 	return true;
 }
 
+static size_t copy(const char *str, size_t len)
+{
+	SENDOFF_G(copied_bytes) += (zend_long)len;
+	return sapi_ub_write(str, len);
+}
+
 static size_t lazy_ub_write(const char *str, size_t len)
 {
+	lazy_found found;
+	size_t done = 0;
+
+	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
+	if (!SG(headers_sent)) {
+		return copy(str, len);
+	}
 	if (hand_over(str, len)) {
 		return len;
 	}
 	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
-	SENDOFF_G(copied_bytes) += (zend_long)len;
-	return sapi_ub_write(str, len);
+	while (lazy_search(str + done, len - done, &found)) {
+		if (found.before) {
+			copy(str + done, found.before);
+		}
+		done += found.before;
+		if (!hand_over(found.in_region, found.len)) {
+			copy(str + done, found.len);
+		}
+		done += found.len;
+	}
+	return done == 0 ? copy(str, len) : (len > done ? done + copy(str + done, len - done) : len);
 }
 
 void lazy_output_startup(void)

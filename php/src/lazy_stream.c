@@ -289,8 +289,9 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 		const char *whole = rest_of(stream, 0, &len);
 		if (whole && read_ahead_agrees(stream, whole, len) && descriptor_agrees(stream)) {
 			read_to_end(stream, len);
-			lazy_match_expect(whole);
-			RETURN_INTERNED_STR((zend_string *)(whole - _ZSTR_HEADER_SIZE));
+			zend_string *lazy = (zend_string *)(whole - _ZSTR_HEADER_SIZE);
+			lazy_match_expect(lazy);
+			RETURN_INTERNED_STR(lazy);
 		}
 	}
 	php_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
