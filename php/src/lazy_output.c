@@ -117,6 +117,8 @@ static size_t write_past_buffer(php_output_handler *handler, const char *str, si
 	return written;
 }
 
+/* Long strings pass the buffer by whatever they are: they are searched as they are, and not copied.
+ */
 static size_t lazy_zend_write(const char *str, size_t len)
 {
 	uint32_t file;
@@ -125,7 +127,8 @@ static size_t lazy_zend_write(const char *str, size_t len)
 
 	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(chunk || lazy_region_find(str, len, &file, &offset) || lazy_match_is_likely(str, len)) &&
+		(chunk || len >= LAZY_SEARCH_MIN || lazy_region_find(str, len, &file, &offset) ||
+		 lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);

@@ -32,18 +32,33 @@ const SENDING: &[(&str, &str)] = &[
     ("spl 8192", "$o = new SplFileObject($f); while (!$o->eof()) echo $o->fread(8192);"),
     ("concat", "echo '<head>' . file_get_contents($f) . '<foot>';"),
     ("rope", "$s = file_get_contents($f); echo \"<head>$s<foot>\";"),
-    ("buffer with head", "ob_start(); echo '<head>', file_get_contents($f), '<foot>'; ob_end_flush();"),
+    (
+        "buffer with head",
+        "ob_start(); echo '<head>', file_get_contents($f), '<foot>'; ob_end_flush();",
+    ),
     ("substr middle", "echo substr(file_get_contents($f), 1000, -1000);"),
 ];
 
 /// What reads and does not send.
 const EAGER: &[(&str, &str)] = &[
     ("eager md5", "$n = 0; while (!feof($h)) $n += strlen(md5(fread($h, 8192))); echo $n;"),
-    ("eager hash_update", "$c = hash_init('crc32b'); while (!feof($h)) hash_update($c, fread($h, 8192)); echo hash_final($c);"),
-    ("eager strlen", "$n = 0; while (!feof($h)) { $s = fread($h, 8192); $n += strlen($s); } echo $n;"),
+    (
+        "eager hash_update",
+        "$c = hash_init('crc32b'); while (!feof($h)) hash_update($c, fread($h, 8192)); echo hash_final($c);",
+    ),
+    (
+        "eager strlen",
+        "$n = 0; while (!feof($h)) { $s = fread($h, 8192); $n += strlen($s); } echo $n;",
+    ),
     ("eager append", "$s = ''; while (!feof($h)) $s .= fread($h, 8192); echo strlen($s);"),
-    ("eager spl", "$n = 0; $o = new SplFileObject($f); while (!$o->eof()) $n += strlen($o->fread(8192)); echo $n;"),
-    ("eager substr", "$n = 0; for ($i = 0; $i < 20000; $i++) $n += strlen(substr('some text', 2, 5)); echo $n;"),
+    (
+        "eager spl",
+        "$n = 0; $o = new SplFileObject($f); while (!$o->eof()) $n += strlen($o->fread(8192)); echo $n;",
+    ),
+    (
+        "eager substr",
+        "$n = 0; for ($i = 0; $i < 20000; $i++) $n += strlen(substr('some text', 2, 5)); echo $n;",
+    ),
 ];
 
 /// Nanoseconds of processor time that the process's first thread has had.
@@ -67,7 +82,8 @@ fn cost(pid: i32, rounds: u32, mut ask: impl FnMut()) -> u64 {
 #[ignore = "measures"]
 fn worker_time_per_response() {
     let size = std::env::var("SIZE").map_or(1_000_000, |size| size.parse().unwrap());
-    let rounds = std::env::var("ROUNDS").map_or(20_000_000 / size, |rounds| rounds.parse().unwrap());
+    let rounds =
+        std::env::var("ROUNDS").map_or(20_000_000 / size, |rounds| rounds.parse().unwrap());
     let rounds = u32::try_from(rounds).unwrap().max(2);
     let only = std::env::var("COST").unwrap_or_default();
     let jit = std::env::var("JIT").is_ok();
@@ -79,8 +95,7 @@ fn worker_time_per_response() {
     }
     let options: Vec<_> = settings.iter().flat_map(|setting| ["--php-ini", setting]).collect();
     let off = [&options[..], &["--php-ini", "sendoff.threshold=0"]].concat();
-    let (lazy, plain, fpm) =
-        (Master::start(&options), Master::start(&off), Fpm::start(&settings));
+    let (lazy, plain, fpm) = (Master::start(&options), Master::start(&off), Fpm::start(&settings));
     let fpm_worker = fpm.worker();
     let dir = TempDir::new();
     fs::write(dir.path().join("file"), content("a", size)).unwrap();
@@ -89,7 +104,9 @@ fn worker_time_per_response() {
         (worker.pid.as_raw_nonzero().get(), Front::new(worker))
     });
     let pids = [fronts[0].0, fronts[1].0, fpm_worker];
-    println!("worker time per response of {size} bytes in us: lazy, off, php-fpm (processes {pids:?})");
+    println!(
+        "worker time per response of {size} bytes in us: lazy, off, php-fpm (processes {pids:?})"
+    );
     for (name, code) in SENDING.iter().chain(EAGER).filter(|(name, _)| name.contains(&only)) {
         let script = dir.file(&format!("{}.php", name.replace(' ', "-")));
         let open = "$d = __DIR__; $f = \"$d/file\"; $h = fopen($f, 'rb'); $out = fopen('php://output', 'wb');";
