@@ -222,11 +222,13 @@ static PHP_RINIT_FUNCTION(sendoff)
 	SENDOFF_G(handed_over_bytes) = 0;
 	SENDOFF_G(copied_bytes) = 0;
 	SENDOFF_G(segments) = 0;
+	SENDOFF_G(in_request) = true;
 	return SUCCESS;
 }
 
 static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
+	SENDOFF_G(in_request) = false;
 	lazy_match_reset();
 	lazy_chunk_reset();
 	lazy_search_reset();

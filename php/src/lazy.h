@@ -39,6 +39,11 @@ typedef struct lazy_region lazy_region;
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 /* Files below this many bytes are read as PHP reads them; 0 turns lazy strings off. */
 zend_long threshold;
+/*
+ * Between our start and our end of a request. Another module's end may still run scripts (a
+ * session's handlers), and what they did would be noted for the next request.
+ */
+bool in_request;
 /* About the output of this request. */
 zend_long handed_over_bytes;
 zend_long copied_bytes;

@@ -284,7 +284,8 @@ static bool takes_all(php_stream *stream, size_t wanted)
 	return stream->position == 0 && SENDOFF_G(threshold) &&
 		   wanted >= (size_t)SENDOFF_G(threshold) &&
 		   stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) == SUCCESS &&
-		   fstat(fd, &st) == 0 && (size_t)st.st_size <= wanted;
+		   fstat(fd, &st) == 0 && st.st_size >= SENDOFF_G(threshold) &&
+		   (size_t)st.st_size <= wanted;
 }
 
 /* The result without its length: a token, the lazy string, or room for a copy. */

@@ -139,7 +139,8 @@ void sendoff_lazy_attach(sendoff_worker *worker)
 
 sendoff_worker *lazy_worker(void)
 {
-	return arena && attached && sendoff_accepts_files(attached) ? attached : NULL;
+	return arena && attached && SENDOFF_G(in_request) && sendoff_accepts_files(attached) ? attached
+																						 : NULL;
 }
 
 static bool same_time(const struct timespec *a, const struct timespec *b)

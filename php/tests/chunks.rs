@@ -179,6 +179,30 @@ fn what_reads_a_copy_sees_the_file() {
     assert!(body(pieces) == expected.concat());
 }
 
+/// A session's handlers may run when the request is all but over. What they read is not what the next request reads.
+#[test]
+fn what_is_read_after_the_end_is_forgotten() {
+    let mut site = Site::new("session.gc_probability=0");
+    let (a, b) = (content("a", 50_000), content("b", 50_000));
+    site.file("a", &a);
+    site.file("b", &b);
+    let code = r#"class Late implements SessionHandlerInterface { public $d;
+        function open($p, $n): bool { return true; } function close(): bool { return true; }
+        function read($id): string|false { return ""; } function destroy($id): bool { return true; }
+        function gc($max): int|false { return 0; }
+        function write($id, $data): bool {
+            for ($i = 0; $i < 30; $i++) { $f = fopen("$this->d/a", "r"); echo fread($f, 8192); $all[] = $f; }
+            echo "-" . file_get_contents("$this->d/a"), file_get_contents("$this->d/a", false, null, 10, 20000);
+            return true; } }
+        $late = new Late; $late->d = $d; session_set_save_handler($late, false); session_start(); $_SESSION["x"] = 1; echo "done";"#;
+    for _ in 0..3 {
+        let late = [&a[..8192].repeat(30), &b"-"[..], &a, &a[10..20_010]].concat();
+        assert!(body(site.ask(code)) == [b"done", &late[..]].concat());
+        let next = r#"for ($i = 0; $i < 30; $i++) { $f = fopen("$d/b", "r"); $all[] = $f; echo fread($f, 8192); }"#;
+        assert!(body(site.ask(next)) == b[..8192].repeat(30));
+    }
+}
+
 /// A section of php.ini turns lazy strings off for a folder, in streams too.
 #[test]
 fn a_folder_can_do_without() {
