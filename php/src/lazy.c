@@ -151,7 +151,7 @@ static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 		return;
 	}
 	lazy_imitate_stream();
-	lazy_match_expect(ZSTR_VAL(lazy_region_string(region)));
+	lazy_match_expect(lazy_region_string(region));
 	RETURN_INTERNED_STR(lazy_region_string(region));
 }
 
@@ -244,12 +244,16 @@ static PHP_RINIT_FUNCTION(sendoff)
 	SENDOFF_G(copied_bytes) = 0;
 	SENDOFF_G(segments) = 0;
 	lazy_explain_begin(lazy_attached());
+	SENDOFF_G(in_request) = true;
 	return SUCCESS;
 }
 
 static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
+	SENDOFF_G(in_request) = false;
 	lazy_match_reset();
+	lazy_chunk_reset();
+	lazy_search_reset();
 	return SUCCESS;
 }
 

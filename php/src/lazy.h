@@ -5,7 +5,9 @@
  * lazy_stream.c  the replaced functions on open files
  * lazy_region.c  mapped files, kept between requests under the worker's leases
  * lazy_open.c    which files may become regions
+ * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
+ * lazy_search.c  finds files inside long output
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
@@ -42,6 +44,11 @@ ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 zend_long threshold;
 /* Files on overlayfs are held too, though somebody may have an old mapping for writing. */
 bool overlayfs;
+/*
+ * Between our start and our end of a request. Another module's end may still run scripts (a
+ * session's handlers), and what they did would be noted for the next request.
+ */
+bool in_request;
 /* About the output of this request. */
 zend_long handed_over_bytes;
 zend_long copied_bytes;
@@ -96,6 +103,36 @@ lazy_region *lazy_path_region(zend_string *path);
 /* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
 lazy_region *lazy_stream_region(php_stream *stream);
 
+/* Whether this is an open local file that PHP reads without filters. */
+bool lazy_is_plain_file(const php_stream *stream);
+
+/* Shorter reads are not worth noting. (PHP's own tests run with 1.) */
+#ifndef LAZY_NOTED_MIN
+#define LAZY_NOTED_MIN 4096
+#endif
+
+/* From now on the file of this stream is held, if it can be. */
+bool lazy_chunk_bind(php_stream *stream);
+
+/*
+ * fread() of `wanted` bytes, `call` being the call of it. True: `result` is set, and the stream
+ * stands where PHP's own read would have left it. False: nothing has happened.
+ */
+bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call,
+					 zval *result);
+
+/* Whether a call that is about to be made will come to our fwrite(), for php://output. */
+bool lazy_is_output_call(const zend_execute_data *call);
+
+/*
+ * If what is written is a token of lazy_chunk_read(): where in a region the bytes are that it
+ * stands for, once. Else NULL.
+ */
+const char *lazy_chunk_redeem(const char *str);
+
+/* Forgets the request's stream and tokens. */
+void lazy_chunk_reset(void);
+
 /*
  * Notes that a script got `len` bytes at `at` (NULL: PHP has them) from this offset of a stream or
  * path. Only the last note is kept.
@@ -112,8 +149,8 @@ bool lazy_match_is_likely(const char *str, size_t len);
  */
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
 
-/* What begins at `in_region` may be written next, perhaps a copy of it. */
-void lazy_match_expect(const char *in_region);
+/* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
+void lazy_match_expect(const zend_string *lazy);
 
 /* Bytes of a region have been handed over. Returns whether they continued those before. */
 bool lazy_match_sent(const char *str, size_t len);
@@ -135,6 +172,27 @@ bool lazy_blob_find(const char *str, size_t len, uint32_t *blob);
 
 /* Forgets what has not been written for long. */
 void lazy_blob_end_request(void);
+/* Shorter output is not searched. (PHP's own tests run with less.) */
+#ifndef LAZY_SEARCH_MIN
+#define LAZY_SEARCH_MIN ((size_t)64 * 1024)
+#endif
+
+/* Where bytes of a region stand in output. */
+typedef struct lazy_found {
+	/* Bytes of the output before them. */
+	size_t before;
+	const char *in_region;
+	size_t len;
+} lazy_found;
+
+/* Whether a good part of `str` is, byte for byte, a part of a lazy string of this request. */
+bool lazy_search(const char *str, size_t len, lazy_found *found);
+
+/* A script got this lazy string. */
+void lazy_search_note(const zend_string *lazy);
+
+/* Forgets the request's lazy strings. */
+void lazy_search_reset(void);
 
 /* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
 zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);
@@ -182,6 +240,9 @@ void lazy_explain_write(const char *str, size_t len);
 /* What leaves next: bytes; or a part of a file, handed over as it is or recognised. */
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
+void lazy_explain_constant(void);
+/* Whether nobody has put another hook in the place of ours: what is echoed comes to us first. */
+bool lazy_output_is_hooked(void);
 
 /* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
 bool lazy_output_is_plain(size_t len);

@@ -236,18 +236,30 @@ void lazy_explain_bytes(const char *str, size_t len)
 	forget_pending();
 }
 
-void lazy_explain_file(uint32_t file, bool recognised)
+/* What is about to leave, and is no bytes. */
+static void say_segment(const char *how, const char *what)
 {
 	char from[2 * NAME_MAX_LEN + 32];
-	const char *path = "a file";
 
 	take_pending("", 0);
 	place_text(from, sizeof(from), &pending.first, &pending.last);
+	say(how, from, what, "");
+	forget_pending();
+}
+
+void lazy_explain_file(uint32_t file, bool recognised)
+{
+	const char *path = "a file";
+
 	for (size_t i = 0; i < given_count; i++) {
 		if (given[i].file == file) {
 			path = given[i].path;
 		}
 	}
-	say(recognised ? "file recognised" : "file", from, path, "");
-	forget_pending();
+	say_segment(recognised ? "file recognised" : "file", path);
+}
+
+void lazy_explain_constant(void)
+{
+	say_segment("file", "a constant");
 }

@@ -72,9 +72,10 @@ void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, 
 	last_read.len = len;
 }
 
-void lazy_match_expect(const char *in_region)
+void lazy_match_expect(const zend_string *lazy)
 {
-	next = in_region;
+	next = ZSTR_VAL(lazy);
+	lazy_search_note(lazy);
 }
 
 bool lazy_match_sent(const char *str, size_t len)
@@ -115,16 +116,19 @@ static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *off
 	return same(str, len, next, file, offset);
 }
 
-static lazy_region *region_of_last_read(void)
+static lazy_region *region_of_last_read(php_stream *stream)
 {
 	if (last_read.path) {
 		return lazy_path_region(last_read.path);
 	}
+	return stream ? lazy_stream_region(stream) : NULL;
+}
+
+static php_stream *stream_of_last_read(void)
+{
 	zval *found = zend_hash_index_find(&EG(regular_list), (zend_ulong)last_read.stream);
-	if (!found || Z_RES_P(found)->type != php_file_le_stream()) {
-		return NULL;
-	}
-	return lazy_stream_region(Z_RES_P(found)->ptr);
+
+	return found && Z_RES_P(found)->type == php_file_le_stream() ? Z_RES_P(found)->ptr : NULL;
 }
 
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset)
@@ -135,7 +139,8 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 	if (!last_read.len || len != last_read.len || !lazy_worker()) {
 		return NULL;
 	}
-	lazy_region *region = region_of_last_read();
+	php_stream *stream = stream_of_last_read();
+	lazy_region *region = region_of_last_read(stream);
 	if (region) {
 		zend_string *contents = lazy_region_string(region);
 		zend_off_t start = last_read.offset;
@@ -144,6 +149,10 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 		}
 		if (start >= 0 && (size_t)start < ZSTR_LEN(contents) &&
 			same(str, len, ZSTR_VAL(contents) + start, file, offset)) {
+			if (stream) {
+				/* A loop, perhaps. */
+				lazy_chunk_bind(stream);
+			}
 			return ZSTR_VAL(contents) + start;
 		}
 	}

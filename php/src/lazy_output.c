@@ -153,14 +153,18 @@ static size_t write_past_buffer(php_output_handler *handler, const char *str, si
 	return written;
 }
 
+/* Long strings pass the buffer by whatever they are: they are searched as they are, and not copied.
+ */
 static size_t lazy_zend_write(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
+	const char *chunk = lazy_chunk_redeem(str);
 
+	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(lazy_region_find(str, len, &file, &offset) || lazy_blob_is_constant(str, len) ||
-		 lazy_match_is_likely(str, len)) &&
+		(chunk || len >= LAZY_SEARCH_MIN || lazy_region_find(str, len, &file, &offset) ||
+		 lazy_blob_is_constant(str, len) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);
@@ -173,6 +177,11 @@ static size_t lazy_zend_write(const char *str, size_t len)
 		lazy_explain_write(str, len);
 	}
 	return php_zend_write(str, len);
+}
+
+bool lazy_output_is_hooked(void)
+{
+	return zend_write == lazy_zend_write;
 }
 
 /* Where in a region the bytes lie that are to be written; NULL: in none. */
@@ -188,8 +197,13 @@ static bool hand_over_constant(const char *str, size_t len)
 {
 	uint32_t blob;
 
-	if (len < SEGMENT_MIN || !lazy_blob_find(str, len, &blob) ||
-		sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
+	if (len < SEGMENT_MIN || !lazy_blob_find(str, len, &blob)) {
+		return false;
+	}
+	if (UNEXPECTED(lazy_explaining)) {
+		lazy_explain_constant();
+	}
+	if (sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
 		return false;
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;
@@ -201,15 +215,8 @@ static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
-
-	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
-	if (!SG(headers_sent)) {
-		return false;
-	}
-	if (hand_over_constant(str, len)) {
-		return true;
-	}
 	const char *found = in_region(str, len, &file, &offset);
+
 	if (UNEXPECTED(lazy_explaining) && found) {
 		lazy_explain_file(file, found != str);
 	}
@@ -221,17 +228,39 @@ static bool hand_over(const char *str, size_t len)
 	return true;
 }
 
-static size_t lazy_ub_write(const char *str, size_t len)
+static size_t copy(const char *str, size_t len)
 {
-	if (hand_over(str, len)) {
-		return len;
-	}
-	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
 	if (UNEXPECTED(lazy_explaining)) {
 		lazy_explain_bytes(str, len);
 	}
 	SENDOFF_G(copied_bytes) += (zend_long)len;
 	return sapi_ub_write(str, len);
+}
+
+static size_t lazy_ub_write(const char *str, size_t len)
+{
+	lazy_found found;
+	size_t done = 0;
+
+	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
+	if (!SG(headers_sent)) {
+		return copy(str, len);
+	}
+	if (hand_over_constant(str, len) || hand_over(str, len)) {
+		return len;
+	}
+	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	while (lazy_search(str + done, len - done, &found)) {
+		if (found.before) {
+			copy(str + done, found.before);
+		}
+		done += found.before;
+		if (!hand_over(found.in_region, found.len)) {
+			copy(str + done, found.len);
+		}
+		done += found.len;
+	}
+	return done == 0 ? copy(str, len) : (len > done ? done + copy(str + done, len - done) : len);
 }
 
 void lazy_output_startup(void)

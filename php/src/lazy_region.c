@@ -145,7 +145,8 @@ sendoff_worker *lazy_attached(void)
 
 sendoff_worker *lazy_worker(void)
 {
-	return arena && attached && sendoff_accepts_files(attached) ? attached : NULL;
+	return arena && attached && SENDOFF_G(in_request) && sendoff_accepts_files(attached) ? attached
+																						 : NULL;
 }
 
 static bool same_time(const struct timespec *a, const struct timespec *b)
@@ -340,6 +341,11 @@ lazy_region *lazy_region_open(const char *path)
 {
 	struct stat st;
 
+	/* A section of php.ini can turn them off for a host or a folder. */
+	if (SENDOFF_G(threshold) == 0) {
+		LAZY_BECAUSE("lazy strings are off (sendoff.threshold=0)");
+		return NULL;
+	}
 	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
 		LAZY_BECAUSE("not a regular file");
 		return NULL;

@@ -13,12 +13,12 @@
 #include "ext/standard/php_fopen_wrappers.h"
 #include "php_output.h"
 
+#include <unistd.h>
+
 /* PHP's own copying and mmap(2): its page, its buffer, and how much it maps at once. */
 #define PAGE 4096
 #define PASSTHRU_CHUNK 8192
 #define MAPPED_MAX PHP_STREAM_MMAP_MAX
-/* Shorter reads are not worth noting. */
-#define NOTED_MIN 4096
 
 static zif_handler php_fpassthru;
 static zif_handler php_spl_fpassthru;
@@ -40,7 +40,7 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
 }
 
-static bool is_plain_file(const php_stream *stream)
+bool lazy_is_plain_file(const php_stream *stream)
 {
 	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
 		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
@@ -51,7 +51,7 @@ lazy_region *lazy_stream_region(php_stream *stream)
 	char path[sizeof("/proc/self/fd/-2147483648")];
 	php_socket_t fd;
 
-	if (!is_plain_file(stream) ||
+	if (!lazy_is_plain_file(stream) ||
 		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
 		LAZY_BECAUSE("not a plain file, or with a filter");
 		return NULL;
@@ -103,6 +103,15 @@ static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t
 		   (ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
 }
 
+/* A process that inherited the descriptor may have moved it; PHP reads on from there. */
+static bool descriptor_agrees(php_stream *stream)
+{
+	php_socket_t fd;
+
+	return stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) == SUCCESS &&
+		   lseek(fd, 0, SEEK_CUR) == stream->position + (stream->writepos - stream->readpos);
+}
+
 /* Leaves the stream as PHP does that reads until nothing is left. */
 static void read_to_end(php_stream *stream, size_t len)
 {
@@ -130,7 +139,8 @@ static size_t pass_through(php_stream *stream)
 	}
 	const char *rest = rest_of(stream, stream->position, &len);
 	bool mapped = stream->position % PAGE == 0;
-	if (!rest || (!mapped && !read_ahead_agrees(stream, rest, len)) ||
+	if (!rest ||
+		(!mapped && (!read_ahead_agrees(stream, rest, len) || !descriptor_agrees(stream))) ||
 		!lazy_output_is_plain(mapped ? len : MIN(len, PASSTHRU_CHUNK))) {
 		return 0;
 	}
@@ -207,7 +217,8 @@ static ZEND_NAMED_FUNCTION(lazy_copy_to_stream)
 	zval *most = given >= 3 ? ZEND_CALL_ARG(execute_data, 3) : NULL;
 	zval *at = given >= 4 ? ZEND_CALL_ARG(execute_data, 4) : NULL;
 
-	if (!lazy_worker() || !from || !to || given > 4 || !is_plain_file(from) || !is_output(to) ||
+	if (!lazy_worker() || !from || !to || given > 4 || !lazy_is_plain_file(from) ||
+		!is_output(to) ||
 		(most && Z_TYPE_P(most) != IS_NULL && (Z_TYPE_P(most) != IS_LONG || Z_LVAL_P(most) <= 0)) ||
 		(at && Z_TYPE_P(at) != IS_LONG)) {
 		php_copy_to_stream(INTERNAL_FUNCTION_PARAM_PASSTHRU);
@@ -261,16 +272,31 @@ static ZEND_NAMED_FUNCTION(lazy_copy)
 /* Notes what a read gave, if that may be worth it. */
 static void note_read(php_stream *stream, zval *got)
 {
-	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= NOTED_MIN && lazy_worker()) {
+	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= LAZY_NOTED_MIN &&
+		lazy_worker()) {
 		lazy_match_stream_read(stream->res, stream->position - (zend_off_t)Z_STRLEN_P(got),
 							   Z_STRVAL_P(got), Z_STRLEN_P(got));
 	}
 }
 
+/* fread() with the length as its argument `n`; false: PHP should do it. */
+static bool read_chunk(php_stream *stream, uint32_t n, zend_execute_data *execute_data,
+					   zval *return_value)
+{
+	if (!stream || ZEND_NUM_ARGS() != n || Z_TYPE_P(ZEND_CALL_ARG(execute_data, n)) != IS_LONG ||
+		Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)) <= 0) {
+		return false;
+	}
+	return lazy_chunk_read(stream, (size_t)Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)), execute_data,
+						   return_value);
+}
+
 static ZEND_NAMED_FUNCTION(lazy_fread)
 {
-	php_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	note_read(stream_arg(execute_data, 1), return_value);
+	if (!read_chunk(stream_arg(execute_data, 1), 2, execute_data, return_value)) {
+		php_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		note_read(stream_arg(execute_data, 1), return_value);
+	}
 }
 
 static ZEND_NAMED_FUNCTION(lazy_get_contents)
@@ -281,10 +307,11 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 	LAZY_BECAUSE("a part, not the whole file");
 	if (stream && ZEND_NUM_ARGS() == 1 && stream->position == 0) {
 		const char *whole = rest_of(stream, 0, &len);
-		if (whole && read_ahead_agrees(stream, whole, len)) {
+		if (whole && read_ahead_agrees(stream, whole, len) && descriptor_agrees(stream)) {
 			read_to_end(stream, len);
-			lazy_match_expect(whole);
-			RETURN_INTERNED_STR((zend_string *)(whole - _ZSTR_HEADER_SIZE));
+			zend_string *lazy = (zend_string *)(whole - _ZSTR_HEADER_SIZE);
+			lazy_match_expect(lazy);
+			RETURN_INTERNED_STR(lazy);
 		}
 	}
 	php_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
@@ -294,29 +321,53 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 
 static ZEND_NAMED_FUNCTION(lazy_spl_fread)
 {
-	php_spl_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	note_read(spl_stream(ZEND_THIS), return_value);
+	if (!read_chunk(spl_stream(ZEND_THIS), 1, execute_data, return_value)) {
+		php_spl_fread(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		note_read(spl_stream(ZEND_THIS), return_value);
+	}
+}
+
+/* Whether these bytes are a file's, or may be found to be. */
+static bool may_be_handed_over(const char *str, size_t len)
+{
+	uint32_t file;
+	uint64_t offset;
+
+	return len >= LAZY_NOTED_MIN &&
+		   (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset));
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite)
 {
 	zval *data = ZEND_NUM_ARGS() == 2 ? ZEND_CALL_ARG(execute_data, 2) : NULL;
 
-	if (data && Z_TYPE_P(data) == IS_STRING && Z_STRLEN_P(data) >= NOTED_MIN) {
-		uint32_t file;
-		uint64_t offset;
-		const char *str = Z_STRVAL_P(data);
+	if (data && Z_TYPE_P(data) == IS_STRING) {
+		const char *chunk = lazy_chunk_redeem(Z_STRVAL_P(data));
+		const char *str = chunk ? chunk : Z_STRVAL_P(data);
 		size_t len = Z_STRLEN_P(data);
 
-		if (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset)) {
+		if (chunk || may_be_handed_over(str, len)) {
 			php_stream *to = stream_arg(execute_data, 1);
 			if (to && is_output(to)) {
 				write_to_output(to, str, len);
 				RETURN_LONG((zend_long)len);
 			}
 		}
+		if (chunk) {
+			/* Somebody has closed the stream in between. */
+			ZVAL_STRINGL(data, chunk, len);
+		}
 	}
 	php_fwrite(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+bool lazy_is_output_call(const zend_execute_data *call)
+{
+	zval *to = ZEND_CALL_ARG(call, 1);
+
+	return call->func->type == ZEND_INTERNAL_FUNCTION &&
+		   call->func->internal_function.handler == lazy_fwrite && Z_TYPE_P(to) == IS_RESOURCE &&
+		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
 }
 
 void lazy_stream_startup(void)

@@ -6,21 +6,9 @@ mod common;
 
 use std::fs::{self, OpenOptions};
 
-use common::front::Piece;
+use common::front::{Piece, joined};
 use common::master::Master;
 use common::site::{SETTINGS, Site, bytes, content, same_as_fpm};
-
-/// Neighbouring segments joined: they leave in pieces so that the front has something to do.
-fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut all: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match (all.last_mut(), piece) {
-            (Some(Piece::File(so_far)), Piece::File(more)) => so_far.extend(more),
-            (_, piece) => all.push(piece),
-        }
-    }
-    all
-}
 
 fn file(content: &[u8]) -> Piece {
     Piece::File(content.to_vec())

@@ -41,6 +41,14 @@ impl Fpm {
         Self { child, dir }
     }
 
+    /// Its only worker.
+    pub fn worker(&self) -> i32 {
+        let pid = self.child.id();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(children).unwrap();
+        children.trim().parse().expect("one child")
+    }
+
     pub fn ask(&self, request: &Request) -> Response {
         Link::new(UnixStream::connect(self.dir.file("fpm.sock")).unwrap()).ask(request)
     }

@@ -170,3 +170,15 @@ impl Piece {
         }
     }
 }
+
+/// Neighbouring segments joined: they leave in pieces so that the front has something to do.
+pub fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut all: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (all.last_mut(), piece) {
+            (Some(Piece::File(so_far)), Piece::File(more)) => so_far.extend(more),
+            (_, piece) => all.push(piece),
+        }
+    }
+    all
+}

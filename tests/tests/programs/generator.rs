@@ -118,6 +118,9 @@ const OUTPUT: &[&str] = &[
     "echo \"<$s>\";",
     "echo $s . $t;",
     "echo 'before' . $s . 'after';",
+    "echo \"a page: $s, and $t, and again $s\";",
+    "echo str_replace('%', @C, 'begin % end');",
+    "echo substr($s . $t, @Z);",
     "echo <<<END\n\tstart $s\n\t{$t} end\n\tEND;",
     "?>text <?= $s ?> text\n<?php",
     "?>@T<?php",
@@ -136,6 +139,13 @@ const OUTPUT: &[&str] = &[
     "echo @readfile(@F), ';';",
     "if ($h = fopen(@F, 'r')) { fseek($h, @N); echo fpassthru($h); fclose($h); }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 3000); } }",
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192); } }",
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { fwrite(fopen('php://output', 'w'), fread($h, 16384)); } }",
+    "if ($h = @fopen(@F, 'r')) { for ($i = 0; $i < 20 && !feof($h); $i++) { echo fread($h, 5000), ftell($h), feof($h); } }",
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { $x = fread($h, 8192); echo $x; if (isset($x[@N])) { $x[0] = '#'; } } echo $x; }",
+    "if ($h = @fopen(@F, 'r')) { echo fread($h, 8192); @S echo fread($h, 8192), ftell($h), fread($h, 8192); }",
+    "if ($h = @fopen(@F, 'r')) { fseek($h, @N); echo fread($h, 20000), fgets($h), fread($h, 8192), feof($h); }",
+    "if (($h = @fopen(@F, 'r')) && fstat($h)['size']) { echo fread($h, fstat($h)['size']), feof($h); }",
     "if ($h = @fopen(@F, 'r')) { while (($l = fgets($h)) !== false) { echo $l; } }",
     "fwrite(fopen('php://output', 'w'), (string) $s);",
     "file_put_contents('php://output', [$s, $t]);",
@@ -193,6 +203,9 @@ const CALLS: &[&str] = &[
     "strrev((string) $s)",
     "'@T'",
     "($s . '')",
+    "fread(fopen(__FILE__, 'r'), 10000)",
+    "(is_file(@F) ? fread(fopen(@F, 'r'), @Z + 1) : 'none')",
+    "substr(str_repeat('filler ', 12000) . $s, @Z)",
 ];
 
 const BUFFERS: &[&str] = &[
