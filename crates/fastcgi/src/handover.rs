@@ -2,12 +2,16 @@
 
 use crate::Error;
 use crate::record::{HEADER_LEN, Header, Kind};
+use crate::region::Piece;
 
 /// The request parameter in which the front says what it accepts.
 pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
 pub const ACCEPT_FILE: &[u8] = b"file";
+
+/// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
+pub const ACCEPT_REGION: &[u8] = b"region";
 
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
@@ -42,6 +46,10 @@ pub enum Record {
     Release(FileId),
     /// The request body is the first so many bytes of the file whose descriptor rides along.
     Body(u64),
+    /// The worker's shared memory for this link; its descriptor rides along.
+    Region,
+    /// Bytes of the body lie in that memory.
+    Piece(Piece),
 }
 
 /// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
@@ -56,7 +64,8 @@ impl Record {
                 Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
-                Self::Detach | Self::Ready => 0,
+                Self::Detach | Self::Ready | Self::Region => 0,
+                Self::Piece(_) => 16,
             }
     }
 
@@ -93,6 +102,11 @@ impl Record {
                 start(Kind::BODY, request_id, 8);
                 out.extend_from_slice(&length.to_be_bytes());
             }
+            Self::Region => start(Kind::REGION, request_id, 0),
+            Self::Piece(piece) => {
+                start(Kind::PIECE, request_id, 16);
+                piece.encode(out);
+            }
         }
     }
 
@@ -124,6 +138,8 @@ impl Record {
             Kind::RECALL => Self::Recall(id()?),
             Kind::RELEASE => Self::Release(id()?),
             Kind::BODY => Self::Body(length()?),
+            Kind::REGION => empty(Self::Region)?,
+            Kind::PIECE => Self::Piece(Piece::decode(content)?),
             _ => return Ok(None),
         }))
     }
@@ -196,6 +212,8 @@ mod tests {
             Record::Recall(file),
             Record::Release(file),
             Record::Body(5),
+            Record::Region,
+            Record::Piece(Piece { chunk: 1, last: true, offset: 2, length: 3 }),
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);

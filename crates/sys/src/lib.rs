@@ -6,4 +6,5 @@ pub mod fork;
 pub mod lease;
 pub mod mapping;
 pub mod process;
+pub mod shared;
 pub mod sock_diag;

@@ -8,6 +8,7 @@ mod helper;
 mod input;
 mod output;
 mod queue;
+mod region;
 mod request;
 mod worker;
 

@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
@@ -71,6 +71,8 @@ pub(crate) struct Request {
     pub(crate) aborted: bool,
     /// The front announced `file`.
     pub(crate) accepts_files: bool,
+    /// The front announced `region`.
+    pub(crate) accepts_regions: bool,
     pub(crate) is_head: bool,
     pub(crate) body: Body,
     /// PARAMS as they arrived.
@@ -105,6 +107,7 @@ impl Request {
         self.keep_conn = keep_conn;
         self.aborted = false;
         self.accepts_files = false;
+        self.accepts_regions = false;
         self.is_head = false;
     }
 
@@ -121,7 +124,9 @@ impl Request {
         for pair in params::decode(&self.stream) {
             let (name, value) = pair?;
             if name == ACCEPT_PARAM {
-                self.accepts_files = value.split(|&b| b == b' ').any(|word| word == ACCEPT_FILE);
+                let has = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
+                self.accepts_files = has(ACCEPT_FILE);
+                self.accepts_regions = has(ACCEPT_REGION);
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {

@@ -27,6 +27,13 @@ const COPY_LIMIT: usize = 16 * 1024;
 /// With more than this waiting, the queue is sent.
 const FLUSH_LIMIT: usize = 32 * 1024;
 
+/// A body piece from this size on is copied into memory that the front sends from, if the front takes that.
+const LEND_FROM: usize = 32 * 1024;
+
+/// With so many bytes in chunks that the front does not know of, they are announced: it should send while the application
+/// goes on.
+const ANNOUNCE_LIMIT: usize = 64 * 1024;
+
 /// Pieces of a file are joined up to this size: the front should have something to do while a script reads on.
 const JOIN_LIMIT: u64 = 1024 * 1024;
 
@@ -74,6 +81,8 @@ struct Response {
     body: Option<u64>,
     /// Something of it has been sent.
     begun: bool,
+    /// The body is long, as far as can be seen: small pieces join large ones in shared memory.
+    is_long: bool,
     wrote_stdout: bool,
     wrote_stderr: bool,
     finished: bool,
@@ -417,7 +426,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Queues body bytes; large ones are sent before this returns.
+    /// Queues body bytes; large ones are sent before this returns, or lie in shared memory.
     ///
     /// # Errors
     /// The client has gone.
@@ -437,17 +446,42 @@ impl Worker {
             return Ok(());
         }
         self.response.wrote_stdout = true;
-        if data.len() < COPY_LIMIT {
-            let mut state = self.shared.lock();
-            state.queue.stdout(self.request.id, data);
-            let full = state.queue.len() > FLUSH_LIMIT;
-            drop(state);
-            return if full { self.flush() } else { Ok(()) };
+        if data.len() >= COPY_LIMIT {
+            self.look_for_abort()?;
+            self.response.begun = true;
         }
-        self.look_for_abort()?;
-        self.response.begun = true;
-        let shared = &self.shared;
-        shared.flush_with(shared.lock(), self.request.id, data).map(drop)
+        // The front looks into the header block, so it must not lie where we could change it.
+        let may_lend = self.request.accepts_regions && self.response.body.is_some();
+        let rest = if may_lend && (self.response.is_long || data.len() >= LEND_FROM) {
+            self.response.is_long = true;
+            let mut state = self.shared.lock();
+            let rest = state.lend(self.request.id, data);
+            let due = state.queue.lent() >= ANNOUNCE_LIMIT;
+            drop(state);
+            if due {
+                self.send()?;
+            }
+            rest
+        } else {
+            data
+        };
+        self.relay(rest, may_lend)
+    }
+
+    /// Bytes that go over the link.
+    fn relay(&mut self, data: &[u8], may_lend: bool) -> Result<(), Gone> {
+        let mut state = self.shared.lock();
+        if data.len() >= COPY_LIMIT {
+            return self.shared.flush_with(state, self.request.id, data).map(drop);
+        }
+        state.queue.stdout(self.request.id, data);
+        let full = state.queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if full {
+            self.response.is_long = may_lend;
+            self.send()?;
+        }
+        Ok(())
     }
 
     /// Bytes for the server's log, about the request at hand.
@@ -468,7 +502,7 @@ impl Worker {
         drop(state);
         if full {
             // The next write tells of it.
-            let _gone = self.flush();
+            let _gone = self.send();
         }
     }
 
@@ -477,6 +511,12 @@ impl Worker {
     /// # Errors
     /// The client has gone.
     pub fn flush(&mut self) -> Result<(), Gone> {
+        // Whoever flushes writes in small pieces, which are not worth a chunk.
+        self.response.is_long = false;
+        self.send()
+    }
+
+    fn send(&mut self) -> Result<(), Gone> {
         if self.is_closed() {
             return Err(Gone);
         }
@@ -556,6 +596,7 @@ impl Worker {
         if self.request.aborted {
             state.discard_queue();
         }
+        state.end_pieces();
         let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), false, true) = (body, begun, self.tells_length()) {
             state.queue.length(id, body);
@@ -621,7 +662,7 @@ impl Worker {
         if let Some(body) = &mut self.response.body {
             *body += len;
         }
-        if full { self.flush() } else { Ok(()) }
+        if full { self.send() } else { Ok(()) }
     }
 
     /// The same as bytes from the snapshot, which after a break is a private copy.
@@ -642,7 +683,7 @@ impl Worker {
             offset = next;
             // A response that fits keeps its length.
             if offset < end || self.shared.lock().queue.len() > FLUSH_LIMIT {
-                self.flush()?;
+                self.send()?;
             }
         }
         Ok(())
@@ -698,7 +739,7 @@ impl Worker {
         }
         if self.shared.lock().queue.names(file) {
             // RELEASE must not overtake what it releases. If the client has gone there is nothing to overtake.
-            let _gone = self.flush();
+            let _gone = self.send();
         }
         let mut state = self.shared.lock();
         for link in state.files.drop_mapping(file).iter() {
