@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
@@ -20,6 +20,7 @@ use crate::request::Body;
 use crate::response::{CgiHead, MAX_HEAD};
 use crate::router::{Script, Upstream};
 use crate::segment::Segment;
+use crate::settings::Settings;
 use crate::upstream::{Application, ConnectError, Event, Exchange, RequestMessageBuilder};
 
 /// Workers that may die before they have read a request, one after the other, until we give up.
@@ -86,8 +87,8 @@ async fn ask_worker(
     mut parameters: RequestMessageBuilder,
     log_name: &Rc<str>,
 ) -> Answered {
-    if event_loop.settings.accept_files {
-        parameters.param(ACCEPT_PARAM, ACCEPT_FILE);
+    if let Some(accepted) = accepted(&event_loop.settings) {
+        parameters.param(ACCEPT_PARAM, &accepted);
     }
     let message = match &request.body {
         Body::Memory(bytes) => parameters.with_bytes(bytes),
@@ -110,6 +111,13 @@ async fn ask_worker(
         }
     }
     Err((StatusCode::BAD_GATEWAY, format!("{MAX_TRIES} workers died before they read it")))
+}
+
+/// What workers are told that they may answer with besides bytes on the link.
+fn accepted(settings: &Settings) -> Option<Vec<u8>> {
+    let words = [(settings.accept_files, ACCEPT_FILE), (settings.accept_regions, ACCEPT_REGION)];
+    let words: Vec<_> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+    (!words.is_empty()).then(|| words.join(&b' '))
 }
 
 async fn ask_application(
@@ -162,6 +170,9 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
             }
             Event::Segment(Segment::File(_)) => {
                 return Err(bad("a file was handed over before the header block"));
+            }
+            Event::Piece(_) => {
+                return Err(bad("shared memory was handed over before the header block"));
             }
             Event::End => return Err(bad("the response has no header block")),
             Event::Lost { unread: true } if received.is_empty() => return Err(Failure::Unread),
@@ -367,6 +378,12 @@ impl Relay<'_> {
     async fn take(&mut self, event: Event) -> io::Result<bool> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
+            Event::Piece(bytes) => {
+                // File names must stay what they were when they were checked.
+                let has_names = self.zero_copy.is_some();
+                let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
+                self.push(Segment::Bytes(bytes))?;
+            }
             // Too late: the head has left.
             Event::Length(_) => {}
             Event::End => return Ok(true),

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::segment::Segment;
@@ -19,6 +20,8 @@ pub enum Event {
     Length(u64),
     /// The CGI header block and then the body.
     Segment(Segment),
+    /// Bytes of the body that the worker can still change: for the kernel alone, nobody may look at them.
+    Piece(Bytes),
     /// The response is complete.
     End,
     /// The worker or the connection has gone. `unread`: the request may be given to another one.
@@ -35,7 +38,15 @@ pub enum Event {
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        !matches!(self, Self::Length(_) | Self::Segment(_))
+        !matches!(self, Self::Length(_) | Self::Segment(_) | Self::Piece(_))
+    }
+
+    /// Bytes in memory.
+    fn len(&self) -> usize {
+        match self {
+            Self::Segment(Segment::Bytes(bytes)) | Self::Piece(bytes) => bytes.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -56,18 +67,14 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn push(&self, event: Event) {
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() + bytes.len());
-        }
+        self.bytes.set(self.bytes.get() + event.len());
         self.events.borrow_mut().push_back(event);
         self.arrived.notify_one();
     }
 
     pub(super) fn take(&self) -> Option<Event> {
         let event = self.events.borrow_mut().pop_front()?;
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() - bytes.len());
-        }
+        self.bytes.set(self.bytes.get() - event.len());
         if !self.is_full() {
             self.room.notify_one();
         }

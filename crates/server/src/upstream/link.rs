@@ -20,6 +20,7 @@ use super::cgi::{REQUEST_ID, RequestMessage};
 use super::files::{BadFile, HandedFiles};
 use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
+use super::region::{BadRegion, LinkRegion};
 use super::register::NewLink;
 use crate::segment::Segment;
 
@@ -80,6 +81,12 @@ impl From<BadFile> for Failure {
     }
 }
 
+impl From<BadRegion> for Failure {
+    fn from(BadRegion(what): BadRegion) -> Self {
+        Self::Broken(what)
+    }
+}
+
 impl From<sendoff_fastcgi::Error> for Failure {
     fn from(error: sendoff_fastcgi::Error) -> Self {
         Self::Broken(error.to_string())
@@ -114,6 +121,7 @@ impl Link {
                 buffer: BytesMut::new(),
                 descriptors: VecDeque::new(),
                 files: HandedFiles::new(guard, number),
+                region: LinkRegion::default(),
             };
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
@@ -245,6 +253,7 @@ struct Reader {
     buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     files: HandedFiles,
+    region: LinkRegion,
 }
 
 impl Reader {
@@ -366,6 +375,19 @@ impl Reader {
             }
             Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
+            Record::Region => {
+                let missing = || Failure::Broken("it announced a region and sent none".to_owned());
+                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                self.region.announce(&descriptor)?;
+                answering(link, Kind::REGION, |_| None)?;
+            }
+            Record::Piece(piece) => {
+                let piece = self.region.piece(piece)?;
+                answering(link, Kind::PIECE, |answering| {
+                    answering.body_begun = true;
+                    piece.map(Event::Piece)
+                })?;
+            }
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
         Ok(())
