@@ -465,20 +465,23 @@ impl Worker {
         } else {
             data
         };
-        self.relay(rest, may_lend)
+        self.relay(rest)
     }
 
     /// Bytes that go over the link.
-    fn relay(&mut self, data: &[u8], may_lend: bool) -> Result<(), Gone> {
+    fn relay(&mut self, data: &[u8]) -> Result<(), Gone> {
+        let body = self.response.body.map(|before| before + data.len() as u64);
+        let is_long = body.is_some_and(|len| len >= LEND_FROM as u64);
         let mut state = self.shared.lock();
         if data.len() >= COPY_LIMIT {
+            self.response.is_long = is_long;
             return self.shared.flush_with(state, self.request.id, data).map(drop);
         }
         state.queue.stdout(self.request.id, data);
         let full = state.queue.len() > FLUSH_LIMIT;
         drop(state);
         if full {
-            self.response.is_long = may_lend;
+            self.response.is_long = is_long;
             self.send()?;
         }
         Ok(())
