@@ -486,10 +486,11 @@ impl Drop for Exchange {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use sendoff_fastcgi::handover::FileId;
+    use sendoff_fastcgi::region::Piece;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::RequestMessageBuilder;
@@ -497,7 +498,7 @@ mod tests {
     use super::*;
 
     /// A link whose worker is played by the test, with the worker's end.
-    fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+    pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -513,14 +514,14 @@ mod tests {
         (pool, links, UnixStream::from_std(theirs).unwrap())
     }
 
-    async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
+    pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
         let ticket = pool.acquire(0).await.unwrap();
         let link = Rc::clone(&links.borrow()[&ticket.worker()]);
         let request = RequestMessageBuilder::new().with_bytes(b"");
         link.begin(ticket, &request, "GET /".into()).await.unwrap()
     }
 
-    fn run(test: impl Future<Output = ()>) {
+    pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
         tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
@@ -546,6 +547,8 @@ mod tests {
             record(Record::Body(1), 1),
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
+            record(Record::Region, 1),
+            record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 0 }), 1),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),

@@ -124,3 +124,194 @@ impl LinkRegion {
         Ok(Some(Bytes::from_owner(slice)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::BorrowedFd;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use sendoff_fastcgi::handover::Record;
+    use sendoff_fastcgi::record::EndRequest;
+    use sendoff_sys::shared::Writer;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    use super::super::Event;
+    use super::super::link::Exchange;
+    use super::super::link::tests::{begin, link, run};
+    use super::*;
+
+    const CHUNK: u32 = 4096;
+
+    fn layout() -> Layout {
+        Layout::new(CHUNK, 3).unwrap()
+    }
+
+    fn shape() -> Shape {
+        let (counters, data_len) = (3, layout().data_len());
+        Shape { counters_at: RETURNS_AT, counters, data_at: DATA_AT, data_len }
+    }
+
+    fn region() -> (Writer, LinkRegion) {
+        let writer = Writer::create(shape(), &layout().encode()).unwrap();
+        let mut region = LinkRegion::default();
+        region.announce(writer.fd()).unwrap();
+        (writer, region)
+    }
+
+    fn piece(chunk: u32, offset: u32, length: u32, last: bool) -> Piece {
+        Piece { chunk, last, offset, length }
+    }
+
+    #[test]
+    fn a_chunk_goes_back_when_the_last_of_its_bytes_are_gone() {
+        let (mut writer, mut region) = region();
+        writer.write(4096, b"chunk one");
+        let first = region.piece(piece(1, 0, 5, false)).unwrap().unwrap();
+        assert_eq!(&first[..], b"chunk");
+        let second = region.piece(piece(1, 6, 3, true)).unwrap().unwrap();
+        assert_eq!(&second[..], b"one");
+        let rest = second.slice(2..);
+        drop((first, second));
+        assert_eq!(writer.counter(1), 0);
+        assert!(region.piece(piece(1, 0, 1, false)).is_err(), "not given back yet");
+        drop(rest);
+        assert_eq!(writer.counter(1), 1);
+        let again = region.piece(piece(1, 0, 1, false)).unwrap().unwrap();
+        drop(again);
+        assert_eq!(writer.counter(1), 1, "more of it may come");
+        assert!(region.piece(piece(1, 0, 0, true)).unwrap().is_none());
+        assert_eq!([0, 1, 2].map(|chunk| writer.counter(chunk)), [0, 2, 0]);
+    }
+
+    /// The worker and its link are gone, a client is still owed bytes.
+    #[test]
+    fn bytes_outlive_the_link() {
+        let (mut writer, mut region) = region();
+        writer.write(0, &[b'x'; 4096]);
+        let bytes = region.piece(piece(0, 0, 4096, false)).unwrap().unwrap();
+        drop((writer, region));
+        assert_eq!(&bytes[..], [b'x'; 4096]);
+    }
+
+    #[test]
+    fn pieces_that_cannot_be_are_refused() {
+        for wrong in [
+            piece(3, 0, 1, true),
+            piece(u32::MAX, 0, 1, true),
+            piece(0, 4096, 1, true),
+            piece(0, 1, 4096, true),
+            piece(0, u32::MAX, 2, true),
+            piece(0, 0, 0, false),
+        ] {
+            let (_writer, mut region) = region();
+            assert!(region.piece(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(LinkRegion::default().piece(piece(0, 0, 1, true)).is_err(), "before REGION");
+        let (writer, mut region) = region();
+        assert!(region.announce(writer.fd()).is_err(), "a second one");
+    }
+
+    /// A memfd of this size with these seals and this header.
+    fn memfd(len: u64, seals: SealFlags, header: &[u8]) -> OwnedFd {
+        let fd = memfd_create("lie", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::io::pwrite(&fd, header, 0).unwrap();
+        ftruncate(&fd, len).unwrap();
+        fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    }
+
+    #[test]
+    fn memory_that_is_no_region_is_refused() {
+        let header = layout().encode();
+        let (whole, sealed) = (DATA_AT + 3 * 4096, SealFlags::SHRINK | SealFlags::GROW);
+        let announce = |fd: OwnedFd| LinkRegion::default().announce(&fd);
+        announce(memfd(whole, sealed, &header)).unwrap();
+        let mut version = header;
+        version[11] = 2;
+        for (len, seals, header) in [
+            (whole, SealFlags::SHRINK, header),
+            (whole, SealFlags::GROW, header),
+            (whole, SealFlags::empty(), header),
+            (whole - 1, sealed, header),
+            (whole + 1, sealed, header),
+            (0, sealed, header),
+            (whole, sealed, version),
+            (whole, sealed, [0; HEADER_LEN]),
+        ] {
+            announce(memfd(len, seals, &header)).unwrap_err();
+        }
+        announce(std::fs::File::open("/proc/self/exe").unwrap().into()).unwrap_err();
+        announce(std::io::pipe().unwrap().0.into()).unwrap_err();
+        let read_only = memfd(whole, sealed, &header);
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&read_only));
+        announce(std::fs::File::open(path).unwrap().into()).unwrap_err();
+    }
+
+    fn send(worker: &UnixStream, record: Record, fds: &[BorrowedFd<'_>]) {
+        let mut wire = Vec::new();
+        record.encode(1, &mut wire);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        sendmsg(worker, &[IoSlice::new(&wire)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    async fn end(worker: &mut UnixStream, exchange: Exchange) {
+        let end = EndRequest { app_status: 0, protocol_status: 0 }.encode(1);
+        worker.write_all(&end).await.unwrap();
+        while !matches!(exchange.inbox().next().await, Event::End) {}
+    }
+
+    /// Clients that leave in the middle: what their responses had lent comes back, for ever.
+    #[test]
+    fn abandoned_responses_give_their_chunks_back() {
+        run(async {
+            let (pool, links, mut worker) = link();
+            let writer = Writer::create(shape(), &layout().encode()).unwrap();
+            let first = begin(&pool, &links).await;
+            send(&worker, Record::Region, &[writer.fd().as_fd()]);
+            end(&mut worker, first).await;
+            for round in 1..1000 {
+                let exchange = begin(&pool, &links).await;
+                send(&worker, Record::Piece(piece(0, 0, 4096, true)), &[]);
+                send(&worker, Record::Piece(piece(1, 0, 9, false)), &[]);
+                let Event::Piece(bytes) = exchange.inbox().next().await else {
+                    panic!("a piece was sent");
+                };
+                assert_eq!(bytes.len(), 4096);
+                drop((bytes, exchange));
+                send(&worker, Record::Piece(piece(1, 9, 100, false)), &[]);
+                send(&worker, Record::Piece(piece(1, 0, 0, true)), &[]);
+                let end = EndRequest { app_status: 0, protocol_status: 0 }.encode(1);
+                worker.write_all(&end).await.unwrap();
+                let ticket = pool.acquire(0).await.unwrap();
+                assert_eq!([0, 1, 2].map(|chunk| writer.counter(chunk)), [round, round, 0]);
+                drop(ticket);
+                // Requests and aborts, which would fill the link.
+                while worker.try_read(&mut [0; 4096]).is_ok() {}
+            }
+        });
+    }
+
+    /// A scripted worker lends a chunk twice, on a real link.
+    #[test]
+    fn a_chunk_lent_twice_breaks_the_link() {
+        run(async {
+            let (pool, links, worker) = link();
+            let writer = Writer::create(shape(), &layout().encode()).unwrap();
+            let exchange = begin(&pool, &links).await;
+            send(&worker, Record::Region, &[writer.fd().as_fd()]);
+            send(&worker, Record::Piece(piece(2, 0, 10, true)), &[]);
+            send(&worker, Record::Piece(piece(2, 10, 10, true)), &[]);
+            let Event::Piece(_held) = exchange.inbox().next().await else { panic!("a piece") };
+            while !matches!(exchange.inbox().next().await, Event::Lost { unread: false }) {}
+            assert!(links.borrow().is_empty());
+        });
+    }
+}
