@@ -10,6 +10,9 @@ pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
 pub const ACCEPT_FILE: &[u8] = b"file";
 
+/// The word in [`ACCEPT_PARAM`] for `LENGTH`, `DETACH` and `READY` alone, which `file` includes.
+pub const ACCEPT_RELAY: &[u8] = b"relay";
+
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 

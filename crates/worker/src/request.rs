@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION};
+use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
@@ -69,6 +69,8 @@ pub(crate) struct Request {
     pub(crate) keep_conn: bool,
     /// `ABORT_REQUEST` has come.
     pub(crate) aborted: bool,
+    /// The front announced `file` or `relay`: it knows `LENGTH`, `DETACH` and `READY`.
+    pub(crate) accepts_framing: bool,
     /// The front announced `file`.
     pub(crate) accepts_files: bool,
     /// The front announced `region`.
@@ -106,6 +108,7 @@ impl Request {
         self.link = link;
         self.keep_conn = keep_conn;
         self.aborted = false;
+        self.accepts_framing = false;
         self.accepts_files = false;
         self.accepts_regions = false;
         self.is_head = false;
@@ -126,6 +129,7 @@ impl Request {
             if name == ACCEPT_PARAM {
                 let has = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
                 self.accepts_files = has(ACCEPT_FILE);
+                self.accepts_framing = self.accepts_files || has(ACCEPT_RELAY);
                 self.accepts_regions = has(ACCEPT_REGION);
                 continue;
             }

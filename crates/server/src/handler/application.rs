@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION};
+use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
@@ -87,9 +87,7 @@ async fn ask_worker(
     mut parameters: RequestMessageBuilder,
     log_name: &Rc<str>,
 ) -> Answered {
-    if let Some(accepted) = accepted(&event_loop.settings) {
-        parameters.param(ACCEPT_PARAM, &accepted);
-    }
+    parameters.param(ACCEPT_PARAM, &accepted(&event_loop.settings));
     let message = match &request.body {
         Body::Memory(bytes) => parameters.with_bytes(bytes),
         Body::File { descriptor, len } => parameters.with_file(Rc::clone(descriptor), *len),
@@ -114,10 +112,13 @@ async fn ask_worker(
 }
 
 /// What workers are told that they may answer with besides bytes on the link.
-fn accepted(settings: &Settings) -> Option<Vec<u8>> {
-    let words = [(settings.accept_files, ACCEPT_FILE), (settings.accept_regions, ACCEPT_REGION)];
-    let words: Vec<_> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
-    (!words.is_empty()).then(|| words.join(&b' '))
+fn accepted(settings: &Settings) -> Vec<u8> {
+    let mut words = if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY }.to_vec();
+    if settings.accept_regions {
+        words.push(b' ');
+        words.extend_from_slice(ACCEPT_REGION);
+    }
+    words
 }
 
 async fn ask_application(
