@@ -400,6 +400,27 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_a_chunk_are_one_until_it_is_full() {
+        let piece = |chunk, last, offset, length| Piece { chunk, last, offset, length };
+        let mut queue = Queue::default();
+        for next in [piece(3, false, 0, 5), piece(3, true, 5, 6), piece(3, false, 11, 1)] {
+            queue.piece(7, next);
+        }
+        queue.stdout(7, b"x");
+        queue.piece(7, piece(3, true, 12, 1));
+        queue.piece(7, piece(3, true, 20, 1));
+        let parts = [
+            encoded(&[Record::Piece(piece(3, true, 0, 11)), Record::Piece(piece(3, false, 11, 1))]),
+            stdout(b"x"),
+            encoded(&[Record::Piece(piece(3, true, 12, 1)), Record::Piece(piece(3, true, 20, 1))]),
+        ];
+        assert_eq!(queue.batch().0, parts.concat());
+        assert_eq!(queue.lent(), 14);
+        queue.clear();
+        assert_eq!(queue.lent(), 0);
+    }
+
+    #[test]
     fn a_full_record_is_followed_by_another() {
         let mut queue = Queue::default();
         queue.stdout(7, &[b'z'; MAX_ALIGNED_CONTENT]);
