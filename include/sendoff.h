@@ -73,7 +73,7 @@ ssize_t sendoff_read(sendoff_worker *worker, void *buf, size_t len);
 /* The CGI header block (RFC 3875 section 6), with the empty line that ends it. */
 int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
 
-/* Body bytes. Small ones are copied, large ones are sent before the call returns. */
+/* Body bytes. They are copied, or sent before the call returns: `data` may be used for something else then. */
 int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
 
 /*
