@@ -16,6 +16,21 @@ pub const ACCEPT_RELAY: &[u8] = b"relay";
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 
+/// Where `END_REQUEST` has a byte that FastCGI reserves (§5.5) and that says whether the application knows `region`: a front
+/// cannot ask those that others have started, and they would show [`ACCEPT_PARAM`] to their scripts.
+const HINT_AT: usize = 5;
+
+/// Notes in an `END_REQUEST` record that the sender could answer with `REGION` and `PIECE`.
+pub fn hint_at_region(record: &mut [u8; HEADER_LEN + 8]) {
+    record[HEADER_LEN + HINT_AT] = 1;
+}
+
+/// Whether the content of an `END_REQUEST` record says so.
+#[must_use]
+pub fn hints_at_region(content: &[u8]) -> bool {
+    content.get(HINT_AT) == Some(&1)
+}
+
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
 

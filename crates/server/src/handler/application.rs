@@ -60,11 +60,14 @@ pub(crate) async fn respond(
 ) -> io::Result<Outcome> {
     let log_name: Rc<str> =
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
-    let parameters = parameters(event_loop, client, request, script);
+    let mut parameters = parameters(event_loop, client, request, script);
     let answered = match script.upstream {
         Upstream::Workers => ask_worker(event_loop, request, parameters, &log_name).await,
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
+            if event_loop.settings.accept_regions && application.knows_region() {
+                parameters.param(ACCEPT_PARAM, ACCEPT_REGION);
+            }
             ask_application(application, request, parameters, &log_name).await
         }
     };

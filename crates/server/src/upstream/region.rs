@@ -130,19 +130,22 @@ mod tests {
     use std::io::IoSlice;
     use std::mem::MaybeUninit;
     use std::os::fd::BorrowedFd;
+    use std::rc::Rc;
 
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    use sendoff_fastcgi::handover::Record;
+    use sendoff_fastcgi::handover::{ACCEPT_PARAM, ACCEPT_REGION, Record};
     use sendoff_fastcgi::record::EndRequest;
     use sendoff_sys::shared::Writer;
     use tokio::io::AsyncWriteExt;
     use tokio::net::UnixStream;
 
-    use super::super::Event;
     use super::super::link::Exchange;
     use super::super::link::tests::{begin, link, run};
+    use super::super::{Application, Event, RequestMessageBuilder};
     use super::*;
+    use crate::request::Body;
+    use crate::segment::Segment;
 
     const CHUNK: u32 = 4096;
 
@@ -297,6 +300,70 @@ mod tests {
                 while worker.try_read(&mut [0; 4096]).is_ok() {}
             }
         });
+    }
+
+    /// What one request to an application brings: the bytes, and how many of them lie in its memory.
+    async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Bytes>, usize) {
+        let mut builder = RequestMessageBuilder::new();
+        if let Some(words) = accept {
+            builder.param(ACCEPT_PARAM, words);
+        }
+        let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
+        let exchange = application.begin(message, true, "GET /".into()).await.unwrap();
+        let (mut all, mut lent) = (Vec::new(), 0);
+        loop {
+            match exchange.inbox().next().await {
+                Event::Segment(Segment::Bytes(bytes)) => all.push(bytes),
+                Event::Piece(bytes) => {
+                    lent += bytes.len();
+                    all.push(bytes);
+                }
+                Event::End => return (all, lent),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// An application that somebody else has started says that it could, and only then is told that it may.
+    #[test]
+    fn applications_share_memory_over_kept_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let body: Vec<u8> = (0..200_000_u32).map(|i| (i >> 3) as u8).collect();
+        let written = body.clone();
+        let served = std::thread::spawn(move || {
+            let connection = listener.accept().unwrap().0;
+            let mut worker = sendoff_worker::Worker::new(vec![connection.into()], None).unwrap();
+            let mut requests = 0;
+            while worker.accept() {
+                assert_eq!(worker.params_with_nul().len(), 0, "the parameter is not for scripts");
+                worker.write_head(b"\r\n").unwrap();
+                worker.write(&written).unwrap();
+                worker.finish(0, false);
+                requests += 1;
+            }
+            requests
+        });
+        run(async {
+            let address = format!("unix:{}", path.display()).parse().unwrap();
+            let application = Application::new(address, std::time::Duration::from_secs(20));
+            assert!(!application.knows_region());
+            let (first, lent) = ask(&application, None).await;
+            assert!(application.knows_region() && lent == 0);
+            // The pieces of a response may be on their way when the connection serves the next.
+            let mut held = vec![first];
+            for _ in 0..5 {
+                let (pieces, lent) = ask(&application, Some(ACCEPT_REGION)).await;
+                assert_eq!(lent, body.len());
+                held.push(pieces);
+            }
+            for pieces in held {
+                let bytes = pieces.concat();
+                assert!(bytes[2..] == body, "{} bytes", bytes.len());
+            }
+        });
+        assert_eq!(served.join().unwrap(), 6);
     }
 
     /// A scripted worker lends a chunk twice, on a real link.
