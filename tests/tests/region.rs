@@ -31,6 +31,20 @@ fn site() -> Site {
             if (isset($_GET['flush'])) { @ob_flush(); flush(); }
         }",
     );
+    site.write(
+        "mixed.php",
+        "<?php
+        echo str_repeat('a', 70000), 'b';
+        readfile('data');
+        echo str_repeat('c', 40000);
+        error_log('between');
+        echo str_repeat('d', 90000);
+        flush();
+        for ($i = 0; $i < 1000; $i++) { echo str_repeat('e', 700); }
+        echo file_get_contents('data'), 'f';
+        fastcgi_finish_request();
+        echo str_repeat('never', 100000);",
+    );
     site.write("made.php", "<?php echo str_repeat('0123456789', 100000);");
     site.write(
         "killed.php",
@@ -84,6 +98,20 @@ fn every_size_is_the_same_in_every_mode() {
                 assert_same(&format!("{size}{step}"), &expected, answer);
                 assert_eq!(framing(answer), framing(&answers[0]), "{size}{step}");
             }
+        }
+    }
+    for request in [
+        Request::get("/mixed.php"),
+        Request::new("HEAD", "/mixed.php"),
+        Request::get("/mixed.php").http10(),
+        Request::get("/body.php?size=300000").http10(),
+    ] {
+        let line = String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned();
+        let expected = stock.ask(&request);
+        let answers = modes.each_ref().map(|server| server.ask(&request));
+        for answer in &answers {
+            assert_same(&line, &expected, answer);
+            assert_eq!(framing(answer), framing(&answers[0]), "{line}");
         }
     }
     let used = modes.each_ref().map(|server| returns(server.workers()[0]));

@@ -143,7 +143,9 @@ impl Front {
             Record::Release(file) => self.forget(file, GuardAnswer::Released),
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
-            Record::Body(_) => panic!("a worker sends no body"),
+            Record::Body(_) | Record::Region | Record::Piece(_) => {
+                panic!("a worker sends no body, and no region without being asked");
+            }
         }
     }
 
