@@ -80,7 +80,7 @@ int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
 int sendoff_takes_named(const sendoff_worker *worker);
 int sendoff_named(sendoff_worker *worker, int fd);
 
-/* Body bytes. Small ones are copied, large ones are sent before the call returns. */
+/* Body bytes. They are copied, or sent before the call returns: `data` may be used for something else then. */
 int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
 
 /*

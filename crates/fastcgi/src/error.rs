@@ -17,6 +17,8 @@ pub enum Error {
     TruncatedParam,
     /// A guard message that is not one of `docs/handover.md` §3.
     GuardMessage,
+    /// A region, or a piece of one, that is not as `docs/handover.md` §4 has it.
+    Region(&'static str),
 }
 
 impl fmt::Display for Error {
@@ -28,6 +30,7 @@ impl fmt::Display for Error {
             }
             Self::TruncatedParam => f.write_str("FastCGI parameter runs past the end of PARAMS"),
             Self::GuardMessage => f.write_str("malformed guard message"),
+            Self::Region(what) => write!(f, "shared memory {what}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::record::{HEADER_LEN, Header, Kind};
+use crate::region::Piece;
 
 /// The request parameter in which the front says what it accepts.
 pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
@@ -17,6 +18,26 @@ pub const ACCEPT_NAMED: &[u8] = b"named";
 
 /// The longest content of an `EXPLAIN` record, in bytes.
 pub const MAX_EXPLANATION: usize = 1024;
+/// The word in [`ACCEPT_PARAM`] for `LENGTH`, `DETACH` and `READY` alone, which `file` includes.
+pub const ACCEPT_RELAY: &[u8] = b"relay";
+
+/// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
+pub const ACCEPT_REGION: &[u8] = b"region";
+
+/// Where `END_REQUEST` has a byte that FastCGI reserves (§5.5) and that says whether the application knows `region`: a front
+/// cannot ask those that others have started, and they would show [`ACCEPT_PARAM`] to their scripts.
+const HINT_AT: usize = 5;
+
+/// Notes in an `END_REQUEST` record that the sender could answer with `REGION` and `PIECE`.
+pub fn hint_at_region(record: &mut [u8; HEADER_LEN + 8]) {
+    record[HEADER_LEN + HINT_AT] = 1;
+}
+
+/// Whether the content of an `END_REQUEST` record says so.
+#[must_use]
+pub fn hints_at_region(content: &[u8]) -> bool {
+    content.get(HINT_AT) == Some(&1)
+}
 
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
@@ -51,6 +72,10 @@ pub enum Record {
     Release(FileId),
     /// The request body is the first so many bytes of the file whose descriptor rides along.
     Body(u64),
+    /// The worker's shared memory for this link; its descriptor rides along.
+    Region,
+    /// Bytes of the body lie in that memory.
+    Piece(Piece),
     /// The file that the header block names, whose descriptor rides along.
     Named,
 }
@@ -67,7 +92,8 @@ impl Record {
                 Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
-                Self::Detach | Self::Ready | Self::Named => 0,
+                Self::Detach | Self::Ready | Self::Named | Self::Region => 0,
+                Self::Piece(_) => 16,
             }
     }
 
@@ -105,6 +131,11 @@ impl Record {
                 start(Kind::BODY, request_id, 8);
                 out.extend_from_slice(&length.to_be_bytes());
             }
+            Self::Region => start(Kind::REGION, request_id, 0),
+            Self::Piece(piece) => {
+                start(Kind::PIECE, request_id, 16);
+                piece.encode(out);
+            }
         }
     }
 
@@ -136,6 +167,8 @@ impl Record {
             Kind::RECALL => Self::Recall(id()?),
             Kind::RELEASE => Self::Release(id()?),
             Kind::BODY => Self::Body(length()?),
+            Kind::REGION => empty(Self::Region)?,
+            Kind::PIECE => Self::Piece(Piece::decode(content)?),
             Kind::NAMED => empty(Self::Named)?,
             _ => return Ok(None),
         }))
@@ -209,6 +242,8 @@ mod tests {
             Record::Recall(file),
             Record::Release(file),
             Record::Body(5),
+            Record::Region,
+            Record::Piece(Piece { chunk: 1, last: true, offset: 2, length: 3 }),
             Record::Named,
         ] {
             let mut wire = Vec::new();

@@ -8,6 +8,7 @@ mod error;
 pub mod handover;
 pub mod params;
 pub mod record;
+pub mod region;
 
 pub use decoder::{Decoder, Part};
 pub use error::Error;

@@ -37,6 +37,8 @@ impl Kind {
     pub const RECALL: Self = Self(133);
     pub const RELEASE: Self = Self(134);
     pub const BODY: Self = Self(135);
+    pub const REGION: Self = Self(136);
+    pub const PIECE: Self = Self(137);
     pub const EXPLAIN: Self = Self(141);
     pub const NAMED: Self = Self(142);
 

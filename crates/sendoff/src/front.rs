@@ -60,6 +60,7 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
+        accept_regions: matches!(serve.delivery, Delivery::Auto | Delivery::Region),
         workers,
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,

@@ -7,4 +7,5 @@ pub mod lease;
 pub mod mapping;
 pub mod memfd;
 pub mod process;
+pub mod shared;
 pub mod sock_diag;

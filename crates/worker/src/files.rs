@@ -418,7 +418,7 @@ impl State {
                 held.links.remove(self.link);
             }
         }
-        self.queue.clear();
+        self.discard_pieces();
     }
 
     /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.

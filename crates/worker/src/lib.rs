@@ -11,6 +11,7 @@ mod input;
 mod numbers;
 mod output;
 mod queue;
+mod region;
 mod request;
 mod worker;
 

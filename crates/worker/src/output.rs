@@ -18,6 +18,7 @@ use sendoff_sys::fork;
 use crate::Gone;
 use crate::files::Files;
 use crate::queue::Queue;
+use crate::region::Regions;
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
 const RECORDS_PER_MESSAGE: usize = 500;
@@ -41,6 +42,7 @@ pub(crate) struct State {
     /// A link cannot be written to any more; the worker is about to end.
     pub(crate) lost: bool,
     pub(crate) files: Files,
+    pub(crate) regions: Regions,
     /// `RECALL` and `RELEASE` records that wait for room in a link.
     pub(crate) backlog: Vec<(usize, Record)>,
     /// The guard socket is gone: no file may be held any more.
@@ -247,7 +249,7 @@ fn send_now(
     link: BorrowedFd<'_>,
     more: &[IoSlice<'_>],
 ) -> rustix::io::Result<usize> {
-    let (bytes, files) = state.queue.batch();
+    let (bytes, riders) = state.queue.batch();
     let mut vectors;
     let queued = [IoSlice::new(bytes)];
     let vectors: &[IoSlice<'_>] = if more.is_empty() {
@@ -258,8 +260,11 @@ fn send_now(
         vectors.extend_from_slice(more);
         &vectors
     };
-    let fds: Vec<BorrowedFd<'_>> =
-        files.filter_map(|file| Some(state.files.get(file)?.fd()?.as_fd())).collect();
+    let descriptor = |record| match record {
+        Record::Open(file) => Some(state.files.get(file)?.fd()?.as_fd()),
+        _ => Some(state.regions.get(state.link)?.fd().as_fd()),
+    };
+    let fds: Vec<BorrowedFd<'_>> = riders.filter_map(descriptor).collect();
     send_with(link, vectors, &fds)
 }
 

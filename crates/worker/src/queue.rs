@@ -4,11 +4,13 @@
 //!   wire:  [LENGTH slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
 //!                       ▲ sent             ▲ marks ▲      ▲ open
 //! ```
-//! Bytes are copied once, into the place they are sent from. Records that name files are remembered in `marks` until
-//! they begin to leave, so that they can be turned into bytes when the file's lease breaks.
+//! Bytes are copied once, into the place they are sent from. Records that name files or chunks are remembered in `marks`
+//! until they begin to leave: they may grow, be turned into bytes when the file's lease breaks, or be taken back when the
+//! client has gone.
 
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_fastcgi::region::Piece;
 
 /// Room at the start for a `LENGTH` record, which is known last and sent first.
 const LENGTH_SLOT: usize = HEADER_LEN + 8;
@@ -27,9 +29,11 @@ pub(crate) struct Queue {
     marks: Vec<Mark>,
     /// Part of a record may have been sent: nothing may be sent on the link but the rest of `wire`.
     in_flight: bool,
+    /// Bytes in chunks that pieces in `wire` name.
+    lent: usize,
 }
 
-/// A record in `wire` that names a file.
+/// A record in `wire` that names a file or shared memory.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: usize,
@@ -41,12 +45,17 @@ impl Mark {
     fn names(&self, wanted: FileId) -> bool {
         matches!(self.record, Record::Open(file) | Record::Segment { file, .. } if file == wanted)
     }
+
+    /// Whether a descriptor rides along.
+    fn has_descriptor(&self) -> bool {
+        matches!(self.record, Record::Open(_) | Record::Region)
+    }
 }
 
 impl Default for Queue {
     fn default() -> Self {
         let wire = vec![0; LENGTH_SLOT];
-        Self { wire, sent: LENGTH_SLOT, open: None, marks: Vec::new(), in_flight: false }
+        Self { wire, sent: LENGTH_SLOT, open: None, marks: Vec::new(), in_flight: false, lent: 0 }
     }
 }
 
@@ -58,6 +67,11 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes of unsent pieces, which lie elsewhere.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent
     }
 
     /// Whether part of a record may have been sent.
@@ -112,7 +126,12 @@ impl Queue {
 
     pub(crate) fn record(&mut self, request_id: u16, record: Record) {
         self.close_record();
-        if matches!(record, Record::Open(_) | Record::Segment { .. } | Record::Recall(_)) {
+        let is_marked = match record {
+            Record::Open(_) | Record::Segment { .. } | Record::Recall(_) => true,
+            Record::Region | Record::Piece(_) => true,
+            _ => false,
+        };
+        if is_marked {
             self.marks.push(Mark { at: self.wire.len(), record, request_id });
         }
         record.encode(request_id, &mut self.wire);
@@ -122,20 +141,46 @@ impl Queue {
     /// Returns the length of what is then one segment.
     pub(crate) fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
         let (mut start, mut length) = (offset, len);
-        if let Some(last) = self.marks.last()
-            && let Record::Segment { file: of, offset: at, length: so_far } = last.record
+        if let Some(Record::Segment { file: of, offset: at, length: so_far }) =
+            self.growing(request_id)
             && of == file
-            && last.request_id == request_id
             && at.checked_add(so_far) == Some(offset)
-            && self.open.is_none()
-            && last.at + last.record.wire_len() == self.wire.len()
         {
             (start, length) = (at, so_far + len);
-            self.wire.truncate(last.at);
-            self.marks.pop();
+            self.unrecord();
         }
         self.record(request_id, Record::Segment { file, offset: start, length });
         length
+    }
+
+    /// A `PIECE`, joined likewise.
+    pub(crate) fn piece(&mut self, request_id: u16, piece: Piece) {
+        self.lent += piece.length as usize;
+        let mut joined = piece;
+        if let Some(Record::Piece(before)) = self.growing(request_id)
+            && before.chunk == piece.chunk
+            && !before.last
+            && before.offset + before.length == piece.offset
+        {
+            joined.offset = before.offset;
+            joined.length += before.length;
+            self.unrecord();
+        }
+        self.record(request_id, Record::Piece(joined));
+    }
+
+    /// The marked record at the end, if it is this request's and has not begun to leave.
+    fn growing(&self, request_id: u16) -> Option<Record> {
+        let last = self.marks.last()?;
+        let is_at_end = self.open.is_none() && last.at + last.record.wire_len() == self.wire.len();
+        (is_at_end && last.request_id == request_id).then_some(last.record)
+    }
+
+    /// Takes the last marked record back, which is at the end.
+    fn unrecord(&mut self) {
+        if let Some(last) = self.marks.pop() {
+            self.wire.truncate(last.at);
+        }
     }
 
     /// Puts `LENGTH` before everything. Only while nothing of the response has been sent.
@@ -147,12 +192,12 @@ impl Queue {
         self.sent = 0;
     }
 
-    /// What one `sendmsg` may take next, and the files whose descriptors must ride along, oldest first.
-    pub(crate) fn batch(&self) -> (&[u8], impl Iterator<Item = FileId>) {
-        let opens = self.opens();
-        let end = opens.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |(at, _)| at);
-        let files = opens.take(MAX_FDS_PER_MESSAGE).map(|(_, file)| file);
-        (&self.wire[self.sent..end], files)
+    /// What one `sendmsg` may take next, and the records whose descriptors must ride along, oldest first.
+    pub(crate) fn batch(&self) -> (&[u8], impl Iterator<Item = Record>) {
+        let riders = self.marks.iter().filter(|mark| mark.has_descriptor());
+        let end = riders.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |mark| mark.at);
+        let riders = riders.take(MAX_FDS_PER_MESSAGE).map(|mark| mark.record);
+        (&self.wire[self.sent..end], riders)
     }
 
     /// `n` > 0 bytes of the batch, and all its descriptors, are on their way.
@@ -163,12 +208,13 @@ impl Queue {
             return;
         }
         self.in_flight = true;
-        let (sent, mut opens) = (self.sent, 0);
+        let (sent, mut riders) = (self.sent, 0);
         self.marks.retain(|mark| {
-            // The descriptors of the whole batch went with its first byte: those OPEN records must follow, come what may.
-            let is_open = matches!(mark.record, Record::Open(_));
-            opens += usize::from(is_open);
-            mark.at >= sent && !(is_open && opens <= MAX_FDS_PER_MESSAGE)
+            // The descriptors of the whole batch went with its first byte: the records that bring them must follow, come
+            // what may.
+            let is_rider = mark.has_descriptor();
+            riders += usize::from(is_rider);
+            mark.at >= sent && !(is_rider && riders <= MAX_FDS_PER_MESSAGE)
         });
     }
 
@@ -219,12 +265,16 @@ impl Queue {
 
     /// The files whose `OPEN` has not been sent.
     pub(crate) fn unsent_opens(&self) -> impl Iterator<Item = FileId> {
-        self.opens().map(|(_, file)| file)
+        self.marks.iter().filter_map(|mark| match mark.record {
+            Record::Open(file) => Some(file),
+            _ => None,
+        })
     }
 
-    fn opens(&self) -> impl Iterator<Item = (usize, FileId)> + Clone {
+    /// The `REGION` and `PIECE` records that have not been sent, and their requests.
+    pub(crate) fn unsent_lending(&self) -> impl Iterator<Item = (u16, Record)> {
         self.marks.iter().filter_map(|mark| match mark.record {
-            Record::Open(file) => Some((mark.at, file)),
+            Record::Region | Record::Piece(_) => Some((mark.request_id, mark.record)),
             _ => None,
         })
     }
@@ -244,6 +294,7 @@ impl Queue {
         self.open = None;
         self.marks.clear();
         self.in_flight = false;
+        self.lent = 0;
     }
 }
 
@@ -303,7 +354,7 @@ mod tests {
             stdout(b"y"),
         ];
         assert_eq!(bytes, expected.concat());
-        assert_eq!(files.collect::<Vec<_>>(), [B]);
+        assert_eq!(files.collect::<Vec<_>>(), [Record::Open(B)]);
     }
 
     /// One byte of the first `SEGMENT` has left, and with it both descriptors.
@@ -346,6 +397,27 @@ mod tests {
         assert_eq!(queue.segment(7, A, 10, 2), 4);
         let rest = encoded(&[Record::Segment { file: A, offset: 8, length: 4 }]);
         assert_eq!(queue.batch().0, [&long(3)[1..], &rest].concat());
+    }
+
+    #[test]
+    fn pieces_of_a_chunk_are_one_until_it_is_full() {
+        let piece = |chunk, last, offset, length| Piece { chunk, last, offset, length };
+        let mut queue = Queue::default();
+        for next in [piece(3, false, 0, 5), piece(3, true, 5, 6), piece(3, false, 11, 1)] {
+            queue.piece(7, next);
+        }
+        queue.stdout(7, b"x");
+        queue.piece(7, piece(3, true, 12, 1));
+        queue.piece(7, piece(3, true, 20, 1));
+        let parts = [
+            encoded(&[Record::Piece(piece(3, true, 0, 11)), Record::Piece(piece(3, false, 11, 1))]),
+            stdout(b"x"),
+            encoded(&[Record::Piece(piece(3, true, 12, 1)), Record::Piece(piece(3, true, 20, 1))]),
+        ];
+        assert_eq!(queue.batch().0, parts.concat());
+        assert_eq!(queue.lent(), 14);
+        queue.clear();
+        assert_eq!(queue.lent(), 0);
     }
 
     #[test]

@@ -7,7 +7,9 @@
 
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{
+    ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
+};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
@@ -69,8 +71,12 @@ pub(crate) struct Request {
     pub(crate) keep_conn: bool,
     /// `ABORT_REQUEST` has come.
     pub(crate) aborted: bool,
+    /// The front announced `file` or `relay`: it knows `LENGTH`, `DETACH` and `READY`.
+    pub(crate) accepts_framing: bool,
     /// The front announced `file`.
     pub(crate) accepts_files: bool,
+    /// The front announced `region`.
+    pub(crate) accepts_regions: bool,
     /// The front announced `explain`.
     pub(crate) explains: bool,
     /// The front announced `named`.
@@ -108,7 +114,9 @@ impl Request {
         self.link = link;
         self.keep_conn = keep_conn;
         self.aborted = false;
+        self.accepts_framing = false;
         self.accepts_files = false;
+        self.accepts_regions = false;
         self.explains = false;
         self.takes_named = false;
         self.is_head = false;
@@ -128,15 +136,12 @@ impl Request {
             let (name, value) = pair?;
             if name == ACCEPT_PARAM {
                 // Of several such parameters the last counts.
-                (self.accepts_files, self.explains, self.takes_named) = (false, false, false);
-                for word in value.split(|&b| b == b' ') {
-                    match word {
-                        ACCEPT_FILE => self.accepts_files = true,
-                        ACCEPT_EXPLAIN => self.explains = true,
-                        ACCEPT_NAMED => self.takes_named = true,
-                        _ => {}
-                    }
-                }
+                let has = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
+                self.accepts_files = has(ACCEPT_FILE);
+                self.accepts_framing = self.accepts_files || has(ACCEPT_RELAY);
+                self.accepts_regions = has(ACCEPT_REGION);
+                self.explains = has(ACCEPT_EXPLAIN);
+                self.takes_named = has(ACCEPT_NAMED);
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {

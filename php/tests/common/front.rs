@@ -143,7 +143,9 @@ impl Front {
             Record::Release(file) => self.forget(file, GuardAnswer::Released),
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
-            Record::Body(_) | Record::Named => panic!("nobody asked for it"),
+            Record::Body(_) | Record::Named | Record::Region | Record::Piece(_) => {
+                panic!("nobody asked for it")
+            }
         }
     }
 

@@ -21,6 +21,10 @@ const MEMORY_LIMIT: usize = 256 * 1024;
 /// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
 const MEMORY_PIECES: usize = 1024;
 
+/// Pieces up to this size follow the one before them into memory even then: the end of a chunk (2 bytes) alone in a spool
+/// file cost a client that takes 1 MB at once four files per response.
+const WITH_THE_LAST: usize = 16;
+
 /// Pieces of a response that may wait at all: a script can name files faster than any client takes them. At some
 /// 100 bytes each with its chunk header, 2 MB per response at most.
 const MAX_QUEUED: usize = 16 * 1024;
@@ -63,12 +67,18 @@ impl SendQueue {
         if data.is_empty() {
             return Ok(());
         }
-        if self.is_long() {
+        if self.is_long() && !self.goes_with_the_last(&data) {
             return self.push_spooled(&data);
         }
         self.in_memory += data.len();
         self.segments.push_back(Segment::Bytes(data));
         Ok(())
+    }
+
+    fn goes_with_the_last(&self, data: &[u8]) -> bool {
+        data.len() <= WITH_THE_LAST
+            && self.segments.len() < MEMORY_PIECES
+            && matches!(self.segments.back(), Some(Segment::Bytes(last)) if last.len() > WITH_THE_LAST)
     }
 
     fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
@@ -231,6 +241,18 @@ mod tests {
         }
         assert!(queue.segments.len() <= MEMORY_PIECES + 1);
         assert!(queue.has_room());
+    }
+
+    /// A client that takes the queue as it is needs no file.
+    #[test]
+    fn the_end_of_a_chunk_stays_with_it() {
+        let mut queue = SendQueue::default();
+        queue.push_bytes(vec![0; MEMORY_LIMIT].into()).unwrap();
+        queue.push_bytes(Bytes::from_static(b"\r\n")).unwrap();
+        assert!(queue.is_long() && queue.spool.is_none());
+        queue.push_bytes(Bytes::from_static(b"5\r\n")).unwrap();
+        queue.push_bytes(Bytes::from_static(b"hello")).unwrap();
+        assert_eq!(queue.segments.len(), 3);
     }
 
     #[test]

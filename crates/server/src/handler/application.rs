@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::handover::{ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM};
+use sendoff_fastcgi::handover::{
+    ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
+};
 use tokio::time::Instant;
 
 use super::parameters::parameters;
@@ -68,7 +70,7 @@ pub(crate) async fn respond(
 ) -> io::Result<Outcome> {
     let log_name: Rc<str> =
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
-    let parameters = parameters(event_loop, client, request, script);
+    let mut parameters = parameters(event_loop, client, request, script);
     let answered = match script.upstream {
         Upstream::Workers => {
             let accept = accepted(event_loop, client);
@@ -76,6 +78,9 @@ pub(crate) async fn respond(
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
+            if event_loop.settings.accept_regions && application.knows_region() {
+                parameters.param(ACCEPT_PARAM, ACCEPT_REGION);
+            }
             ask_application(application, request, parameters, &log_name).await
         }
     };
@@ -91,9 +96,11 @@ pub(crate) async fn respond(
 
 /// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
 fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
-    let mut words = vec![ACCEPT_NAMED];
-    if event_loop.settings.accept_files {
-        words.push(ACCEPT_FILE);
+    let settings = &event_loop.settings;
+    let mut words = vec![if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY }];
+    words.push(ACCEPT_NAMED);
+    if settings.accept_regions {
+        words.push(ACCEPT_REGION);
     }
     if client.report.is_some() {
         words.push(ACCEPT_EXPLAIN);
@@ -196,6 +203,9 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
             }
             Event::Segment(Segment::File(_)) => {
                 return Err(bad("a file was handed over before the header block"));
+            }
+            Event::Piece(_) => {
+                return Err(bad("shared memory was handed over before the header block"));
             }
             Event::End => return Err(bad("the response has no header block")),
             Event::Lost { unread: true } if received.is_empty() => return Err(Failure::Unread),
@@ -443,6 +453,12 @@ impl Relay<'_> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
             Event::Explanation(text) => self.client.remark(|| Remark::decode(&text)),
+            Event::Piece(bytes) => {
+                // File names must stay what they were when they were checked.
+                let has_names = self.zero_copy.is_some();
+                let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
+                self.push(Segment::Bytes(bytes))?;
+            }
             // Too late: the head has left.
             Event::Length(_) | Event::Named(_) => {}
             Event::End => return Ok(true),

@@ -7,11 +7,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use sendoff_fastcgi::handover::{Record, hints_at_region};
 use sendoff_fastcgi::record::{EndRequest, HEADER_LEN, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
@@ -21,6 +24,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::cgi::{REQUEST_ID, StreamedRequest};
 use super::inbox::{Event, Inbox};
+use super::region::{BadRegion, LinkRegion};
 use super::stream::{Parked, Stream};
 use crate::segment::Segment;
 
@@ -39,6 +43,9 @@ const RECEIVE_MIN: usize = 16 * 1024;
 /// Content of a `STDIN` record made from a body in a file: what a UNIX socket takes at once.
 const PIECE: u16 = 32 * 1024;
 
+/// Descriptors that may wait for the record that brings them: an application has one to send.
+const MAX_WAITING_FDS: usize = 1;
+
 /// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
 const CANT_MPX_CONN: u8 = 1;
 const OVERLOADED: u8 = 2;
@@ -48,13 +55,15 @@ const OVERLOADED: u8 = 2;
 pub struct Application {
     address: Address,
     timeout: Duration,
+    /// Its last answer said that it could put bytes into shared memory.
+    knows_region: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Used last at the end.
-    idle: VecDeque<(Parked, Instant)>,
+    idle: VecDeque<(Parked, LinkRegion, Instant)>,
     /// Requests on new connections of which the application has said nothing yet.
     unanswered: usize,
 }
@@ -86,7 +95,14 @@ impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { address, timeout, state: Mutex::default() })
+        let knows_region = AtomicBool::new(false);
+        Arc::new(Self { address, timeout, knows_region, state: Mutex::default() })
+    }
+
+    /// Whether `region` should be announced to it.
+    #[must_use]
+    pub fn knows_region(&self) -> bool {
+        self.knows_region.load(Ordering::Relaxed)
     }
 
     /// Where it listens.
@@ -111,11 +127,11 @@ impl Application {
         repeatable: bool,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (stream, unanswered) = match self.take_idle(repeatable) {
-            Some(stream) => (stream, None),
+        let (stream, region, unanswered) = match self.take_idle(repeatable) {
+            Some((stream, region)) => (stream, region, None),
             None => {
                 let unanswered = Unanswered::new(Arc::clone(self));
-                (self.connect().await?, Some(unanswered))
+                (self.connect().await?, LinkRegion::default(), Some(unanswered))
             }
         };
         let inbox = Rc::new(Inbox::default());
@@ -127,6 +143,8 @@ impl Application {
             outgoing: Outgoing { request, chunk: None, at: 0, body_at: 0, sent: 0, ended: false },
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
+            descriptors: VecDeque::new(),
+            region,
             inbox: Rc::clone(&inbox),
             log_name,
         };
@@ -135,18 +153,18 @@ impl Application {
     }
 
     /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
-    fn take_idle(&self, usable: bool) -> Option<Stream> {
+    fn take_idle(&self, usable: bool) -> Option<(Stream, LinkRegion)> {
         if !usable {
             let closed = self.state().idle.pop_front();
             drop(closed);
             return None;
         }
         loop {
-            let (parked, _) = self.state().idle.pop_back()?;
+            let (parked, region, _) = self.state().idle.pop_back()?;
             if parked.is_quiet()
                 && let Ok(stream) = parked.resume()
             {
-                return Some(stream);
+                return Some((stream, region));
             }
         }
     }
@@ -160,19 +178,19 @@ impl Application {
         }
     }
 
-    fn keep(&self, stream: Stream) {
+    fn keep(&self, stream: Stream, region: LinkRegion) {
         let Ok(parked) = stream.park() else { return };
         let mut state = self.state();
         if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
-            state.idle.push_back((parked, Instant::now()));
+            state.idle.push_back((parked, region, Instant::now()));
         }
     }
 
     fn close_old(&self) {
         let now = Instant::now();
-        self.state()
-            .idle
-            .retain(|(parked, since)| now.duration_since(*since) < IDLE_TIME && parked.is_quiet());
+        self.state().idle.retain(|(parked, _, since)| {
+            now.duration_since(*since) < IDLE_TIME && parked.is_quiet()
+        });
     }
 }
 
@@ -241,6 +259,9 @@ struct Driver {
     outgoing: Outgoing,
     decoder: Decoder,
     buffer: BytesMut,
+    /// Those that no record has claimed yet.
+    descriptors: VecDeque<OwnedFd>,
+    region: LinkRegion,
     inbox: Rc<Inbox>,
     log_name: Rc<str>,
 }
@@ -259,17 +280,24 @@ impl From<sendoff_fastcgi::Error> for Failure {
     }
 }
 
+impl From<BadRegion> for Failure {
+    fn from(BadRegion(what): BadRegion) -> Self {
+        Self::Broken(what)
+    }
+}
+
 impl Driver {
     async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, stream, kept, outgoing, decoder, buffer, inbox, log_name, .. } =
-            self;
+        let Self { application, stream, region, kept, outgoing, decoder, buffer, .. } = self;
+        let Self { inbox, log_name, descriptors, .. } = self;
         inbox.push(match result {
             Ok(()) => {
                 // What else may be on its way in either direction would be taken for the next request's.
-                if outgoing.ended && buffer.is_empty() && decoder.at_boundary() {
-                    application.keep(stream);
+                let is_quiet = buffer.is_empty() && descriptors.is_empty();
+                if outgoing.ended && is_quiet && decoder.at_boundary() {
+                    application.keep(stream, region);
                 }
                 Event::End
             }
@@ -334,7 +362,11 @@ impl Driver {
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }
-        match self.stream.try_read(&mut self.buffer) {
+        let received = self.stream.try_read(&mut self.buffer, &mut self.descriptors);
+        if self.descriptors.len() > MAX_WAITING_FDS {
+            return Err(Failure::Broken("it sent descriptors that no record claims".to_owned()));
+        }
+        match received {
             Ok(0) => Err(Failure::Closed),
             Ok(_) => Ok(true),
             Err(error) if is_for_later(&error) => Ok(false),
@@ -375,7 +407,23 @@ impl Driver {
             }
             Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
-            Part::Record { kind: Kind::END_REQUEST, content, .. } => return end(&content),
+            Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+                let hints = matches!(self.stream, Stream::Unix(_)) && hints_at_region(&content);
+                self.application.knows_region.store(hints, Ordering::Relaxed);
+                return end(&content);
+            }
+            Part::Record { kind: Kind::REGION, content, .. } => {
+                Record::decode(Kind::REGION, &content)?;
+                let missing = || Failure::Broken("it announced a region and sent none".to_owned());
+                self.region.announce(&self.descriptors.pop_front().ok_or_else(missing)?)?;
+            }
+            Part::Record { kind: Kind::PIECE, content, .. } => {
+                if let Some(Record::Piece(piece)) = Record::decode(Kind::PIECE, &content)?
+                    && let Some(bytes) = self.region.piece(piece)?
+                {
+                    self.inbox.push(Event::Piece(bytes));
+                }
+            }
             _ => return Err(Failure::Broken(format!("a record of type {} out of place", kind.0))),
         }
         Ok(false)

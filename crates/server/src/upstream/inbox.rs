@@ -25,6 +25,8 @@ pub enum Event {
     Explanation(Bytes),
     /// The CGI header block and then the body.
     Segment(Segment),
+    /// Bytes of the body that the worker can still change: for the kernel alone, nobody may look at them.
+    Piece(Bytes),
     /// The response is complete.
     End,
     /// The worker or the connection has gone. `unread`: the request may be given to another one.
@@ -42,6 +44,14 @@ impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
         matches!(self, Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut)
+    }
+
+    /// Bytes in memory.
+    fn len(&self) -> usize {
+        match self {
+            Self::Segment(Segment::Bytes(bytes)) | Self::Piece(bytes) => bytes.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -62,18 +72,14 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn push(&self, event: Event) {
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() + bytes.len());
-        }
+        self.bytes.set(self.bytes.get() + event.len());
         self.events.borrow_mut().push_back(event);
         self.arrived.notify_one();
     }
 
     pub(super) fn take(&self) -> Option<Event> {
         let event = self.events.borrow_mut().pop_front()?;
-        if let Event::Segment(Segment::Bytes(bytes)) = &event {
-            self.bytes.set(self.bytes.get() - bytes.len());
-        }
+        self.bytes.set(self.bytes.get() - event.len());
         if !self.is_full() {
             self.room.notify_one();
         }

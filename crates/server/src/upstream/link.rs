@@ -20,6 +20,7 @@ use super::cgi::{REQUEST_ID, RequestMessage};
 use super::files::{BadFile, HandedFiles};
 use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
+use super::region::{BadRegion, LinkRegion};
 use super::register::NewLink;
 use crate::segment::Segment;
 
@@ -82,6 +83,12 @@ impl From<BadFile> for Failure {
     }
 }
 
+impl From<BadRegion> for Failure {
+    fn from(BadRegion(what): BadRegion) -> Self {
+        Self::Broken(what)
+    }
+}
+
 impl From<sendoff_fastcgi::Error> for Failure {
     fn from(error: sendoff_fastcgi::Error) -> Self {
         Self::Broken(error.to_string())
@@ -116,6 +123,7 @@ impl Link {
                 buffer: BytesMut::new(),
                 descriptors: VecDeque::new(),
                 files: HandedFiles::new(guard, number),
+                region: LinkRegion::default(),
             };
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
@@ -249,6 +257,7 @@ struct Reader {
     buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     files: HandedFiles,
+    region: LinkRegion,
 }
 
 impl Reader {
@@ -392,6 +401,19 @@ impl Reader {
                     return Err(out_of_place(Kind::NAMED));
                 }
             }
+            Record::Region => {
+                let missing = || Failure::Broken("it announced a region and sent none".to_owned());
+                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                self.region.announce(&descriptor)?;
+                answering(link, Kind::REGION, |_| None)?;
+            }
+            Record::Piece(piece) => {
+                let piece = self.region.piece(piece)?;
+                answering(link, Kind::PIECE, |answering| {
+                    answering.body_begun = true;
+                    piece.map(Event::Piece)
+                })?;
+            }
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
         }
         Ok(())
@@ -490,10 +512,11 @@ impl Drop for Exchange {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use sendoff_fastcgi::handover::FileId;
+    use sendoff_fastcgi::region::Piece;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::RequestMessageBuilder;
@@ -501,7 +524,7 @@ mod tests {
     use super::*;
 
     /// A link whose worker is played by the test, with the worker's end.
-    fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+    pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -517,14 +540,14 @@ mod tests {
         (pool, links, UnixStream::from_std(theirs).unwrap())
     }
 
-    async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
+    pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
         let ticket = pool.acquire(0).await.unwrap();
         let link = Rc::clone(&links.borrow()[&ticket.worker()]);
         let request = RequestMessageBuilder::new().with_bytes(b"");
         link.begin(ticket, &request, "GET /".into()).await.unwrap()
     }
 
-    fn run(test: impl Future<Output = ()>) {
+    pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
         tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
@@ -552,6 +575,8 @@ mod tests {
             record(Record::Release(FileId(9)), 0),
             record(Record::Named, 1),
             [&Header::new(Kind::EXPLAIN, 1, 1025).encode()[..], &[b'x'; 1025]].concat(),
+            record(Record::Region, 1),
+            record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 0 }), 1),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),

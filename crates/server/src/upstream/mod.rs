@@ -9,6 +9,7 @@ mod gateway;
 mod inbox;
 mod link;
 mod pool;
+mod region;
 mod register;
 mod stream;
 mod tuner;

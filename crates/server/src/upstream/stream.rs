@@ -1,7 +1,8 @@
 //! A connection to a FastCGI application: over TCP or a UNIX socket, the rest need not know.
 
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
 use rustix::net::RecvFlags;
@@ -43,9 +44,16 @@ impl Stream {
         }
     }
 
-    pub(super) fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+    /// Reads into the buffer's spare room. Descriptors, which come over UNIX sockets only, are appended to `descriptors`.
+    pub(super) fn try_read(
+        &self,
+        buffer: &mut BytesMut,
+        descriptors: &mut VecDeque<OwnedFd>,
+    ) -> io::Result<usize> {
         match self {
-            Self::Unix(stream) => stream.try_read_buf(buffer),
+            Self::Unix(stream) => stream.try_io(Interest::READABLE, || {
+                sendoff_sys::fdpass::receive(stream.as_fd(), buffer, descriptors)
+            }),
             Self::Tcp(stream) => stream.try_read_buf(buffer),
         }
     }

@@ -53,9 +53,14 @@ pub fn sockets(links: usize) -> (Front, Vec<OwnedFd>, OwnedFd) {
 
 /// A request as the front writes it.
 pub fn request(id: u16, pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    request_accepting("later file", id, pairs, body)
+}
+
+/// A request of a front that accepts something else.
+pub fn request_accepting(accept: &str, id: u16, pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut out = BeginRequest { keep_conn: true }.encode(id).to_vec();
     let mut stream = Vec::new();
-    params::encode(&mut stream, b"SENDOFF_ACCEPT", b"later file");
+    params::encode(&mut stream, b"SENDOFF_ACCEPT", accept.as_bytes());
     for (name, value) in pairs {
         params::encode(&mut stream, name.as_bytes(), value.as_bytes());
     }

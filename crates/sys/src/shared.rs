@@ -1,0 +1,306 @@
+//! Memory that one process writes and another reads: a sealed memfd (`memfd_create(2)`), with counters in it that go the
+//! other way.
+//!
+//! The reader cannot trust the writer: its bytes may change at any time. Nothing here or in the reader's process may
+//! decide anything by looking at them twice. They are given to the kernel (`sendmsg`, `pwrite`) or copied, and a writer that
+//! changes them harms only the recipient of its own bytes. What else could go wrong is ruled out when the memory is mapped:
+//! the seals keep its size, so no access is past its end (`SIGBUS`), and it is ordinary memory, which has a page for every
+//! access (huge pages may run out).
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
+use rustix::io::Errno;
+
+/// `TMPFS_MAGIC` in `<linux/magic.h>`: what a memfd without huge pages lives in.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The parts of such memory, in bytes from its start. Each begins on a page.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Where the counters begin.
+    pub counters_at: u64,
+    /// How many there are.
+    pub counters: u32,
+    /// Where the data begins, behind the counters.
+    pub data_at: u64,
+    /// Bytes of data, up to the end.
+    pub data_len: usize,
+}
+
+impl Shape {
+    fn len(self) -> u64 {
+        self.data_at + self.data_len as u64
+    }
+
+    fn counters_len(self) -> usize {
+        self.counters as usize * size_of::<AtomicU32>()
+    }
+
+    fn is_consistent(self) -> bool {
+        let room = self.data_at.checked_sub(self.counters_at);
+        room.is_some_and(|room| self.counters_len() as u64 <= room)
+            && self.data_at.checked_add(self.data_len as u64).is_some()
+    }
+}
+
+/// A part of a file, mapped shared at an address that the kernel chose.
+#[derive(Debug)]
+struct Map {
+    /// An address rather than a pointer, so that any thread may own it.
+    addr: usize,
+    len: usize,
+}
+
+impl Map {
+    fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, protection: i32) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let (fd, flags) = (fd.as_raw_fd(), libc::MAP_SHARED);
+        // SAFETY: the kernel chooses an address that nobody uses.
+        let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { addr: at.expose_provenance(), len })
+    }
+
+    fn start(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.addr)
+    }
+
+    /// The counter at `offset` bytes; the caller says that there is one.
+    fn counter(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(size_of::<AtomicU32>()) && offset < self.len);
+        // SAFETY: inside the mapping and aligned, as its start is a page's. Everybody who touches counters does so
+        // atomically.
+        unsafe { AtomicU32::from_ptr(self.start().add(offset).cast()) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows the mapping, and borrows of it have ended. If it fails the mapping stays.
+        unsafe { libc::munmap(self.start().cast(), self.len) };
+    }
+}
+
+/// The writing side, which makes the memory.
+#[derive(Debug)]
+pub struct Writer {
+    fd: OwnedFd,
+    map: Map,
+    shape: Shape,
+}
+
+impl Writer {
+    /// Makes memory of zeros behind `header`. Pages cost nothing until they are used.
+    ///
+    /// # Errors
+    /// Those of `memfd_create(2)`, `fcntl(2)` and `mmap(2)`.
+    pub fn create(shape: Shape, header: &[u8]) -> io::Result<Self> {
+        if !shape.is_consistent() || header.len() as u64 > shape.counters_at {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("sendoff-region", flags)?;
+        ftruncate(&fd, shape.len())?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let written = rustix::io::pwrite(&fd, header, 0)?;
+        if written != header.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let len = usize::try_from(shape.len()).map_err(|_| Errno::INVAL)?;
+        let map = Map::new(fd.as_fd(), 0, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(Self { fd, map, shape })
+    }
+
+    /// What the reader needs.
+    #[must_use]
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Copies `bytes` to `at`, from the start of the data.
+    ///
+    /// # Panics
+    /// They do not fit there.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = at.checked_add(bytes.len());
+        assert!(end.is_some_and(|end| end <= self.shape.data_len), "written past the end");
+        let data_at = self.map.len - self.shape.data_len;
+        // SAFETY: inside the mapping, of which no reference to data is ever made in this process; the other process reads
+        // what it is told of later.
+        unsafe {
+            let to = self.map.start().add(data_at + at);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    /// What the reader has set a counter to. What it read before it did so has been read.
+    ///
+    /// # Panics
+    /// There is no such counter.
+    #[must_use]
+    pub fn counter(&self, number: u32) -> u32 {
+        assert!(number < self.shape.counters, "no such counter");
+        let from = self.map.len
+            - self.shape.data_len
+            - usize::try_from(self.shape.data_at - self.shape.counters_at).unwrap_or(0);
+        self.map.counter(from + number as usize * size_of::<AtomicU32>()).load(Ordering::Acquire)
+    }
+}
+
+/// The reading side.
+#[derive(Debug)]
+pub struct Reader {
+    data: Map,
+    counters: Map,
+}
+
+/// Why memory from another process is not mapped.
+#[derive(Debug)]
+pub enum Unfit {
+    /// It is not what it should be.
+    Wrong(&'static str),
+    /// The kernel would not.
+    Failed(io::Error),
+}
+
+impl From<Errno> for Unfit {
+    fn from(error: Errno) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Reader {
+    /// The header of memory that may then be mapped.
+    ///
+    /// # Errors
+    /// It is not memory of which a reader can be sure.
+    pub fn header<const LEN: usize>(fd: BorrowedFd<'_>) -> Result<[u8; LEN], Unfit> {
+        let Ok(seals) = fcntl_get_seals(fd) else { return Err(Unfit::Wrong("it is no memfd")) };
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(Unfit::Wrong("its size is not sealed"));
+        }
+        if rustix::fs::fstatfs(fd)?.f_type.cast_unsigned() != TMPFS_MAGIC {
+            return Err(Unfit::Wrong("it is made of huge pages"));
+        }
+        let mut header = [0; LEN];
+        match rustix::io::pread(fd, &mut header, 0)? {
+            n if n == LEN => Ok(header),
+            _ => Err(Unfit::Wrong("it has no header")),
+        }
+    }
+
+    /// Maps memory that has passed [`Self::header`].
+    ///
+    /// # Errors
+    /// It has another size; those of `mmap(2)`.
+    pub fn map(fd: BorrowedFd<'_>, shape: Shape) -> Result<Self, Unfit> {
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size);
+        if !shape.is_consistent() || size != Ok(shape.len()) {
+            return Err(Unfit::Wrong("its size is not what its header says"));
+        }
+        let data = Map::new(fd, shape.data_at, shape.data_len, libc::PROT_READ);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let counters = Map::new(fd, shape.counters_at, shape.counters_len(), protection);
+        match (data, counters) {
+            (Ok(data), Ok(counters)) => Ok(Self { data, counters }),
+            (Err(error), _) | (_, Err(error)) => Err(Unfit::Failed(error)),
+        }
+    }
+
+    /// Sets a counter: the writer may change what was read before.
+    ///
+    /// # Panics
+    /// There is no such counter.
+    pub fn set_counter(&self, number: u32, value: u32) {
+        let at = number as usize * size_of::<AtomicU32>();
+        self.counters.counter(at).store(value, Ordering::Release);
+    }
+}
+
+/// Bytes in shared memory, and whatever must live as long as they are needed.
+#[derive(Debug)]
+pub struct Slice<H> {
+    reader: Arc<Reader>,
+    range: Range<usize>,
+    _held: H,
+}
+
+impl<H> Slice<H> {
+    /// `None`: the range reaches out of the data.
+    #[must_use]
+    pub fn new(reader: Arc<Reader>, range: Range<usize>, held: H) -> Option<Self> {
+        let is_inside = range.start <= range.end && range.end <= reader.data.len;
+        is_inside.then_some(Self { reader, range, _held: held })
+    }
+}
+
+impl<H> AsRef<[u8]> for Slice<H> {
+    fn as_ref(&self) -> &[u8] {
+        let start = self.reader.data.start();
+        // SAFETY: inside a mapping that lives as long as the reader, whose memory is sealed against shrinking, so every
+        // byte can be read. The other process may change them, against the letter of `&[u8]`: no code of ours looks at
+        // them (the module says what is done with them instead), so no decision can be taken twice with two results.
+        unsafe { slice::from_raw_parts(start.add(self.range.start), self.range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape =
+        Shape { counters_at: 65_536, counters: 4, data_at: 131_072, data_len: 8192 };
+
+    fn reader(writer: &Writer) -> Arc<Reader> {
+        let header = Reader::header::<5>(writer.fd().as_fd()).unwrap();
+        assert_eq!(&header, b"hello");
+        Arc::new(Reader::map(writer.fd().as_fd(), SHAPE).unwrap())
+    }
+
+    #[test]
+    fn bytes_go_one_way_and_counters_the_other() {
+        let mut writer = Writer::create(SHAPE, b"hello").unwrap();
+        let reader = reader(&writer);
+        writer.write(8000, &[b'x'; 192]);
+        writer.write(0, b"start");
+        let bytes = |range| Slice::new(Arc::clone(&reader), range, ());
+        assert_eq!(bytes(7999..8192).unwrap().as_ref(), [&[0][..], &[b'x'; 192]].concat());
+        assert_eq!(bytes(0..5).unwrap().as_ref(), b"start");
+        assert!(bytes(8192..8193).is_none() && bytes(0..usize::MAX).is_none());
+        assert_eq!(writer.counter(3), 0);
+        reader.set_counter(3, 7);
+        assert_eq!([0, 1, 2, 3].map(|number| writer.counter(number)), [0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn what_the_reader_cannot_be_sure_of_is_not_mapped() {
+        let memfd = |flags| memfd_create("test", flags).unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Reader::header::<5>(file.as_fd()).is_err());
+        let open = memfd(MemfdFlags::ALLOW_SEALING);
+        ftruncate(&open, SHAPE.len()).unwrap();
+        assert!(Reader::header::<5>(open.as_fd()).is_err(), "not sealed");
+        fcntl_add_seals(&open, SealFlags::SHRINK).unwrap();
+        assert!(Reader::header::<5>(open.as_fd()).is_err(), "half sealed");
+        fcntl_add_seals(&open, SealFlags::GROW).unwrap();
+        assert!(Reader::header::<5>(open.as_fd()).is_ok());
+        assert!(Reader::map(open.as_fd(), SHAPE).is_ok());
+        assert!(Reader::map(open.as_fd(), Shape { data_len: 4096, ..SHAPE }).is_err());
+        // Not every kernel has them.
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(huge) = memfd_create("test", flags) else { return };
+        fcntl_add_seals(&huge, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        assert!(matches!(Reader::header::<5>(huge.as_fd()), Err(Unfit::Wrong(_))), "huge pages");
+    }
+}

@@ -1,0 +1,85 @@
+//! Every interleaving of a worker that lends chunks and a front that gives them back: nobody writes what is being read,
+//! and what is read is what was lent. The account is the worker's own; the counters stand for the shared ones, with the
+//! orderings of `shared.rs`.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+#![allow(unsafe_code, reason = "loom watches unguarded memory")]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, mpsc};
+use loom::thread;
+use sendoff_fastcgi::region::{Layout, Lender};
+
+const CHUNKS: u32 = 2;
+const ATTEMPTS: u32 = 4;
+
+struct Memory {
+    returns: Vec<AtomicU32>,
+    chunks: Vec<UnsafeCell<u32>>,
+}
+
+// SAFETY: what loom is here to check.
+unsafe impl Sync for Memory {}
+// SAFETY: the same.
+unsafe impl Send for Memory {}
+
+/// Lends what can be lent, and skips what cannot; returns how often it found a chunk.
+fn worker(memory: &Memory, pieces: &mpsc::Sender<Option<(u32, u32)>>) -> u32 {
+    let mut lender = Lender::new(Layout::new(4096, CHUNKS).unwrap());
+    let mut lent = 0;
+    for attempt in 0..ATTEMPTS {
+        if let Some(chunk) = lender.lend(|chunk| memory.returns[chunk as usize].load(Acquire)) {
+            // SAFETY: loom panics if the front reads at this moment.
+            memory.chunks[chunk as usize].with_mut(|bytes| unsafe { *bytes = attempt });
+            pieces.send(Some((chunk, attempt))).unwrap();
+            lent += 1;
+        }
+        thread::yield_now();
+    }
+    lent
+}
+
+/// Reads each piece and gives its chunk back.
+fn front(memory: &Memory, pieces: &mpsc::Receiver<Option<(u32, u32)>>, give_back: Ordering) {
+    let mut lent = [0; CHUNKS as usize];
+    while let Some((chunk, expected)) = pieces.recv().unwrap() {
+        let chunk = chunk as usize;
+        // SAFETY: loom panics if the worker writes at this moment.
+        let found = memory.chunks[chunk].with(|bytes| unsafe { *bytes });
+        assert_eq!(found, expected, "another piece's bytes");
+        lent[chunk] += 1;
+        memory.returns[chunk].store(lent[chunk], give_back);
+    }
+}
+
+fn model(give_back: Ordering) {
+    loom::model(move || {
+        let memory = Arc::new(Memory {
+            returns: (0..CHUNKS).map(|_| AtomicU32::new(0)).collect(),
+            chunks: (0..CHUNKS).map(|_| UnsafeCell::new(u32::MAX)).collect(),
+        });
+        let (sender, receiver) = mpsc::channel();
+        let at_work = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || {
+                assert!(worker(&memory, &sender) >= CHUNKS, "free chunks were not found");
+                sender.send(None).unwrap();
+            })
+        };
+        front(&memory, &receiver, give_back);
+        at_work.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_writes_what_is_being_read() {
+    model(Release);
+}
+
+/// The model would see it if the order were not kept.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn without_release_the_model_finds_the_fault() {
+    model(Relaxed);
+}

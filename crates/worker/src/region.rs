@@ -1,0 +1,165 @@
+//! Body bytes in memory that the front sends from: made once for each link, lent in chunks, and taken back when the front
+//! says so. Nobody waits for a chunk: if none is free, bytes go over the link.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::region::{DATA_AT, Layout, Lender, Piece, RETURNS_AT};
+use sendoff_sys::shared::{Shape, Writer};
+
+use crate::log;
+use crate::output::State;
+
+/// As much as a UNIX socket's buffer or an L2 cache takes well; smaller chunks mean more records.
+const CHUNK_SIZE: u32 = 64 * 1024;
+
+/// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen of them.
+const CHUNKS: u32 = 64;
+
+/// The region of one link.
+#[derive(Debug)]
+pub(crate) struct Region {
+    memory: Writer,
+    layout: Layout,
+    lender: Lender,
+    announced: bool,
+    filling: Option<Filling>,
+}
+
+/// A chunk that takes more.
+#[derive(Debug, Clone, Copy)]
+struct Filling {
+    chunk: u32,
+    filled: u32,
+    request_id: u16,
+}
+
+impl Region {
+    fn make() -> io::Result<Self> {
+        let layout = Layout::new(CHUNK_SIZE, CHUNKS).map_err(io::Error::other)?;
+        let shape = Shape {
+            counters_at: RETURNS_AT,
+            counters: CHUNKS,
+            data_at: DATA_AT,
+            data_len: layout.data_len(),
+        };
+        let memory = Writer::create(shape, &layout.encode())?;
+        let lender = Lender::new(layout);
+        Ok(Self { memory, layout, lender, announced: false, filling: None })
+    }
+
+    /// Copies what one chunk takes of `data`; `None` if no chunk is free.
+    fn fill(&mut self, request_id: u16, data: &[u8]) -> Option<Piece> {
+        let Self { memory, lender, .. } = self;
+        let filling = match self.filling {
+            Some(filling) => filling,
+            None => {
+                let chunk = lender.lend(|chunk| memory.counter(chunk))?;
+                Filling { chunk, filled: 0, request_id }
+            }
+        };
+        let Filling { chunk, filled, .. } = filling;
+        let room = self.layout.chunk_size() - filled;
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX).min(room);
+        let last = length == room;
+        let piece = Piece { chunk, last, offset: filled, length };
+        let range = self.layout.range(piece)?;
+        self.memory.write(range.start, &data[..range.len()]);
+        self.filling = (!last).then_some(Filling { filled: filled + length, ..filling });
+        Some(piece)
+    }
+
+    /// What rides along with `REGION`.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        self.memory.fd()
+    }
+}
+
+/// The regions of all links.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    of_links: Vec<Option<Region>>,
+    /// There was no memory for one: bytes go over the links from now on.
+    failed: bool,
+}
+
+impl Regions {
+    /// The link's region, if it has been made.
+    pub(crate) fn get(&self, link: usize) -> Option<&Region> {
+        self.of_links.get(link)?.as_ref()
+    }
+
+    fn get_mut(&mut self, link: usize) -> Option<&mut Region> {
+        self.of_links.get_mut(link)?.as_mut()
+    }
+
+    fn get_or_make(&mut self, link: usize) -> Option<&mut Region> {
+        if self.failed {
+            return None;
+        }
+        if self.of_links.len() <= link {
+            self.of_links.resize_with(link + 1, || None);
+        }
+        let slot = &mut self.of_links[link];
+        if slot.is_none() {
+            match Region::make() {
+                Ok(region) => *slot = Some(region),
+                Err(error) => {
+                    log(format_args!("no memory to share with the front: {error}"));
+                    self.failed = true;
+                }
+            }
+        }
+        slot.as_mut()
+    }
+}
+
+impl State {
+    /// Copies body bytes into chunks and queues the pieces. Returns what found no room.
+    pub(crate) fn lend<'d>(&mut self, request_id: u16, mut data: &'d [u8]) -> &'d [u8] {
+        let Self { queue, regions, link, .. } = self;
+        let Some(region) = regions.get_or_make(*link) else { return data };
+        while !data.is_empty()
+            && let Some(piece) = region.fill(request_id, data)
+        {
+            if !std::mem::replace(&mut region.announced, true) {
+                queue.record(request_id, Record::Region);
+            }
+            queue.piece(request_id, piece);
+            data = &data[piece.length as usize..];
+        }
+        data
+    }
+
+    /// The response is over: the chunk that would take more goes to the front as it is.
+    pub(crate) fn end_pieces(&mut self) {
+        let Self { queue, regions, link, .. } = self;
+        if let Some(region) = regions.get_mut(*link)
+            && let Some(Filling { chunk, filled, request_id }) = region.filling.take()
+        {
+            queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });
+        }
+    }
+
+    /// Forgets the output in the queue. Chunks that were lent for it are given away empty: the front may know of the first
+    /// part of them, and gives all of them back.
+    pub(crate) fn discard_pieces(&mut self) {
+        self.end_pieces();
+        let unsent: Vec<_> = self.queue.unsent_lending().collect();
+        self.queue.clear();
+        if self.lost {
+            return;
+        }
+        for (request_id, record) in unsent {
+            let empty = |piece| Piece { offset: 0, length: 0, ..piece };
+            match record {
+                Record::Piece(piece) if piece.last => {
+                    self.queue.record(request_id, Record::Piece(empty(piece)));
+                }
+                Record::Piece(_) => {}
+                region => self.queue.record(request_id, region),
+            }
+        }
+    }
+}
