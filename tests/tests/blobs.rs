@@ -41,7 +41,7 @@ fn blobs(pid: u32) -> Vec<u64> {
 
 fn start(site: &Site, options: &[&str]) -> Server {
     let ini = OPCACHE.iter().flat_map(|setting| ["--php-ini", setting]);
-    let options: Vec<_> = ini.chain(["--workers", "1"]).chain(options.iter().copied()).collect();
+    let options: Vec<_> = ini.chain(options.iter().copied()).collect();
     Server::start(site.root(), &options)
 }
 
@@ -142,7 +142,8 @@ fn constants_leave_as_segments_with_leases_and_without() {
     site.write("big.html", &big);
     let expected = format!("GET{html}{big}");
     for options in [&[][..], &["--snapshot", "copy"], &["--php-ini", "output_buffering=0"]] {
-        let server = start(&site, options);
+        let options = [&["--workers", "1"], options].concat();
+        let server = start(&site, &options);
         for round in 0..4 {
             assert!(server.page("/page.php") == expected, "{options:?}");
             assert_eq!(handed_over(&site), if round == 0 { 0 } else { 360_000 }, "{options:?}");
@@ -155,7 +156,7 @@ fn constants_leave_as_segments_with_leases_and_without() {
 fn whoever_is_killed_the_next_one_learns_again() {
     let html = text("html", 60_000);
     let site = Site::with("page.php", &format!("{STATS}<?= $m ?>{html}"));
-    let server = start(&site, &[]);
+    let server = start(&site, &["--workers", "1"]);
     let expected = format!("GET{html}");
     for killed in ["nobody", "worker", "front", "master"] {
         let (worker, front) = (server.workers()[0], server.front());
@@ -189,7 +190,7 @@ fn a_slow_client_gets_all_of_a_blob_that_was_displaced() {
     let many: String =
         (0..64).map(|n| format!("{}<?= $m ?>", text(&format!("m{n}"), 17_000))).collect();
     site.write("many.php", format!("{STATS}{many}"));
-    let server = start(&site, &[]);
+    let server = start(&site, &["--workers", "1"]);
     let slow = Request::get("/slow.php");
     for _ in 0..2 {
         assert!(server.ask(&slow).text() == format!("GET{html}"));
@@ -213,4 +214,34 @@ fn a_slow_client_gets_all_of_a_blob_that_was_displaced() {
     }
     assert!(wait::until(LIMIT, || !has_big(server.front())));
     assert_eq!(server.workers(), [worker]);
+}
+
+/// Whenever opcache begins afresh, the pages come to lie where others of the same length lay, in memory that four
+/// workers share.
+#[test]
+fn pages_that_change_places_in_memory_are_not_mixed_up() {
+    const PAGES: usize = 12;
+    let pages: Vec<_> = (0..PAGES).map(|n| text(&format!("p{n:02}"), 60_000)).collect();
+    let site = Site::with("reset.php", "<?php opcache_reset();");
+    for (n, page) in pages.iter().enumerate() {
+        site.write(&format!("{n}.php"), page);
+    }
+    let server = start(&site, &["--workers", "4"]);
+    std::thread::scope(|scope| {
+        for visitor in 1..4 {
+            let (server, pages) = (&server, &pages);
+            scope.spawn(move || {
+                let mut client = server.connect();
+                for step in 0..200 {
+                    if step % 20 == visitor {
+                        assert_eq!(client.ask(&Request::get("/reset.php")).text(), "");
+                    }
+                    // Each visitor goes round in another order, and stays for a while.
+                    let n = step / 3 * (2 * visitor + 1) % PAGES;
+                    let response = client.ask(&Request::get(&format!("/{n}.php")));
+                    assert!(response.text() == pages[n], "page {n}, step {step}");
+                }
+            });
+        }
+    });
 }
