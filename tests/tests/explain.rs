@@ -100,7 +100,7 @@ fn each_segment_has_its_origin_and_each_copy_its_reason() {
     }
     expect(&server, "/files/big.bin", &["300000 file, sendfile open-file cache /files/big.bin"]);
     expect(&server, "/files/small.bin", &["5 file, from memory open-file cache"]);
-    expect(&server, "/none", &["404 Not Found"]);
+    expect(&server, "/none", &["404 Not Found", "answered by the server itself"]);
     for number in 0..130 {
         site.write(&format!("many/{number}"), pattern(number, 20_000));
     }
