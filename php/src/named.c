@@ -22,13 +22,11 @@ typedef struct named {
 	int fd;
 } named;
 
-#define FIELD(name)                      \
-	{                                    \
-		name, sizeof(name) - 1, NULL, -1 \
-	}
-
 /* In the order in which the front looks for them. */
-static named fields[] = {FIELD("X-Sendfile"), FIELD("X-Accel-Redirect")};
+static named fields[] = {
+	{"X-Sendfile", sizeof("X-Sendfile") - 1, NULL, -1},
+	{"X-Accel-Redirect", sizeof("X-Accel-Redirect") - 1, NULL, -1},
+};
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 

@@ -27,6 +27,7 @@ if ($case === 'made') { echo 'one'; echo 'two';
 if ($case === 'late') register_shutdown_function(function () { echo 'bye'; });
 if ($case === 'seen') echo isset($_SERVER['HTTP_SENDOFF_EXPLAIN']) ? 'seen' : 'not seen';
 if ($case === 'kept') file_put_contents(__DIR__ . '/kept', json_encode($_SERVER));
+if ($case === 'many') foreach (glob(__DIR__ . '/many/*') as $file) echo file_get_contents($file);
 if ($case === 'endless') { touch(__DIR__ . '/begun'); while (true) echo str_repeat('x', 10000); }
 if ($case === 'die') { echo str_repeat('x', 100000); flush(); posix_kill(getmypid(), 9); }
 ";
@@ -99,7 +100,11 @@ fn each_segment_has_its_origin_and_each_copy_its_reason() {
     }
     expect(&server, "/files/big.bin", &["300000 file, sendfile open-file cache /files/big.bin"]);
     expect(&server, "/files/small.bin", &["5 file, from memory open-file cache"]);
-    expect(&server, "/none", &["404 Not Found"]);
+    expect(&server, "/none", &["404 Not Found", "answered by the server itself"]);
+    for number in 0..130 {
+        site.write(&format!("many/{number}"), pattern(number, 20_000));
+    }
+    expect(&server, "/x.php?case=many", &["2600000 bytes", "too many held files"]);
     let cut = expect(&server, "/x.php?case=die", &["100000", "The response was cut short:"]);
     assert!(cut.contains("died"), "{cut}");
 }

@@ -80,12 +80,17 @@ impl Drop for Door {
 
 /// Where secrets may lie; the first is where we would write ours.
 fn folders() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     // Under sudo it may still be the other user's.
     let of_user = of_user.map(PathBuf::from).filter(|dir| !dir.exists() || is_ours(dir));
     let of_user = of_user.map(|dir| dir.join("sendoff"));
-    let of_system = rustix::process::geteuid().is_root().then(|| "/run/sendoff".into());
-    of_user.into_iter().chain(of_system).collect()
+    let of_all = if user.is_root() {
+        PathBuf::from("/run/sendoff")
+    } else {
+        PathBuf::from(format!("/tmp/sendoff-{user}"))
+    };
+    of_user.into_iter().chain([of_all]).collect()
 }
 
 /// Whether it is a folder of our user's, and not a link to one.
@@ -163,6 +168,10 @@ impl<'a> Url<'a> {
 fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let mut found: Vec<(SocketAddr, PathBuf)> = Vec::new();
     for folder in folders() {
+        // In /tmp anybody may have made it.
+        if !is_ours(&folder) {
+            continue;
+        }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let address = entry.file_name().to_str().and_then(|name| name.parse().ok());
             found.extend(

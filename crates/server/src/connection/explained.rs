@@ -13,16 +13,18 @@ use crate::segment::Segment;
 impl Connection {
     /// Answers the request into a table, and the client with the table.
     pub(super) async fn explain(&mut self, request: &Request, route: Route) -> io::Result<Outcome> {
-        self.client.report = Some(Box::new(Report::default()));
-        if matches!(route, Route::File(_)) {
-            let what = String::from_utf8_lossy(&request.path).into_owned();
-            self.client.remark(|| Remark {
+        let mut report = Report::default();
+        match &route {
+            Route::Script(_) => {}
+            Route::File(_) => report.remark(Remark {
                 how: "file".to_owned(),
                 from: "open-file cache".to_owned(),
-                what,
-                why: String::new(),
-            });
+                what: String::from_utf8_lossy(&request.path).into_owned(),
+                ..Remark::default()
+            }),
+            Route::Folder | Route::Refused(_) => report.answered_by("the server itself".to_owned()),
         }
+        self.client.report = Some(Box::new(report));
         let answered = self.answer(request, route).await;
         let report = self.client.report.take().unwrap_or_default();
         let cut = answered.err().map(|error| error.to_string());
