@@ -125,7 +125,8 @@ int sendoff_accepts_files(const sendoff_worker *worker);
  * Takes ownership of `fd`, open for reading on a regular file whose size must be `size` > 0 once the lease is held,
  * and whose modification and change times must be those given; otherwise somebody changed it and the call is refused.
  * If somebody opens the file for writing later, the helper thread replaces the mapping by a private copy before the
- * writer goes on, so what lies at `addr` never changes while the file is in use.
+ * writer goes on, so what lies at `addr` never changes while the file is in use. The caller keeps away from file systems
+ * where a lease does not tell of everybody who writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
  * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it changed),
  * EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from fcntl(2) and mmap(2). The address space is then PROT_NONE again.
  * A file that is held is in use.
@@ -139,7 +140,10 @@ int sendoff_file_hold(sendoff_worker *worker, int fd, void *addr, uint64_t size,
  */
 int sendoff_file_use(sendoff_worker *worker, uint32_t file);
 
-/* All files in use are no longer: a break may now discard their mappings instead of copying them. */
+/*
+ * All files in use are no longer: a break may now discard their mappings instead of copying them, and those that have
+ * been deleted are given up after some seconds, as if their lease had broken.
+ */
 void sendoff_files_unuse(sendoff_worker *worker);
 
 /* Whether the lease still stands. Unlike sendoff_file_use() it changes nothing. */

@@ -91,7 +91,10 @@ fn with_own_mounts(test: &str, scenario: impl FnOnce()) {
     } else {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
-        let status = unshare.args(["--exact", test, "--nocapture"]).env(INSIDE, "").status();
+        // A folder that something is mounted on cannot be removed; out here nothing is.
+        let outer = Site::new();
+        unshare.env(INSIDE, "").env("TMPDIR", outer.root());
+        let status = unshare.args(["--exact", test, "--nocapture"]).status();
         assert!(status.unwrap().success());
     }
 }

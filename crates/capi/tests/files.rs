@@ -399,6 +399,29 @@ fn a_silent_front_does_not_hold_up_a_writer_for_ever() {
     assert!(try_hold(&mut worker, &path).is_ok());
 }
 
+/// A lease belongs to the open file, which the child shares: its unlock would end its parent's guard.
+#[test]
+fn a_forked_child_leaves_the_lease_to_its_parent() {
+    use sendoff_sys::process::{Forked, exit_now, fork};
+    let folder = Folder::new("forked");
+    let path = folder.file("f", &[b'x'; 9000]);
+    let (_front, mut worker) = connect(1);
+    let file = hold(&mut worker, &path);
+    match fork().unwrap() {
+        Forked::Child => {
+            worker.file_drop(file.id);
+            exit_now(0);
+        }
+        Forked::Parent(child) => {
+            let options = rustix::process::WaitOptions::empty();
+            rustix::process::waitpid(Some(child), options).unwrap();
+        }
+    }
+    assert!(worker.file_use(file.id));
+    overwrite(&path).recv().unwrap();
+    assert!(file.bytes() == [b'x'; 9000], "nobody asked before he wrote");
+}
+
 /// Otherwise it would keep them on the disk for as long as no request comes.
 #[test]
 fn an_idle_worker_lets_go_of_deleted_files() {

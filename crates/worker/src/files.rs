@@ -292,6 +292,13 @@ impl Files {
         tell
     }
 
+    /// Gives a forked child's mapping back. The lease is its parent's: an unlock would end it for both.
+    pub(crate) fn drop_in_child(&mut self, file: FileId) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.region = None;
+        }
+    }
+
     fn remove_if_done(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             let answered = held.links.is_empty() && !held.stands();

@@ -766,7 +766,7 @@ impl Worker {
     pub fn file_drop(&mut self, file: FileId) {
         if self.shared.is_forked() {
             if let Some(mut state) = self.shared.try_lock() {
-                state.files.drop_mapping(file);
+                state.files.drop_in_child(file);
             }
             return;
         }
