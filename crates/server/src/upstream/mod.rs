@@ -12,6 +12,7 @@ mod pool;
 mod region;
 mod register;
 mod stream;
+mod tuner;
 
 pub use address::Address;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
@@ -21,3 +22,4 @@ pub use inbox::Event;
 pub use link::{Link, Links};
 pub use pool::{AcquireError, Pool, Ticket, WorkerId};
 pub use register::{NewLink, receive_workers};
+pub use tuner::{Bounds, tune};
