@@ -126,12 +126,9 @@ impl Queue {
 
     pub(crate) fn record(&mut self, request_id: u16, record: Record) {
         self.close_record();
-        let is_marked = match record {
-            Record::Open(_) | Record::Segment { .. } | Record::Recall(_) => true,
-            Record::Region | Record::Piece(_) => true,
-            _ => false,
-        };
-        if is_marked {
+        let names_file =
+            matches!(record, Record::Open(_) | Record::Segment { .. } | Record::Recall(_));
+        if names_file || matches!(record, Record::Region | Record::Piece(_)) {
             self.marks.push(Mark { at: self.wire.len(), record, request_id });
         }
         record.encode(request_id, &mut self.wire);

@@ -287,9 +287,9 @@ fn links_do_not_share_chunks() {
     for id in 1..5 {
         let at = usize::from(id) % 2;
         ask(&mut front.links[at], id);
-        answer(&mut worker, &[&[id as u8; 50_000]]);
+        answer(&mut worker, &[&[id.to_le_bytes()[0]; 50_000]]);
         let response = response(&mut front.links[at], &mut regions[at], true);
         assert_eq!(response.ended(), [0]);
-        assert!(response.bytes[2..] == [id as u8; 50_000]);
+        assert!(response.bytes[2..] == [id.to_le_bytes()[0]; 50_000]);
     }
 }

@@ -330,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let body: Vec<u8> = (0..200_000_u32).map(|i| (i >> 3) as u8).collect();
+        let body: Vec<u8> = (0..200_000_u32).map(|i| (i >> 3).to_le_bytes()[0]).collect();
         let written = body.clone();
         let served = std::thread::spawn(move || {
             let connection = listener.accept().unwrap().0;
