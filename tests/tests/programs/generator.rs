@@ -141,7 +141,7 @@ const OUTPUT: &[&str] = &[
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 3000); } }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192); } }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { fwrite(fopen('php://output', 'w'), fread($h, 16384)); } }",
-    "if ($h = @fopen(@F, 'r')) { for ($i = 0; $i < 20 && !feof($h); $i++) { echo fread($h, 5000), ftell($h), feof($h); } }",
+    "if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 20 && !feof($h); $k++) { echo fread($h, 5000), ftell($h), feof($h); } }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { $x = fread($h, 8192); echo $x; if (isset($x[@N])) { $x[0] = '#'; } } echo $x; }",
     "if ($h = @fopen(@F, 'r')) { echo fread($h, 8192); @S echo fread($h, 8192), ftell($h), fread($h, 8192); }",
     "if ($h = @fopen(@F, 'r')) { fseek($h, @N); echo fread($h, 20000), fgets($h), fread($h, 8192), feof($h); }",
