@@ -80,15 +80,10 @@ impl Client {
             Segment::Bytes(bytes) => bytes.len() as u64,
             Segment::File(file) => file.len,
         };
-        let room = match &mut self.framing {
-            Framing::NoBody => return Ok(true),
-            Framing::Length(left) => {
-                let room = len.min(*left);
-                *left -= room;
-                room
-            }
-            Framing::Chunked | Framing::Close => len,
-        };
+        if self.framing == Framing::NoBody {
+            return Ok(true);
+        }
+        let room = self.framing.take(len);
         if room == 0 {
             return Ok(len == 0);
         }

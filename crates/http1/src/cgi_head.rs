@@ -1,11 +1,9 @@
-//! The header block of a CGI response (RFC 3875 §6).
-
 use std::fmt;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-/// Bytes of a header block; larger ones are refused. Room for a few dozen cookies.
+/// Bytes of a CGI header block; larger ones are refused. Room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
 const MAX_FIELDS: usize = 256;
@@ -31,7 +29,7 @@ impl fmt::Display for BadHead {
     }
 }
 
-/// A response head as the application wrote it.
+/// A response head as the application wrote it (RFC 3875 §6).
 #[derive(Debug)]
 pub struct CgiHead {
     /// From `Status`; 302 if there is only a `Location`, else 200.
