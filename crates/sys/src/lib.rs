@@ -7,3 +7,4 @@ pub mod lease;
 pub mod mapping;
 pub mod process;
 pub mod sock_diag;
+pub mod tcp;
