@@ -1,6 +1,7 @@
 //! The handover records and guard messages of `docs/handover.md`.
 
 use crate::Error;
+use crate::direct::{SENT_LEN, Sent};
 use crate::record::{HEADER_LEN, Header, Kind};
 
 /// The request parameter in which the front says what it accepts.
@@ -42,10 +43,12 @@ pub enum Record {
     Release(FileId),
     /// The request body is the first so many bytes of the file whose descriptor rides along.
     Body(u64),
+    /// The worker has written to the client's socket, which `CLIENT` brought, and does so no more.
+    Sent(Sent),
 }
 
-/// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
-pub const MAX_RECORD_LEN: usize = HEADER_LEN + 24;
+/// A whole record of the longest kind: header and the content of `SENT`.
+pub const MAX_RECORD_LEN: usize = HEADER_LEN + SENT_LEN;
 
 impl Record {
     /// Bytes that [`Self::encode`] appends.
@@ -57,6 +60,7 @@ impl Record {
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
                 Self::Detach | Self::Ready => 0,
+                Self::Sent(_) => SENT_LEN,
             }
     }
 
@@ -93,6 +97,10 @@ impl Record {
                 start(Kind::BODY, request_id, 8);
                 out.extend_from_slice(&length.to_be_bytes());
             }
+            Self::Sent(sent) => {
+                start(Kind::SENT, request_id, 32);
+                sent.encode(out);
+            }
         }
     }
 
@@ -124,6 +132,7 @@ impl Record {
             Kind::RECALL => Self::Recall(id()?),
             Kind::RELEASE => Self::Release(id()?),
             Kind::BODY => Self::Body(length()?),
+            Kind::SENT => Self::Sent(Sent::decode(content).ok_or_else(wrong)?),
             _ => return Ok(None),
         }))
     }

@@ -37,6 +37,8 @@ impl Kind {
     pub const RECALL: Self = Self(133);
     pub const RELEASE: Self = Self(134);
     pub const BODY: Self = Self(135);
+    pub const CLIENT: Self = Self(139);
+    pub const SENT: Self = Self(140);
 
     /// Whether records of this type are pieces of a stream (§3.3), whose record boundaries mean nothing.
     #[must_use]
