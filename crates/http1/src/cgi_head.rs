@@ -98,6 +98,17 @@ impl CgiHead {
         Ok(head)
     }
 
+    /// The fields that the client gets, in their order: those of `common` that the application has not set, and its own.
+    pub fn with_common<'a>(
+        &'a self,
+        common: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let is_set =
+            |name: &[u8]| self.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let unset = common.into_iter().filter(move |(name, _)| !is_set(name));
+        unset.chain(self.fields.iter().map(|(name, value)| (&name[..], &value[..])))
+    }
+
     /// Whether the application set this field. `name` is in lower case.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

@@ -54,8 +54,7 @@ fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
 fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes = MaybeUninit::<libc::c_int>::uninit();
     // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, bytes.as_mut_ptr()) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, bytes.as_mut_ptr()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

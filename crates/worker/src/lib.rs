@@ -3,6 +3,7 @@
 //! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
 #![forbid(unsafe_code)]
 
+mod direct;
 mod files;
 mod helper;
 mod input;
@@ -38,6 +39,7 @@ enum Bad {
     TooManyParams,
     Unexpected { kind: u8, id: u16 },
     BodyFile,
+    Client,
     Cut,
 }
 
@@ -65,6 +67,7 @@ impl fmt::Display for Bad {
                 write!(f, "a record of type {kind} for request {id} where none may come")
             }
             Self::BodyFile => f.write_str("a BODY record without a regular file of its length"),
+            Self::Client => f.write_str("a CLIENT record without a socket"),
             Self::Cut => f.write_str("the front closed the link in the middle of a request"),
         }
     }

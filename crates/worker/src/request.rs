@@ -11,6 +11,7 @@ use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
 use sendoff_fastcgi::params;
 
 use crate::Bad;
+use crate::direct::Direct;
 
 /// Bytes of PARAMS we take for one request. HTTP servers cut heads off far earlier (8 to 64 KiB are usual).
 pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
@@ -72,6 +73,7 @@ pub(crate) struct Request {
     /// The front announced `file`.
     pub(crate) accepts_files: bool,
     pub(crate) is_head: bool,
+    pub(crate) direct: Direct,
     pub(crate) body: Body,
     /// PARAMS as they arrived.
     stream: Vec<u8>,
@@ -106,6 +108,7 @@ impl Request {
         self.aborted = false;
         self.accepts_files = false;
         self.is_head = false;
+        self.direct = Direct::Unasked;
     }
 
     pub(crate) fn add_params(&mut self, data: &[u8]) -> Result<(), Bad> {

@@ -14,6 +14,7 @@ use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER}
 
 use sendoff_sys::mapping::Region;
 
+use crate::direct::{Direct, Offer};
 use crate::files::{Held, Identity};
 use crate::helper::Helper;
 use crate::input::Input;
@@ -48,10 +49,10 @@ const VALUES: [(&[u8], &[u8]); 3] =
 /// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     inputs: Vec<Input>,
-    request: Request,
-    response: Response,
+    pub(crate) request: Request,
+    pub(crate) response: Response,
     /// `None` without a guard socket.
     helper: Option<Helper>,
 }
@@ -69,11 +70,11 @@ impl Stopper {
 
 /// How far the response to the request at hand has got.
 #[derive(Debug, Default)]
-struct Response {
+pub(crate) struct Response {
     /// `Some(body bytes)` once the head has been written.
-    body: Option<u64>,
+    pub(crate) body: Option<u64>,
     /// Something of it has been sent.
-    begun: bool,
+    pub(crate) begun: bool,
     wrote_stdout: bool,
     wrote_stderr: bool,
     finished: bool,
@@ -241,6 +242,12 @@ impl Worker {
             }
             Part::Stream { kind: Kind::DATA, .. } | Part::EndOfStream { kind: Kind::DATA, .. } => {}
             Part::Record { kind: Kind::BODY, content, .. } => self.body_file(at, &content, ours)?,
+            Part::Record { kind: Kind::CLIENT, content, .. } => {
+                let socket = self.inputs[at].take_fd().ok_or(Bad::Client)?;
+                if ours && self.request.phase == Phase::Params {
+                    self.request.direct = Direct::Offered(Offer::new(socket, content)?);
+                }
+            }
             _ => return Err(Bad::Unexpected { kind: kind.0, id: request_id }),
         }
         Ok(())
@@ -445,6 +452,7 @@ impl Worker {
             return if full { self.flush() } else { Ok(()) };
         }
         self.look_for_abort()?;
+        let data = self.write_to_client(data)?;
         self.response.begun = true;
         let shared = &self.shared;
         shared.flush_with(shared.lock(), self.request.id, data).map(drop)
@@ -481,6 +489,7 @@ impl Worker {
             return Err(Gone);
         }
         self.look_for_abort()?;
+        self.write_to_client(&[])?;
         let state = self.shared.lock();
         self.response.begun |= !state.queue.is_empty();
         self.shared.flush(state).map(drop)
@@ -548,6 +557,7 @@ impl Worker {
             return;
         }
         self.response.finished = true;
+        self.end_direct();
         let id = self.request.id;
         let mut state = self.shared.lock();
         if state.lost {
@@ -558,7 +568,7 @@ impl Worker {
         }
         let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), false, true) = (body, begun, self.tells_length()) {
-            state.queue.length(id, body);
+            state.queue.first(id, Record::Length(body));
         }
         self.response.detached = detach && self.request.accepts_files;
         if self.response.detached {
