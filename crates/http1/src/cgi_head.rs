@@ -109,7 +109,7 @@ impl CgiHead {
         unset.chain(self.fields.iter().map(|(name, value)| (&name[..], &value[..])))
     }
 
-    /// Whether the application set this field. `name` is in lower case.
+    /// Whether the application set this field.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
 use sendoff_server::front::Front;
-use sendoff_server::settings::Settings;
+use sendoff_server::settings::{Direct, Settings};
 use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -54,6 +54,11 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
+        direct: match serve.delivery {
+            Delivery::Auto => Direct::Auto,
+            Delivery::Direct => Direct::Always,
+            Delivery::File | Delivery::Relay => Direct::Never,
+        },
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,
         sendfile_from: serve.sendfile_from,

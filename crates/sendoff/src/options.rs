@@ -53,7 +53,7 @@ pub(crate) struct Serve {
     /// Requests after which a worker is replaced; 0: never.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: u64,
-    /// How responses leave the workers: files by themselves, or everything copied through the link.
+    /// How responses leave the workers: as files, written to the client by themselves, or copied through the link.
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Delivery::Auto)]
     pub(crate) delivery: Delivery,
     /// What keeps a file as the script read it until it is sent: a lease on the file, or a copy.
@@ -127,6 +127,8 @@ pub(crate) struct Inherited {
 pub(crate) enum Delivery {
     /// Whatever is cheapest.
     Auto,
+    /// As auto, and workers write every large response to the client themselves.
+    Direct,
     /// Files are handed over, other bytes pass through the link.
     File,
     /// Every byte passes through the link.

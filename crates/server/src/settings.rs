@@ -17,6 +17,8 @@ pub struct Settings {
     pub follow: Vec<PathBuf>,
     /// Whether workers may hand files over; otherwise every byte of their output passes through the link.
     pub accept_files: bool,
+    /// Whether workers may write to clients themselves.
+    pub direct: Direct,
     /// FastCGI applications that somebody else has started, and what they answer.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.
@@ -37,6 +39,17 @@ pub struct Settings {
     pub send_timeout: Duration,
     /// Where the access log goes, opened for appending.
     pub access_log: Option<Arc<File>>,
+}
+
+/// When a worker gets the client's socket along with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direct {
+    /// Every byte passes through the front.
+    Never,
+    /// When its script made large responses before.
+    Auto,
+    /// Whenever it can be.
+    Always,
 }
 
 /// Which requests go to a FastCGI application.

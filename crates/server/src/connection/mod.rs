@@ -1,6 +1,7 @@
 //! One client's HTTP/1.1 connection, from the first byte to the close.
 
 mod client;
+mod lent;
 
 use std::io;
 use std::net::SocketAddr;
@@ -83,7 +84,7 @@ pub(crate) async fn serve(event_loop: Rc<Loop>, stream: TcpStream, peer: SocketA
             Err(End::Io(error)) => {
                 tracing::debug!(%peer, %error, "connection cut");
                 if !connection.client.sees_a_cut() {
-                    let _ = connection.client.stream.set_zero_linger();
+                    connection.client.reset();
                 }
                 return;
             }

@@ -25,13 +25,7 @@ impl<'a> Head<'a> {
     }
 
     /// Ends the head: see [`HeadEncoder::finish_framed`].
-    pub fn finish(
-        self,
-        framing: Framing,
-        length: Option<u64>,
-        version: Version,
-        keep_alive: bool,
-    ) {
+    pub fn finish(self, framing: Framing, length: Option<u64>, version: Version, keep_alive: bool) {
         self.encoder.finish_framed(framing, length, version, keep_alive);
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use sendoff_fastcgi::direct::Sent;
 use tokio::sync::Notify;
 
 use crate::segment::Segment;
@@ -17,6 +18,8 @@ pub(super) const INBOX_EVENTS: usize = 1024;
 pub enum Event {
     /// The whole body will have this many bytes. At most once, before any segment.
     Length(u64),
+    /// The worker has written the beginning of the response to the client; what follows are body segments. Comes first, if at all.
+    Sent(Sent),
     /// The CGI header block and then the body.
     Segment(Segment),
     /// The response is complete.
@@ -35,7 +38,7 @@ pub enum Event {
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        !matches!(self, Self::Length(_) | Self::Segment(_))
+        !matches!(self, Self::Length(_) | Self::Sent(_) | Self::Segment(_))
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ struct Answering {
     abandoned: bool,
     detached: bool,
     body_begun: bool,
+    /// The worker has the client's socket, unless `body_begun`.
+    lent: bool,
     log_name: Rc<str>,
 }
 
@@ -127,7 +129,7 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the worker a request.
+    /// Gives the worker a request, and the socket of its `client` if the request lends it.
     ///
     /// # Errors
     /// The worker is gone and has not read it: try another one.
@@ -135,6 +137,7 @@ impl Link {
         self: &Rc<Self>,
         ticket: Ticket,
         request: &RequestMessage,
+        client: Option<BorrowedFd<'_>>,
         log_name: Rc<str>,
     ) -> io::Result<Exchange> {
         if !matches!(*self.state.borrow(), State::Idle) {
@@ -147,10 +150,15 @@ impl Link {
             abandoned: false,
             detached: false,
             body_begun: false,
+            lent: request.lends,
             log_name,
         });
         let exchange = Exchange { link: Rc::clone(self), inbox };
-        if let Err(error) = self.send(&request.records, request.body.as_deref()).await {
+        // In the order of their records.
+        let client = client.filter(|_| request.lends);
+        let descriptors: Vec<_> =
+            client.into_iter().chain(request.body.as_ref().map(|body| body.as_fd())).collect();
+        if let Err(error) = self.send(&request.records, &descriptors).await {
             // Half a request may be on the link: its task finds it closed and gives it up, ticket and all.
             self.close();
             exchange.inbox.end();
@@ -159,15 +167,13 @@ impl Link {
         Ok(exchange)
     }
 
-    async fn send(&self, mut bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
-        let mut descriptor = descriptor;
+    async fn send(&self, mut bytes: &[u8], mut descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = self.socket.try_io(Interest::WRITABLE, || {
-                let fds = descriptor.map(AsFd::as_fd);
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
                 let mut control = SendAncillaryBuffer::new(&mut space);
-                if let Some(fds) = &fds {
-                    control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fds)));
+                if !descriptors.is_empty() {
+                    control.push(SendAncillaryMessage::ScmRights(descriptors));
                 }
                 Ok(sendmsg(
                     &self.socket,
@@ -179,7 +185,7 @@ impl Link {
             match sent {
                 Ok(n) => {
                     bytes = &bytes[n..];
-                    descriptor = None;
+                    descriptors = &[];
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.socket.writable().await?;
@@ -367,6 +373,17 @@ impl Reader {
             Record::Recall(id) => self.files.recall(id),
             Record::Release(id) => self.files.release(id)?,
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
+            Record::Sent(sent) => {
+                let mut misplaced = false;
+                answering(link, Kind::SENT, |answering| {
+                    misplaced = answering.body_begun || !answering.lent;
+                    answering.body_begun = true;
+                    (!misplaced).then_some(Event::Sent(sent))
+                })?;
+                if misplaced {
+                    return Err(out_of_place(Kind::SENT));
+                }
+            }
         }
         Ok(())
     }
@@ -448,6 +465,12 @@ impl Exchange {
         &self.inbox
     }
 
+    /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
+    pub(super) fn give_up(&self, why: &str) {
+        tracing::error!(worker = self.link.pid, "broken worker, its link is closed: {why}");
+        self.link.close();
+    }
+
     /// The process that answers, for the log.
     #[must_use]
     pub fn worker_pid(&self) -> i32 {
@@ -495,7 +518,7 @@ mod tests {
         let ticket = pool.acquire(0).await.unwrap();
         let link = Rc::clone(&links.borrow()[&ticket.worker()]);
         let request = RequestMessageBuilder::new().with_bytes(b"");
-        link.begin(ticket, &request, "GET /".into()).await.unwrap()
+        link.begin(ticket, &request, None, "GET /".into()).await.unwrap()
     }
 
     fn run(test: impl Future<Output = ()>) {
@@ -601,7 +624,7 @@ mod tests {
             let link = Rc::clone(&links.borrow()[&ticket.worker()]);
             rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write).unwrap();
             let request = RequestMessageBuilder::new().with_bytes(b"");
-            assert!(link.begin(ticket, &request, "GET /".into()).await.is_err());
+            assert!(link.begin(ticket, &request, None, "GET /".into()).await.is_err());
             while pool.workers() > 0 {
                 tokio::task::yield_now().await;
             }
