@@ -321,20 +321,19 @@ fn a_child_of_the_script_does_not_keep_the_connection_open() {
         "fork.php",
         "<?php
         echo str_repeat('x', 100000); flush();
-        if (FFI::cdef('int fork(void);')->fork() == 0) { file_get_contents('pipe'); posix_kill(getmypid(), 9); }
+        if (FFI::cdef('int fork(void);')->fork() == 0) { file_get_contents($_GET['pipe']); posix_kill(getmypid(), 9); }
         echo 'end';",
     );
-    let pipe = site.fifo("pipe");
+    let pipes = ["one", "two"].map(|name| site.fifo(name));
     let server = start(&site, "direct", &["--workers", "1", "--php-ini", "ffi.enable=1"]);
     let mut client = server.connect();
-    let response = client.ask(&Request::get("/fork.php").http10());
+    let response = client.ask(&Request::get("/fork.php?pipe=one").http10());
     assert_eq!(response.body.len(), 100_003);
     let mut client = server.connect();
-    let close = Request::get("/fork.php").header("Connection", "close");
+    let close = Request::get("/fork.php?pipe=two").header("Connection", "close");
     assert_eq!(client.ask(&close).body.len(), 100_003);
     assert!(client.is_closed());
-    pipe.release();
-    pipe.release();
+    pipes.iter().for_each(|pipe| pipe.release());
 }
 
 #[test]
