@@ -144,6 +144,7 @@ impl Front {
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
             Record::Body(_) => panic!("a worker sends no body"),
+            Record::Sent(_) => panic!("it was lent no socket"),
         }
     }
 

@@ -491,6 +491,7 @@ impl Drop for Exchange {
 mod tests {
     use std::time::Duration;
 
+    use sendoff_fastcgi::direct::{self, Rest, Sent};
     use sendoff_fastcgi::handover::FileId;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -516,10 +517,19 @@ mod tests {
     }
 
     async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
+        let request = RequestMessageBuilder::new().with_bytes(b"");
+        begin_with(pool, links, &request, None).await
+    }
+
+    async fn begin_with(
+        pool: &Arc<Pool>,
+        links: &Links,
+        request: &RequestMessage,
+        client: Option<BorrowedFd<'_>>,
+    ) -> Exchange {
         let ticket = pool.acquire(0).await.unwrap();
         let link = Rc::clone(&links.borrow()[&ticket.worker()]);
-        let request = RequestMessageBuilder::new().with_bytes(b"");
-        link.begin(ticket, &request, None, "GET /".into()).await.unwrap()
+        link.begin(ticket, request, client, "GET /".into()).await.unwrap()
     }
 
     fn run(test: impl Future<Output = ()>) {
@@ -548,6 +558,8 @@ mod tests {
             record(Record::Body(1), 1),
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
+            // Without a socket to have sent it to.
+            record(Record::Sent(SENT), 1),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
@@ -562,6 +574,50 @@ mod tests {
                 assert!(links.borrow().is_empty() && pool.workers() == 0, "{lie:?}");
                 let mut rest = Vec::new();
                 worker.read_to_end(&mut rest).await.unwrap();
+            });
+        }
+    }
+
+    const SENT: Sent = Sent {
+        wire: 100,
+        head: 50,
+        framed: 0,
+        rest: Rest::Length(0),
+        status: 200,
+        gone: false,
+        surplus: false,
+    };
+
+    /// The socket goes with the request, before the body's descriptor; and it is given back once, at the beginning.
+    #[test]
+    fn a_lent_socket_is_given_back_once() {
+        let mut sent = Vec::new();
+        Record::Sent(SENT).encode(1, &mut sent);
+        let mut length = Vec::new();
+        Record::Length(5).encode(1, &mut length);
+        let mut client = Vec::new();
+        direct::Client { http_10: false, keep_alive: true, fields: b"" }.encode(1, &mut client);
+        for lie in [&sent, &length, &client] {
+            run(async {
+                let (pool, links, mut worker) = link();
+                let mut request = RequestMessageBuilder::new();
+                request.lend(direct::Client { http_10: false, keep_alive: true, fields: b"" });
+                let (socket, _end) = std::os::unix::net::UnixStream::pair().unwrap();
+                let body = std::fs::File::open("/dev/null").unwrap();
+                let request = request.with_file(Rc::new(body.into()), 0);
+                let exchange = begin_with(&pool, &links, &request, Some(socket.as_fd())).await;
+                let (mut buffer, mut fds) = (BytesMut::with_capacity(1000), VecDeque::new());
+                sendoff_sys::fdpass::receive(worker.as_fd(), &mut buffer, &mut fds).unwrap();
+                let is_socket = |fd: &OwnedFd| rustix::net::getsockname(fd).is_ok();
+                assert_eq!(fds.iter().map(is_socket).collect::<Vec<_>>(), [true, false]);
+                assert_eq!(buffer[..16 + client.len()][16..], client);
+                worker.write_all(&sent).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Sent(SENT)));
+                worker.write_all(&stdout(1, b"more")).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Segment(_)));
+                worker.write_all(lie).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Lost { unread: false }));
+                assert_eq!(pool.workers(), 0);
             });
         }
     }
