@@ -6,7 +6,6 @@ use sendoff_tests::{
 };
 use sendoff_tests::{difference, processes, wait};
 use std::io::Read;
-use std::time::Duration;
 
 /// Makes `n` bytes, no two places of which look alike, and sends them in one of several ways.
 const PAGE: &str = r#"<?php
@@ -28,7 +27,7 @@ const PAGE: &str = r#"<?php
         case 'file first': echo file_get_contents('big'), $s; break;
         case 'readfile': echo $s; readfile('big'); echo $s; break;
         case 'ob': ob_start(); echo $s; ob_end_flush(); break;
-        case 'finish': echo $s; fastcgi_finish_request(); file_get_contents('pipe'); break;
+        case 'finish': echo $s; fastcgi_finish_request(); file_get_contents($_GET['pipe']); break;
     }"#;
 
 fn site() -> Site {
@@ -99,10 +98,14 @@ fn every_response_is_the_same_as_through_the_front() {
             }
         }
         // HTTP/1.0: no chunks.
-        let request = Request::get(target).http10();
-        let (ours, relayed) = (direct.ask(&request), relay.ask(&request));
-        assert_eq!(seen(&ours), seen(&relayed), "1.0 {target}");
-        assert!(ours.body == relayed.body, "1.0 {target}: bodies differ");
+        for request in
+            [Request::get(target), Request::get(target).header("Connection", "keep-alive")]
+        {
+            let request = request.http10();
+            let (ours, relayed) = (direct.ask(&request), relay.ask(&request));
+            assert_eq!(seen(&ours), seen(&relayed), "1.0 {target}");
+            assert!(ours.body == relayed.body, "1.0 {target}: bodies differ");
+        }
     }
 }
 
@@ -339,15 +342,15 @@ fn a_child_of_the_script_does_not_keep_the_connection_open() {
 #[test]
 fn a_response_can_end_before_its_script() {
     let site = site();
-    let pipe = site.fifo("pipe");
+    let pipes = ["one", "two"].map(|name| (name, site.fifo(name)));
     let server = start(&site, "direct", &["--workers", "2"]);
     let mut client = server.connect();
-    for _ in 0..2 {
-        let response = client.ask(&Request::get("/page.php?n=200000&how=finish"));
+    for (name, _) in &pipes {
+        let response =
+            client.ask(&Request::get(&format!("/page.php?n=200000&how=finish&pipe={name}")));
         assert!(response.expect(200) == page(200_000));
     }
-    pipe.release();
-    pipe.release();
+    pipes.iter().for_each(|(_, pipe)| pipe.release());
     assert!(client.ask(&Request::get("/page.php?n=200000")).body == page(200_000));
 }
 

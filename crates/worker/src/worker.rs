@@ -539,6 +539,7 @@ impl Worker {
         }
         if state.lost || self.request.aborted {
             state.discard_queue();
+            self.request.direct = Direct::Unasked;
             return Err(Gone);
         }
         Ok(())

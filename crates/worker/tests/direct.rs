@@ -60,7 +60,8 @@ fn read_all(mut client: TcpStream) -> Vec<u8> {
 #[test]
 fn small_or_unusual_responses_leave_over_the_link_and_the_socket_is_closed() {
     let large = vec![b'x'; 100_000];
-    let write_all: [(&[u8], &dyn Fn(&mut Worker)); 7] = [
+    type Case<'a> = (&'a [u8], &'a dyn Fn(&mut Worker));
+    let cases: [Case<'_>; 7] = [
         (b"A: b\r\n\r\n", &|worker| worker.write(b"small").unwrap()),
         (b"A: b\r\n\r\n", &|worker| {
             worker.write(b"flushed").unwrap();
@@ -73,7 +74,7 @@ fn small_or_unusual_responses_leave_over_the_link_and_the_socket_is_closed() {
         (b"Status: 304\r\n\r\n", &|worker| worker.write(&large).unwrap()),
         (b"a b c\r\n\r\n", &|worker| worker.write(&large).unwrap()),
     ];
-    for (head, write) in write_all {
+    for (head, write) in cases {
         let (mut front, mut worker) = connect(1);
         let client = lend(&mut front, false, false);
         assert!(worker.accept());
