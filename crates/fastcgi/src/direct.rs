@@ -1,4 +1,4 @@
-//! `CLIENT` and `SENT`: a worker that writes its response to the client itself (`docs/handover.md` §4).
+//! `CLIENT` and `SENT`: a worker that writes its response to the client itself (`docs/handover.md` §6).
 
 use crate::Error;
 use crate::record::{Header, Kind, MAX_CONTENT};

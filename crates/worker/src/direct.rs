@@ -1,4 +1,4 @@
-//! Writing a response to the client's own socket, which the front sent along with the request (`docs/handover.md` §4).
+//! Writing a response to the client's own socket, which the front sent along with the request (`docs/handover.md` §6).
 //!
 //! ```text
 //!            CLIENT             large output                 all written, or the socket is full,

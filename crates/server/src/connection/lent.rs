@@ -1,4 +1,4 @@
-//! The client's socket in a worker's hands, and back (`docs/handover.md` §4).
+//! The client's socket in a worker's hands, and back (`docs/handover.md` §6).
 
 use std::io;
 use std::os::fd::AsFd;

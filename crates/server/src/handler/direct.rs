@@ -1,4 +1,4 @@
-//! Responses that workers write to the client themselves (`docs/handover.md` §4): when they may, and what follows.
+//! Responses that workers write to the client themselves (`docs/handover.md` §6): when they may, and what follows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
