@@ -1,6 +1,7 @@
 //! The handover records and guard messages of `docs/handover.md`.
 
 use crate::Error;
+use crate::direct::{SENT_LEN, Sent};
 use crate::record::{HEADER_LEN, Header, Kind};
 use crate::region::Piece;
 
@@ -78,10 +79,12 @@ pub enum Record {
     Piece(Piece),
     /// The file that the header block names, whose descriptor rides along.
     Named,
+    /// The worker has written to the client's socket, which `CLIENT` brought, and does so no more.
+    Sent(Sent),
 }
 
-/// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
-pub const MAX_RECORD_LEN: usize = HEADER_LEN + 24;
+/// A whole record of the longest kind: header and the content of `SENT`.
+pub const MAX_RECORD_LEN: usize = HEADER_LEN + SENT_LEN;
 
 impl Record {
     /// Bytes that [`Self::encode`] appends.
@@ -94,6 +97,7 @@ impl Record {
                 Self::Length(_) | Self::Body(_) => 8,
                 Self::Detach | Self::Ready | Self::Named | Self::Region => 0,
                 Self::Piece(_) => 16,
+                Self::Sent(_) => SENT_LEN,
             }
     }
 
@@ -136,6 +140,10 @@ impl Record {
                 start(Kind::PIECE, request_id, 16);
                 piece.encode(out);
             }
+            Self::Sent(sent) => {
+                start(Kind::SENT, request_id, 32);
+                sent.encode(out);
+            }
         }
     }
 
@@ -170,6 +178,7 @@ impl Record {
             Kind::REGION => empty(Self::Region)?,
             Kind::PIECE => Self::Piece(Piece::decode(content)?),
             Kind::NAMED => empty(Self::Named)?,
+            Kind::SENT => Self::Sent(Sent::decode(content).ok_or_else(wrong)?),
             _ => return Ok(None),
         }))
     }

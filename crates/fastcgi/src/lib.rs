@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod decoder;
+pub mod direct;
 mod error;
 pub mod handover;
 pub mod params;

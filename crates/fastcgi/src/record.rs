@@ -39,6 +39,8 @@ impl Kind {
     pub const BODY: Self = Self(135);
     pub const REGION: Self = Self(136);
     pub const PIECE: Self = Self(137);
+    pub const CLIENT: Self = Self(139);
+    pub const SENT: Self = Self(140);
     pub const EXPLAIN: Self = Self(141);
     pub const NAMED: Self = Self(142);
 

@@ -1,4 +1,5 @@
-//! HTTP/1.1 message heads and body framing (RFC 9112), the server's side. No I/O and no clock.
+//! HTTP/1.1 message heads and body framing (RFC 9112), the server's side, and the heads that applications write (RFC 3875).
+//! No I/O and no clock.
 //!
 //! A request that two readers could understand differently is refused, never guessed at: the difference between
 //! two guesses is what request smuggling is made of. Every [`RequestError`] means "answer and close".
@@ -10,18 +11,22 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod cgi_head;
 mod error;
 mod framing;
 mod head;
 mod response;
+mod response_framing;
 mod target;
 
 #[cfg(test)]
 mod tests;
 
 pub use body::{BodyDecoder, Decoded};
+pub use cgi_head::{BadHead, CgiHead, MAX_HEAD as MAX_CGI_HEAD};
 pub use error::RequestError;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
 pub use response::{CHUNK_END, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header};
+pub use response_framing::Framing;
 pub use target::Target;

@@ -55,6 +55,13 @@ impl<'a> HeadEncoder<'a> {
         Ok(())
     }
 
+    /// Writes a field that is known to be valid.
+    pub(crate) fn known(&mut self, name: &'static str, value: &'static str) {
+        for part in [name, ": ", value, "\r\n"] {
+            self.out.put_slice(part.as_bytes());
+        }
+    }
+
     /// Writes a field whose name is known to be valid and whose value is a number of bytes.
     pub fn number(&mut self, name: &'static str, mut value: u64) {
         // The longest u64 has 20 digits.

@@ -11,7 +11,7 @@ use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
 use sendoff_server::explain::{SECRET_LEN, Secret};
 use sendoff_server::front::Front;
-use sendoff_server::settings::Settings;
+use sendoff_server::settings::{Direct, Settings};
 use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -60,7 +60,15 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
-        accept_regions: matches!(serve.delivery, Delivery::Auto | Delivery::Region),
+        accept_regions: matches!(
+            serve.delivery,
+            Delivery::Auto | Delivery::Direct | Delivery::Region
+        ),
+        direct: match serve.delivery {
+            Delivery::Auto => Direct::Auto,
+            Delivery::Direct => Direct::Always,
+            Delivery::File | Delivery::Region | Delivery::Relay => Direct::Never,
+        },
         workers,
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,

@@ -15,6 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::handler::direct::Sizes;
 use crate::handler::sendfile::Sendable;
 use crate::response::Head;
 use crate::router::Router;
@@ -47,6 +48,7 @@ pub(crate) struct Loop {
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) applications: Arc<[Arc<Application>]>,
     pub(crate) sendable: Sendable,
+    pub(crate) sizes: Sizes,
     links: Rc<Links>,
     stop: watch::Receiver<bool>,
     connections: Cell<usize>,
@@ -213,6 +215,7 @@ impl Start {
             router,
             applications,
             sendable,
+            sizes: Sizes::default(),
             settings,
             pool,
             access_log,
@@ -352,13 +355,22 @@ impl Loop {
         self.common_fields_unless(head, |_| false);
     }
 
-    /// Fields that every response has, unless the application has set them. `is_set` gets names in lower case.
+    /// Fields that every response has, unless the application has set them.
     pub(crate) fn common_fields_unless(&self, head: &mut Head<'_>, is_set: impl Fn(&str) -> bool) {
-        if !is_set("server") {
-            head.field(b"Server", b"sendoff");
+        for (name, value) in self.common(&self.date()) {
+            if !is_set(name) {
+                head.field(name.as_bytes(), value.as_bytes());
+            }
         }
-        if !is_set("date") {
-            head.field(b"Date", self.date().as_bytes());
-        }
+    }
+
+    /// The same as field lines.
+    pub(crate) fn common_lines(&self) -> String {
+        let lines = self.common(&self.date()).map(|(name, value)| format!("{name}: {value}\r\n"));
+        lines.concat()
+    }
+
+    fn common<'a>(&self, date: &'a str) -> [(&'static str, &'a str); 2] {
+        [("Server", "sendoff"), ("Date", date)]
     }
 }

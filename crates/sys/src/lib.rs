@@ -9,3 +9,4 @@ pub mod memfd;
 pub mod process;
 pub mod shared;
 pub mod sock_diag;
+pub mod tcp;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod blob;
+mod direct;
 mod files;
 mod guard;
 mod helper;
@@ -44,6 +45,7 @@ enum Bad {
     TooManyParams,
     Unexpected { kind: u8, id: u16 },
     BodyFile,
+    Client,
     Cut,
 }
 
@@ -71,6 +73,7 @@ impl fmt::Display for Bad {
                 write!(f, "a record of type {kind} for request {id} where none may come")
             }
             Self::BodyFile => f.write_str("a BODY record without a regular file of its length"),
+            Self::Client => f.write_str("a CLIENT record without a socket"),
             Self::Cut => f.write_str("the front closed the link in the middle of a request"),
         }
     }

@@ -1,19 +1,19 @@
 //! Output that is encoded but not sent.
 //!
 //! ```text
-//!   wire:  [LENGTH slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
+//!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
 //!                       ▲ sent             ▲ marks ▲      ▲ open
 //! ```
 //! Bytes are copied once, into the place they are sent from. Records that name files or chunks are remembered in `marks`
 //! until they begin to leave: they may grow, be turned into bytes when the file's lease breaks, or be taken back when the
 //! client has gone.
 
-use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_fastcgi::region::Piece;
 
-/// Room at the start for a `LENGTH` record, which is known last and sent first.
-const LENGTH_SLOT: usize = HEADER_LEN + 8;
+/// Room at the start for a record that is known last and sent first: `LENGTH` or `SENT`.
+const FIRST_SLOT: usize = MAX_RECORD_LEN;
 
 /// A buffer that a broken lease has blown up is given back down to this.
 const KEEP_CAPACITY: usize = 256 * 1024;
@@ -54,8 +54,9 @@ impl Mark {
 
 impl Default for Queue {
     fn default() -> Self {
-        let wire = vec![0; LENGTH_SLOT];
-        Self { wire, sent: LENGTH_SLOT, open: None, marks: Vec::new(), in_flight: false, lent: 0 }
+        let wire = vec![0; FIRST_SLOT];
+        let sent = FIRST_SLOT;
+        Self { wire, sent, open: None, marks: Vec::new(), in_flight: false, lent: 0 }
     }
 }
 
@@ -180,13 +181,37 @@ impl Queue {
         }
     }
 
-    /// Puts `LENGTH` before everything. Only while nothing of the response has been sent.
-    pub(crate) fn length(&mut self, request_id: u16, length: u64) {
-        debug_assert_eq!(self.sent, LENGTH_SLOT);
-        let mut record = Vec::with_capacity(LENGTH_SLOT);
-        Record::Length(length).encode(request_id, &mut record);
-        self.wire[..LENGTH_SLOT].copy_from_slice(&record);
-        self.sent = 0;
+    /// Puts `LENGTH` or `SENT` before everything. Only while nothing of what is queued has been sent.
+    pub(crate) fn first(&mut self, request_id: u16, record: Record) {
+        debug_assert_eq!(self.sent, FIRST_SLOT);
+        let mut wire = Vec::with_capacity(FIRST_SLOT);
+        record.encode(request_id, &mut wire);
+        self.sent = FIRST_SLOT - wire.len();
+        self.wire[self.sent..FIRST_SLOT].copy_from_slice(&wire);
+    }
+
+    /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`, and nothing is moved, if
+    /// files stand between them or a record is half sent.
+    pub(crate) fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
+        self.close_record();
+        if !self.marks.is_empty() || self.sent != FIRST_SLOT {
+            return false;
+        }
+        let (mut at, mut kept) = (FIRST_SLOT, FIRST_SLOT);
+        // What is queued are whole records of our own making.
+        while let Some(Ok(head)) = self.wire[at..].first_chunk().map(|raw| Header::decode(*raw)) {
+            let content = at + HEADER_LEN;
+            let end = content + usize::from(head.content_len);
+            if head.kind == Kind::STDOUT {
+                out.extend_from_slice(&self.wire[content..end]);
+            } else {
+                self.wire.copy_within(at..end, kept);
+                kept += end - at;
+            }
+            at = end;
+        }
+        self.wire.truncate(kept);
+        true
     }
 
     /// What one `sendmsg` may take next, and the records whose descriptors must ride along, oldest first.
@@ -285,9 +310,9 @@ impl Queue {
 
     /// Forgets everything. The buffer stays.
     pub(crate) fn clear(&mut self) {
-        self.wire.truncate(LENGTH_SLOT);
+        self.wire.truncate(FIRST_SLOT);
         self.wire.shrink_to(KEEP_CAPACITY);
-        self.sent = LENGTH_SLOT;
+        self.sent = FIRST_SLOT;
         self.open = None;
         self.marks.clear();
         self.in_flight = false;
@@ -338,7 +363,7 @@ mod tests {
     #[test]
     fn unsent_segments_become_bytes_and_the_file_was_never_known() {
         let mut queue = filled();
-        queue.length(7, 11);
+        queue.first(7, Record::Length(11));
         assert_eq!(queue.take_back(A, read), Ok(true));
         assert!(!queue.names(A) && queue.names(B));
         let (bytes, files) = queue.batch();
@@ -415,6 +440,38 @@ mod tests {
         assert_eq!(queue.lent(), 14);
         queue.clear();
         assert_eq!(queue.lent(), 0);
+    }
+
+    #[test]
+    fn output_that_goes_another_way_leaves_the_other_records_behind() {
+        let log = |text: &[u8]| {
+            let mut wire =
+                Header::new(Kind::STDERR, 7, text.len().try_into().unwrap()).encode().to_vec();
+            wire.extend_from_slice(text);
+            wire
+        };
+        let (mut queue, mut out) = (Queue::default(), b"-".to_vec());
+        queue.stdout(7, &[b'z'; MAX_ALIGNED_CONTENT + 1]);
+        queue.stream(Kind::STDERR, 7, b"noted");
+        queue.stdout(7, b"ab");
+        queue.stream(Kind::STDERR, 7, b"too");
+        assert!(queue.take_stdout(&mut out));
+        assert_eq!(out, [&b"-"[..], &[b'z'; MAX_ALIGNED_CONTENT + 1], b"ab"].concat());
+        queue.first(7, Record::Length(1));
+        queue.stdout(7, b"c");
+        queue.close_record();
+        let left = [encoded(&[Record::Length(1)]), log(b"noted"), log(b"too"), stdout(b"c")];
+        assert_eq!(queue.batch().0, left.concat());
+        for mut queue in [filled(), {
+            let mut queue = queue;
+            queue.advance(1);
+            queue
+        }] {
+            queue.close_record();
+            let before = queue.batch().0.to_vec();
+            assert!(!queue.take_stdout(&mut out));
+            assert_eq!(queue.batch().0, before);
+        }
     }
 
     #[test]

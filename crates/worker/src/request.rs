@@ -13,6 +13,7 @@ use sendoff_fastcgi::handover::{
 use sendoff_fastcgi::params;
 
 use crate::Bad;
+use crate::direct::Direct;
 
 /// Bytes of PARAMS we take for one request. HTTP servers cut heads off far earlier (8 to 64 KiB are usual).
 pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
@@ -82,6 +83,7 @@ pub(crate) struct Request {
     /// The front announced `named`.
     pub(crate) takes_named: bool,
     pub(crate) is_head: bool,
+    pub(crate) direct: Direct,
     pub(crate) body: Body,
     /// PARAMS as they arrived.
     stream: Vec<u8>,
@@ -120,6 +122,7 @@ impl Request {
         self.explains = false;
         self.takes_named = false;
         self.is_head = false;
+        self.direct = Direct::Unasked;
     }
 
     pub(crate) fn add_params(&mut self, data: &[u8]) -> Result<(), Bad> {

@@ -17,6 +17,7 @@ use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER}
 
 use sendoff_sys::mapping::Region;
 
+use crate::direct::{Direct, Offer};
 use crate::files::{Held, Identity};
 use crate::helper::Helper;
 use crate::input::Input;
@@ -62,8 +63,8 @@ const VALUES: [(&[u8], &[u8]); 3] =
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     inputs: Vec<Input>,
-    request: Request,
-    response: Response,
+    pub(crate) request: Request,
+    pub(crate) response: Response,
     /// `None` without a guard socket.
     helper: Option<Helper>,
 }
@@ -81,11 +82,11 @@ impl Stopper {
 
 /// How far the response to the request at hand has got.
 #[derive(Debug, Default)]
-struct Response {
+pub(crate) struct Response {
     /// `Some(body bytes)` once the head has been written.
-    body: Option<u64>,
+    pub(crate) body: Option<u64>,
     /// Something of it has been sent.
-    begun: bool,
+    pub(crate) begun: bool,
     /// The body is long, as far as can be seen: small pieces join large ones in shared memory.
     is_long: bool,
     wrote_stdout: bool,
@@ -257,6 +258,12 @@ impl Worker {
             }
             Part::Stream { kind: Kind::DATA, .. } | Part::EndOfStream { kind: Kind::DATA, .. } => {}
             Part::Record { kind: Kind::BODY, content, .. } => self.body_file(at, &content, ours)?,
+            Part::Record { kind: Kind::CLIENT, content, .. } => {
+                let socket = self.inputs[at].take_fd().ok_or(Bad::Client)?;
+                if ours && self.request.phase == Phase::Params {
+                    self.request.direct = Direct::Offered(Offer::new(socket, content)?);
+                }
+            }
             _ => return Err(Bad::Unexpected { kind: kind.0, id: request_id }),
         }
         Ok(())
@@ -453,12 +460,17 @@ impl Worker {
             return Ok(());
         }
         self.response.wrote_stdout = true;
+        let mut data = data;
         if data.len() >= COPY_LIMIT {
             self.look_for_abort()?;
+            data = self.write_to_client(data)?;
             self.response.begun = true;
         }
-        // The front looks into the header block, so it must not lie where we could change it.
-        let may_lend = self.request.accepts_regions && self.response.body.is_some();
+        // What goes to the client waits in the queue. The front looks into the header block, so it must not lie where we
+        // could change it.
+        let may_lend = self.request.accepts_regions
+            && self.response.body.is_some()
+            && matches!(self.request.direct, Direct::Unasked);
         let is_long = self.response.is_long || data.len() >= LEND_FROM;
         let rest = if may_lend && is_long { self.lend(data)? } else { data };
         self.relay(rest)
@@ -541,6 +553,7 @@ impl Worker {
             return Err(Gone);
         }
         self.look_for_abort()?;
+        self.write_to_client(&[])?;
         let state = self.shared.lock();
         self.response.begun |= !state.queue.is_empty();
         self.shared.flush(state).map(drop)
@@ -590,6 +603,7 @@ impl Worker {
         }
         if state.lost || self.request.aborted {
             state.discard_queue();
+            self.request.direct = Direct::Unasked;
             return Err(Gone);
         }
         Ok(())
@@ -608,6 +622,7 @@ impl Worker {
             return;
         }
         self.response.finished = true;
+        self.end_direct();
         let id = self.request.id;
         let mut state = self.shared.lock();
         if state.lost {
@@ -619,7 +634,7 @@ impl Worker {
         state.end_pieces();
         let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), false, true) = (body, begun, self.tells_length()) {
-            state.queue.length(id, body);
+            state.queue.first(id, Record::Length(body));
         }
         self.response.detached = detach && self.request.accepts_framing;
         if self.response.detached {

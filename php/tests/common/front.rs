@@ -143,7 +143,11 @@ impl Front {
             Record::Release(file) => self.forget(file, GuardAnswer::Released),
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
-            Record::Body(_) | Record::Named | Record::Region | Record::Piece(_) => {
+            Record::Body(_)
+            | Record::Named
+            | Record::Region
+            | Record::Piece(_)
+            | Record::Sent(_) => {
                 panic!("nobody asked for it")
             }
         }

@@ -11,6 +11,7 @@ use sendoff_sys::sock_diag::Connection;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::lent::{Lent, hang_up};
 use crate::delivery::{Progress, SendQueue};
 use crate::explain::{Remark, Report};
 use crate::response::{Framing, Head};
@@ -31,6 +32,15 @@ pub(crate) struct Client {
     sent: u64,
     /// Set while a response is explained: it goes here instead of to the client.
     pub(crate) report: Option<Box<Report>>,
+    /// Body bytes of the response that came as bytes, not as files.
+    generated: u64,
+    pub(super) lent: Lent,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        hang_up(&self.stream, &self.lent);
+    }
 }
 
 /// What a response's framing depends on.
@@ -55,6 +65,8 @@ impl Client {
             head_len: 0,
             sent: 0,
             report: None,
+            generated: 0,
+            lent: Lent::default(),
         }
     }
 
@@ -79,23 +91,39 @@ impl Client {
         let length = length.filter(|_| status != StatusCode::NO_CONTENT);
         head.finish(self.framing, length, asked.version, keep_alive);
         self.head_len = out.len() as u64;
-        self.sent = 0;
+        (self.sent, self.generated) = (0, 0);
+        self.lent.begin();
         self.queue.push_bytes(out.freeze())?;
         Ok(keep_alive)
     }
 
+    pub(super) fn frames(&mut self, framing: Framing) {
+        self.framing = framing;
+    }
+
+    /// Somebody else has sent the first `wire` bytes of a response.
+    pub(super) fn was_sent(&mut self, wire: u64, head_len: u64) {
+        self.head_len = head_len;
+        (self.sent, self.generated) = (0, wire.saturating_sub(head_len));
+        self.queue.sent_elsewhere(wire);
+    }
+
+    pub(super) fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.generated += bytes.len() as u64;
+        self.queue.push_bytes(bytes)
+    }
+
     /// Queues a piece of the body. More than the announced length is cut off; returns whether it all fitted.
-    pub(crate) fn push(&mut self, mut segment: Segment) -> io::Result<bool> {
+    pub(crate) fn push(&mut self, segment: Segment) -> io::Result<bool> {
+        let Some(mut segment) = self.push_framed_already(segment)? else { return Ok(true) };
         let len = segment.len();
-        let room = match &mut self.framing {
-            Framing::NoBody => return Ok(true),
-            Framing::Length(left) => {
-                let room = len.min(*left);
-                *left -= room;
-                room
-            }
-            Framing::Chunked | Framing::Close => len,
-        };
+        if matches!(segment, Segment::Bytes(_)) {
+            self.generated += len;
+        }
+        if self.framing == Framing::NoBody {
+            return Ok(true);
+        }
+        let room = self.framing.take(len);
         if room == 0 {
             return Ok(len == 0);
         }
@@ -127,6 +155,9 @@ impl Client {
 
     /// Queues the end of the body. Returns the bytes that are missing of the announced length.
     pub(crate) fn end(&mut self) -> io::Result<u64> {
+        if self.lent.framed() > 0 {
+            return Ok(self.lent.framed());
+        }
         if let Some(end) = self.framing.end().filter(|_| self.report.is_none()) {
             self.queue.push_bytes(end)?;
         }
@@ -213,6 +244,11 @@ impl Client {
     pub(crate) async fn send_interim(&mut self, bytes: &'static [u8]) -> io::Result<()> {
         self.queue.push_bytes(Bytes::from_static(bytes))?;
         self.flush().await
+    }
+
+    /// Body bytes of the last response, without those of files.
+    pub(crate) fn generated(&self) -> u64 {
+        self.generated
     }
 
     /// Body bytes sent of the last response, for the log.

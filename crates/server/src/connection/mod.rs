@@ -2,6 +2,7 @@
 
 mod client;
 mod explained;
+mod lent;
 
 use std::io;
 use std::net::SocketAddr;
@@ -85,7 +86,7 @@ pub(crate) async fn serve(event_loop: Rc<Loop>, stream: TcpStream, peer: SocketA
             Err(End::Io(error)) => {
                 tracing::debug!(%peer, %error, "connection cut");
                 if !connection.client.sees_a_cut() {
-                    let _ = connection.client.stream.set_zero_linger();
+                    connection.client.reset();
                 }
                 return;
             }

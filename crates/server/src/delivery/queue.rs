@@ -122,6 +122,17 @@ impl SendQueue {
         self.segments.is_empty()
     }
 
+    /// Bytes given to the kernel since the connection was accepted.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Somebody else has given bytes to the kernel.
+    pub fn sent_elsewhere(&mut self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+    }
+
     /// Bytes given to the kernel since the last call.
     pub fn take_sent(&mut self) -> u64 {
         let sent = self.sent.get();

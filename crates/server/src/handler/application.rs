@@ -1,18 +1,20 @@
 //! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
+use sendoff_fastcgi::direct::Sent;
 use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
 };
 use tokio::time::Instant;
 
+use super::direct;
 use super::parameters::parameters;
 use super::sendfile::{self, Denied, Sendable, ZeroCopy, ranges};
 use crate::connection::{Asked, Client, Outcome, Request};
@@ -20,7 +22,7 @@ use crate::delivery::Progress;
 use crate::explain::Remark;
 use crate::front::Loop;
 use crate::handler::error;
-use crate::request::Body;
+use crate::request;
 use crate::response::{CgiHead, MAX_HEAD};
 use crate::router::{Script, Upstream};
 use crate::segment::Segment;
@@ -73,8 +75,9 @@ pub(crate) async fn respond(
     let mut parameters = parameters(event_loop, client, request, script);
     let answered = match script.upstream {
         Upstream::Workers => {
-            let accept = accepted(event_loop, client);
-            ask_worker(event_loop, request, parameters, &accept, &log_name).await
+            let direct = direct::offer(event_loop, client, asked, script, &mut parameters);
+            let accept = accepted(event_loop, client, direct);
+            ask_worker(event_loop, client, request, parameters, &accept, &log_name).await
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
@@ -84,21 +87,40 @@ pub(crate) async fn respond(
             ask_application(application, request, parameters, &log_name).await
         }
     };
-    match answered {
-        Ok((exchange, begun)) => pass_on(event_loop, client, asked, request, exchange, begun).await,
+    let outcome = match answered {
+        Ok((exchange, Answer::Begun(begun))) => {
+            pass_on(event_loop, client, asked, request, exchange, begun).await
+        }
+        Ok((exchange, Answer::Sent(sent))) => {
+            direct::take_over(event_loop, client, asked, exchange, sent).await
+        }
+        Err((_, why)) if !client.is_untouched() => return Err(cut(why)),
         Err((status, why)) => {
             let (request, code) = (&*log_name, status.as_u16());
             tracing::error!(request, "answered with {code}: {why}");
-            error::respond(event_loop, client, asked, status).await
+            return error::respond(event_loop, client, asked, status).await;
         }
+    }?;
+    if *asked.method != Method::HEAD && outcome.status != StatusCode::NOT_MODIFIED {
+        event_loop.sizes.note(script, client.generated());
     }
+    Ok(outcome)
+}
+
+/// How an answer begins.
+enum Answer {
+    /// With its head.
+    Begun(Begun),
+    /// At the client: the worker has written it.
+    Sent(Sent),
 }
 
 /// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
-fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
+fn accepted(event_loop: &Loop, client: &Client, direct: Option<&'static [u8]>) -> Vec<u8> {
     let settings = &event_loop.settings;
     let mut words = vec![if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY }];
     words.push(ACCEPT_NAMED);
+    words.extend(direct);
     if settings.accept_regions {
         words.push(ACCEPT_REGION);
     }
@@ -109,10 +131,11 @@ fn accepted(event_loop: &Loop, client: &Client) -> Vec<u8> {
 }
 
 /// An answer that has begun, or what to say instead and why.
-type Answered = Result<(Exchange, Begun), (StatusCode, String)>;
+type Answered = Result<(Exchange, Answer), (StatusCode, String)>;
 
 async fn ask_worker(
     event_loop: &Loop,
+    client: &Client,
     request: &Request,
     mut parameters: RequestMessageBuilder,
     accept: &[u8],
@@ -120,20 +143,27 @@ async fn ask_worker(
 ) -> Answered {
     parameters.param(ACCEPT_PARAM, accept);
     let message = match &request.body {
-        Body::Memory(bytes) => parameters.with_bytes(bytes),
-        Body::File { descriptor, len } => parameters.with_file(Rc::clone(descriptor), *len),
+        request::Body::Memory(bytes) => parameters.with_bytes(bytes),
+        request::Body::File { descriptor, len } => {
+            parameters.with_file(Rc::clone(descriptor), *len)
+        }
     };
     for _ in 0..MAX_TRIES {
         let ticket = event_loop.pool.acquire(event_loop.number).await;
         let ticket = ticket.map_err(|why| (StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
         let Some(link) = event_loop.link(ticket.worker()) else { continue };
-        let Ok(exchange) = link.begin(ticket, &message, Rc::clone(log_name)).await else {
+        let socket = Some(client.stream.as_fd());
+        let Ok(exchange) = link.begin(ticket, &message, socket, Rc::clone(log_name)).await else {
             continue;
         };
         let exchange = Exchange::Worker(exchange);
         match begin(&exchange).await {
             Ok(begun) => return Ok((exchange, begun)),
-            Err(Failure::Unread) => {}
+            Err(Failure::Unread) if client.is_untouched() => {}
+            Err(Failure::Unread) => {
+                let why = format!("{} wrote to the client and died", exchange.who());
+                return Err((StatusCode::BAD_GATEWAY, why));
+            }
             Err(Failure::Bad(status, why)) => {
                 return Err((status, format!("{}: {why}", exchange.who())));
             }
@@ -179,8 +209,8 @@ async fn ask_application(
     }
 }
 
-/// Waits for the whole header block.
-async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
+/// Waits for the whole header block, or for the news that the client has it.
+async fn begin(exchange: &Exchange) -> Result<Answer, Failure> {
     let bad = |why: &str| Failure::Bad(StatusCode::BAD_GATEWAY, why.to_owned());
     let (mut received, mut length) = (BytesMut::new(), None);
     let (mut explanations, mut named) = (Vec::new(), None);
@@ -201,6 +231,7 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
                 length = Some(announced);
                 continue;
             }
+            Event::Sent(sent) => return Ok(Answer::Sent(sent)),
             Event::Segment(Segment::File(_)) => {
                 return Err(bad("a file was handed over before the header block"));
             }
@@ -228,7 +259,9 @@ async fn begin(exchange: &Exchange) -> Result<Begun, Failure> {
         if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
-            return Ok(Begun { head, rest: all.slice(end..), length, explanations, named });
+            let rest = all.slice(end..);
+            let begun = Begun { head, rest, length, explanations, named };
+            return Ok(Answer::Begun(begun));
         }
         // However the pieces fall: a block that is too large is refused, one that fits is not.
         if all.len() > MAX_HEAD {
@@ -341,15 +374,36 @@ async fn relay(
             }
         }
     })?;
+    let body = Body { rest, surplus: false, zero_copy };
+    pass_body(event_loop, client, exchange, body).await?;
+    Ok(Outcome { status: head.status, keep_alive })
+}
+
+/// A body that is about to be passed on.
+pub(super) struct Body {
+    /// Its beginning.
+    pub(super) rest: Bytes,
+    /// The application has sent more than it had announced.
+    pub(super) surplus: bool,
+    pub(super) zero_copy: Option<ZeroCopy>,
+}
+
+/// Passes the rest of a response on, whose head the client has or is owed, to the end.
+pub(super) async fn pass_body(
+    event_loop: &Loop,
+    client: &mut Client,
+    exchange: Exchange,
+    body: Body,
+) -> io::Result<()> {
     let mut response = Relay {
         client,
         exchange: &exchange,
         sendable: &event_loop.sendable,
-        zero_copy,
-        surplus: false,
+        zero_copy: body.zero_copy,
+        surplus: body.surplus,
         patience_ends: None,
     };
-    response.push(Segment::Bytes(rest))?;
+    response.push(Segment::Bytes(body.rest))?;
     response.run().await?;
     if response.surplus {
         let who = exchange.who();
@@ -366,10 +420,11 @@ async fn relay(
     if missing > 0 {
         return Err(cut(format!("{missing} bytes were missing of the announced Content-Length")));
     }
-    Ok(Outcome { status: head.status, keep_alive })
+    Ok(())
 }
 
-fn cut(why: String) -> io::Error {
+/// Logs why the client gets no more of a response.
+pub(super) fn cut(why: String) -> io::Error {
     tracing::error!("a response was cut short: {why}");
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
@@ -445,7 +500,11 @@ impl Relay<'_> {
             return true;
         }
         let patience_ends = *self.patience_ends.get_or_insert_with(|| Instant::now() + PATIENCE);
-        queue.has_room() && Instant::now() >= patience_ends
+        let is_over = queue.has_room() && Instant::now() >= patience_ends;
+        if is_over {
+            self.client.is_slow();
+        }
+        is_over
     }
 
     /// Queues what an event brings; true at the end.
@@ -460,7 +519,7 @@ impl Relay<'_> {
                 self.push(Segment::Bytes(bytes))?;
             }
             // Too late: the head has left.
-            Event::Length(_) | Event::Named(_) => {}
+            Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
             Event::End => return Ok(true),
             Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
                 // What it had handed over belongs to the client, whatever became of the worker.

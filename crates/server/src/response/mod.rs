@@ -1,7 +1,7 @@
-//! Response heads: from what an application says to what the client is told.
+//! Response heads: from what an application says to what the client is told. What makes the bytes is in `sendoff_http1`,
+//! where workers find it too.
 
-mod cgi_head;
-mod framing;
+mod head;
 
-pub use cgi_head::{BadHead, CgiHead, MAX_HEAD};
-pub use framing::{Framing, Head};
+pub use head::Head;
+pub use sendoff_http1::{BadHead, CgiHead, Framing, MAX_CGI_HEAD as MAX_HEAD};

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use sendoff_fastcgi::direct;
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind, MAX_ALIGNED_CONTENT};
@@ -18,6 +19,8 @@ pub struct RequestMessage {
     pub(super) records: Vec<u8>,
     /// Goes along with the `BODY` record at the end.
     pub(super) body: Option<Rc<OwnedFd>>,
+    /// There is a `CLIENT` record: the client's socket goes along.
+    pub(super) lends: bool,
 }
 
 /// A request for an application that knows FastCGI and nothing more.
@@ -33,6 +36,8 @@ pub struct StreamedRequest {
 #[derive(Debug)]
 pub struct RequestMessageBuilder {
     params: Vec<u8>,
+    /// A `CLIENT` record.
+    client: Vec<u8>,
 }
 
 impl RequestMessageBuilder {
@@ -40,7 +45,7 @@ impl RequestMessageBuilder {
     #[must_use]
     pub fn new() -> Self {
         // Room for what browsers send.
-        Self { params: Vec::with_capacity(2048) }
+        Self { params: Vec::with_capacity(2048), client: Vec::new() }
     }
 
     /// Adds a parameter.
@@ -48,12 +53,17 @@ impl RequestMessageBuilder {
         params::encode(&mut self.params, name, value);
     }
 
+    /// Lends the worker the client's socket.
+    pub fn lend(&mut self, client: direct::Client<'_>) {
+        client.encode(REQUEST_ID, &mut self.client);
+    }
+
     /// The request with a body in memory.
     #[must_use]
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
         let mut records = self.head(body.len() + 32);
         push_stream(&mut records, Kind::STDIN, body);
-        RequestMessage { records, body: None }
+        RequestMessage { records, body: None, lends: !self.client.is_empty() }
     }
 
     /// The request with a body of `len` bytes in a file.
@@ -61,7 +71,7 @@ impl RequestMessageBuilder {
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
         let mut records = self.head(32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
-        RequestMessage { records, body: Some(body) }
+        RequestMessage { records, body: Some(body), lends: !self.client.is_empty() }
     }
 
     /// The request for a FastCGI application: a large body is read while it is sent.
@@ -79,8 +89,9 @@ impl RequestMessageBuilder {
     }
 
     fn head(&self, more: usize) -> Vec<u8> {
-        let mut records = Vec::with_capacity(self.params.len() + more + 64);
+        let mut records = Vec::with_capacity(self.params.len() + self.client.len() + more + 64);
         records.extend_from_slice(&BeginRequest { keep_conn: true }.encode(REQUEST_ID));
+        records.extend_from_slice(&self.client);
         push_stream(&mut records, Kind::PARAMS, &self.params);
         records
     }

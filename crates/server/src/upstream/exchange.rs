@@ -41,6 +41,13 @@ impl Exchange {
         }
     }
 
+    /// Whoever answers has said what cannot be true.
+    pub(crate) fn give_up(&self, why: &str) {
+        if let Self::Worker(exchange) = self {
+            exchange.give_up(why);
+        }
+    }
+
     /// Lets the application finish, and drops what it still says.
     pub fn drain(self) {
         tokio::task::spawn_local(async move { while !self.next().await.is_last() {} });

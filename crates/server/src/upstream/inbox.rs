@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use sendoff_fastcgi::direct::Sent;
 use tokio::sync::Notify;
 
 use crate::segment::Segment;
@@ -19,6 +20,8 @@ pub(super) const INBOX_EVENTS: usize = 1024;
 pub enum Event {
     /// The whole body will have this many bytes. At most once, before any segment.
     Length(u64),
+    /// The worker has written the beginning of the response to the client; what follows are body segments. Comes first, if at all.
+    Sent(Sent),
     /// The open file that the header block names. At most once.
     Named(OwnedFd),
     /// About the segments that follow, for `sendoff explain`.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -67,6 +67,8 @@ struct Answering {
     body_begun: bool,
     /// `NAMED` has come.
     named: bool,
+    /// The worker has the client's socket, unless `body_begun`.
+    lent: bool,
     log_name: Rc<str>,
 }
 
@@ -137,7 +139,7 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the worker a request.
+    /// Gives the worker a request, and the socket of its `client` if the request lends it.
     ///
     /// # Errors
     /// The worker is gone and has not read it: try another one.
@@ -145,6 +147,7 @@ impl Link {
         self: &Rc<Self>,
         ticket: Ticket,
         request: &RequestMessage,
+        client: Option<BorrowedFd<'_>>,
         log_name: Rc<str>,
     ) -> io::Result<Exchange> {
         if !matches!(*self.state.borrow(), State::Idle) {
@@ -158,10 +161,15 @@ impl Link {
             detached: false,
             body_begun: false,
             named: false,
+            lent: request.lends,
             log_name,
         });
         let exchange = Exchange { link: Rc::clone(self), inbox };
-        if let Err(error) = self.send(&request.records, request.body.as_deref()).await {
+        // In the order of their records.
+        let client = client.filter(|_| request.lends);
+        let descriptors: Vec<_> =
+            client.into_iter().chain(request.body.as_ref().map(|body| body.as_fd())).collect();
+        if let Err(error) = self.send(&request.records, &descriptors).await {
             // Half a request may be on the link: its task finds it closed and gives it up, ticket and all.
             self.close();
             exchange.inbox.end();
@@ -170,15 +178,13 @@ impl Link {
         Ok(exchange)
     }
 
-    async fn send(&self, mut bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
-        let mut descriptor = descriptor;
+    async fn send(&self, mut bytes: &[u8], mut descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = self.socket.try_io(Interest::WRITABLE, || {
-                let fds = descriptor.map(AsFd::as_fd);
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
                 let mut control = SendAncillaryBuffer::new(&mut space);
-                if let Some(fds) = &fds {
-                    control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fds)));
+                if !descriptors.is_empty() {
+                    control.push(SendAncillaryMessage::ScmRights(descriptors));
                 }
                 Ok(sendmsg(
                     &self.socket,
@@ -190,7 +196,7 @@ impl Link {
             match sent {
                 Ok(n) => {
                     bytes = &bytes[n..];
-                    descriptor = None;
+                    descriptors = &[];
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.socket.writable().await?;
@@ -415,6 +421,17 @@ impl Reader {
                 })?;
             }
             Record::Body(_) => return Err(out_of_place(Kind::BODY)),
+            Record::Sent(sent) => {
+                let mut misplaced = false;
+                answering(link, Kind::SENT, |answering| {
+                    misplaced = answering.body_begun || !answering.lent;
+                    answering.body_begun = true;
+                    (!misplaced).then_some(Event::Sent(sent))
+                })?;
+                if misplaced {
+                    return Err(out_of_place(Kind::SENT));
+                }
+            }
         }
         Ok(())
     }
@@ -496,6 +513,12 @@ impl Exchange {
         &self.inbox
     }
 
+    /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
+    pub(super) fn give_up(&self, why: &str) {
+        tracing::error!(worker = self.link.pid, "broken worker, its link is closed: {why}");
+        self.link.close();
+    }
+
     /// The process that answers, for the log.
     #[must_use]
     pub fn worker_pid(&self) -> i32 {
@@ -515,6 +538,7 @@ impl Drop for Exchange {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use sendoff_fastcgi::direct::{self, Rest, Sent};
     use sendoff_fastcgi::handover::FileId;
     use sendoff_fastcgi::region::Piece;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -541,10 +565,19 @@ pub(super) mod tests {
     }
 
     pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
+        let request = RequestMessageBuilder::new().with_bytes(b"");
+        begin_with(pool, links, &request, None).await
+    }
+
+    async fn begin_with(
+        pool: &Arc<Pool>,
+        links: &Links,
+        request: &RequestMessage,
+        client: Option<BorrowedFd<'_>>,
+    ) -> Exchange {
         let ticket = pool.acquire(0).await.unwrap();
         let link = Rc::clone(&links.borrow()[&ticket.worker()]);
-        let request = RequestMessageBuilder::new().with_bytes(b"");
-        link.begin(ticket, &request, "GET /".into()).await.unwrap()
+        link.begin(ticket, request, client, "GET /".into()).await.unwrap()
     }
 
     pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
@@ -577,6 +610,8 @@ pub(super) mod tests {
             [&Header::new(Kind::EXPLAIN, 1, 1025).encode()[..], &[b'x'; 1025]].concat(),
             record(Record::Region, 1),
             record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 0 }), 1),
+            // Without a socket to have sent it to.
+            record(Record::Sent(SENT), 1),
             late_length,
             EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
             EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
@@ -591,6 +626,50 @@ pub(super) mod tests {
                 assert!(links.borrow().is_empty() && pool.workers() == 0, "{lie:?}");
                 let mut rest = Vec::new();
                 worker.read_to_end(&mut rest).await.unwrap();
+            });
+        }
+    }
+
+    const SENT: Sent = Sent {
+        wire: 100,
+        head: 50,
+        framed: 0,
+        rest: Rest::Length(0),
+        status: 200,
+        gone: false,
+        surplus: false,
+    };
+
+    /// The socket goes with the request, before the body's descriptor; and it is given back once, at the beginning.
+    #[test]
+    fn a_lent_socket_is_given_back_once() {
+        let mut sent = Vec::new();
+        Record::Sent(SENT).encode(1, &mut sent);
+        let mut length = Vec::new();
+        Record::Length(5).encode(1, &mut length);
+        let mut client = Vec::new();
+        direct::Client { http_10: false, keep_alive: true, fields: b"" }.encode(1, &mut client);
+        for lie in [&sent, &length, &client] {
+            run(async {
+                let (pool, links, mut worker) = link();
+                let mut request = RequestMessageBuilder::new();
+                request.lend(direct::Client { http_10: false, keep_alive: true, fields: b"" });
+                let (socket, _end) = std::os::unix::net::UnixStream::pair().unwrap();
+                let body = std::fs::File::open("/dev/null").unwrap();
+                let request = request.with_file(Rc::new(body.into()), 0);
+                let exchange = begin_with(&pool, &links, &request, Some(socket.as_fd())).await;
+                let (mut buffer, mut fds) = (BytesMut::with_capacity(1000), VecDeque::new());
+                sendoff_sys::fdpass::receive(worker.as_fd(), &mut buffer, &mut fds).unwrap();
+                let is_socket = |fd: &OwnedFd| rustix::net::getsockname(fd).is_ok();
+                assert_eq!(fds.iter().map(is_socket).collect::<Vec<_>>(), [true, false]);
+                assert_eq!(buffer[..16 + client.len()][16..], client);
+                worker.write_all(&sent).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Sent(SENT)));
+                worker.write_all(&stdout(1, b"more")).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Segment(_)));
+                worker.write_all(lie).await.unwrap();
+                assert!(matches!(exchange.inbox.next().await, Event::Lost { unread: false }));
+                assert_eq!(pool.workers(), 0);
             });
         }
     }
@@ -673,7 +752,7 @@ pub(super) mod tests {
             let link = Rc::clone(&links.borrow()[&ticket.worker()]);
             rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write).unwrap();
             let request = RequestMessageBuilder::new().with_bytes(b"");
-            assert!(link.begin(ticket, &request, "GET /".into()).await.is_err());
+            assert!(link.begin(ticket, &request, None, "GET /".into()).await.is_err());
             while pool.workers() > 0 {
                 tokio::task::yield_now().await;
             }

@@ -1,11 +1,9 @@
-//! The header block of a CGI response (RFC 3875 §6).
-
 use std::fmt;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-/// Bytes of a header block; larger ones are refused. Room for a few dozen cookies.
+/// Bytes of a CGI header block; larger ones are refused. Room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
 const MAX_FIELDS: usize = 256;
@@ -31,7 +29,7 @@ impl fmt::Display for BadHead {
     }
 }
 
-/// A response head as the application wrote it.
+/// A response head as the application wrote it (RFC 3875 §6).
 #[derive(Debug)]
 pub struct CgiHead {
     /// From `Status`; 302 if there is only a `Location`, else 200.
@@ -100,7 +98,18 @@ impl CgiHead {
         Ok(head)
     }
 
-    /// Whether the application set this field. `name` is in lower case.
+    /// The fields that the client gets, in their order: those of `common` that the application has not set, and its own.
+    pub fn with_common<'a>(
+        &'a self,
+        common: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let is_set =
+            |name: &[u8]| self.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let unset = common.into_iter().filter(move |(name, _)| !is_set(name));
+        unset.chain(self.fields.iter().map(|(name, value)| (&name[..], &value[..])))
+    }
+
+    /// Whether the application set this field.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))

@@ -1,10 +1,9 @@
-//! How the end of a response body is found (RFC 9112 §6), and the head that says so.
-
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
-use sendoff_http1::{CHUNK_END, HeadEncoder, LAST_CHUNK, encode_chunk_header};
 
-/// How the client finds the end of the body.
+use crate::{CHUNK_END, HeadEncoder, LAST_CHUNK, encode_chunk_header};
+
+/// How the client finds the end of a response body (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// There is no body, whatever the head says (HEAD, 1xx, 204, 304).
@@ -57,31 +56,25 @@ impl Framing {
     pub fn end(self) -> Option<Bytes> {
         (self == Self::Chunked).then_some(Bytes::from_static(LAST_CHUNK))
     }
-}
 
-/// A response head that is being written.
-#[derive(Debug)]
-pub struct Head<'a> {
-    encoder: HeadEncoder<'a>,
-}
-
-impl<'a> Head<'a> {
-    /// Writes the status line.
-    pub fn new(out: &'a mut BytesMut, status: StatusCode, reason: Option<&[u8]>) -> Self {
-        Self { encoder: HeadEncoder::new(out, status, reason) }
-    }
-
-    /// Writes a field. One that would break the head is left out and logged.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        if self.encoder.field(name, value).is_err() {
-            let name = String::from_utf8_lossy(name);
-            tracing::warn!("a response field was left out, it holds control characters: {name}");
+    /// How many of the next `len` bytes belong to the body, which has them from then on: no more than was announced.
+    pub fn take(&mut self, len: u64) -> u64 {
+        match self {
+            Self::NoBody => 0,
+            Self::Length(left) => {
+                let taken = len.min(*left);
+                *left -= taken;
+                taken
+            }
+            Self::Chunked | Self::Close => len,
         }
     }
+}
 
+impl HeadEncoder<'_> {
     /// Writes the fields that frame the body and the end of the head. `length` is what the application would have sent,
     /// for a response without a body.
-    pub fn finish(
+    pub fn finish_framed(
         mut self,
         framing: Framing,
         length: Option<u64>,
@@ -89,20 +82,20 @@ impl<'a> Head<'a> {
         keep_alive: bool,
     ) {
         match framing {
-            Framing::Length(length) => self.encoder.number("Content-Length", length),
+            Framing::Length(length) => self.number("Content-Length", length),
             Framing::NoBody => {
                 if let Some(length) = length {
-                    self.encoder.number("Content-Length", length);
+                    self.number("Content-Length", length);
                 }
             }
-            Framing::Chunked => self.field(b"Transfer-Encoding", b"chunked"),
+            Framing::Chunked => self.known("Transfer-Encoding", "chunked"),
             Framing::Close => {}
         }
         match (keep_alive, version) {
-            (false, _) => self.field(b"Connection", b"close"),
-            (true, Version::HTTP_10) => self.field(b"Connection", b"keep-alive"),
+            (false, _) => self.known("Connection", "close"),
+            (true, Version::HTTP_10) => self.known("Connection", "keep-alive"),
             (true, _) => {}
         }
-        self.encoder.finish();
+        self.finish();
     }
 }

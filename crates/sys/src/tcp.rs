@@ -1,0 +1,111 @@
+//! What a TCP connection has been given to send, whoever gave it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Where `tcpi_bytes_acked` stands in `struct tcp_info` (`<linux/tcp.h>`, since Linux 4.1), and what follows it.
+const BYTES_ACKED_AT: usize = 120;
+const BYTES_ACKED_END: usize = BYTES_ACKED_AT + 8;
+
+/// The two questions below are asked again if an acknowledgement came between them, at most so often.
+const MAX_TRIES: usize = 1000;
+
+/// Bytes that `send(2)` and `sendfile(2)` have put into an accepted connection since it was made, by any process: those that are
+/// acknowledged (`tcpi_bytes_acked`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`) and those that are not (`SIOCOUTQ`,
+/// `tcp(7)`). Exact in every state, after a reset too, as long as nobody has called `shutdown(2)`, which counts as a byte.
+///
+/// # Errors
+/// It is not a TCP socket; `EAGAIN` if acknowledgements kept coming.
+pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut acked = acknowledged(socket)?;
+    for _ in 0..MAX_TRIES {
+        let waiting = unacknowledged(socket)?;
+        let before = std::mem::replace(&mut acked, acknowledged(socket)?);
+        if before == acked {
+            return Ok(acked + waiting);
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut info = [0_u8; BYTES_ACKED_END];
+    let mut len = libc::socklen_t::try_from(info.len()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    match info.last_chunk() {
+        Some(raw) if len as usize == info.len() => Ok(u64::from_ne_bytes(*raw)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes = MaybeUninit::<libc::c_int>::uninit();
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, bytes.as_mut_ptr()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so the int was written.
+    Ok(u64::try_from(unsafe { bytes.assume_init() }).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
+
+    #[test]
+    fn every_byte_counts_once_read_or_not() {
+        let (mut server, mut client) = pair();
+        let count = || written(server.as_fd()).unwrap();
+        assert_eq!(count(), 0);
+        client.write_all(b"a request does not count").unwrap();
+        assert_eq!(count(), 0);
+        (&server).write_all(&[7; 5000]).unwrap();
+        assert_eq!(count(), 5000);
+        client.read_exact(&mut [0; 5000]).unwrap();
+        assert_eq!(count(), 5000);
+        server.set_nonblocking(true).unwrap();
+        let mut total = 5000;
+        while let Ok(n) = (&server).write(&[7; 100_000]) {
+            total += n as u64;
+        }
+        assert_eq!(count(), total);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(count(), total);
+        // Unread bytes make the close a reset.
+        drop(client);
+        while !matches!(server.write(b"x"), Err(error) if error.kind() != io::ErrorKind::WouldBlock)
+        {
+        }
+        assert_eq!(written(server.as_fd()).unwrap(), total);
+    }
+
+    #[test]
+    fn only_tcp_sockets_have_an_answer() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(written(one.as_fd()).is_err());
+    }
+}

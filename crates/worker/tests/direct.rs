@@ -1,0 +1,234 @@
+//! Responses on a client's own socket, with front and client scripted.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod front;
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use front::{Front, Seen, connect, request};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use sendoff_fastcgi::direct::{Client, Rest, Sent};
+use sendoff_fastcgi::handover::Record;
+use sendoff_worker::{Gone, Worker};
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// A request that brings a client's socket along, and the client.
+fn lend(front: &mut Front, http_10: bool, narrow: bool) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    if narrow {
+        set_socket_send_buffer_size(&socket, 10_000).unwrap();
+        set_socket_recv_buffer_size(&client, 10_000).unwrap();
+    }
+    let whole = request(1, &[("REQUEST_METHOD", "GET")], b"");
+    let (begin, rest) = whole.split_at(16);
+    let mut wire = begin.to_vec();
+    Client { http_10, keep_alive: !http_10, fields: b"Server: x\r\n" }.encode(1, &mut wire);
+    wire.extend_from_slice(rest);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [socket.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let link = &front.links[0].socket;
+    sendmsg(link, &[IoSlice::new(&wire)], &mut control, SendFlags::empty()).unwrap();
+    client
+}
+
+fn begun() -> (Front, Worker, TcpStream) {
+    let (mut front, mut worker) = connect(1);
+    let client = lend(&mut front, false, false);
+    assert!(worker.accept());
+    worker.write_head(b"A: b\r\n\r\n").unwrap();
+    (front, worker, client)
+}
+
+/// The socket is closed when the front hears of the end: the client sees one, for nobody else has the socket here.
+fn read_all(mut client: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    all
+}
+
+#[test]
+fn small_or_unusual_responses_leave_over_the_link_and_the_socket_is_closed() {
+    let large = vec![b'x'; 100_000];
+    type Case<'a> = (&'a [u8], &'a dyn Fn(&mut Worker));
+    let cases: [Case<'_>; 7] = [
+        (b"A: b\r\n\r\n", &|worker| worker.write(b"small").unwrap()),
+        (b"A: b\r\n\r\n", &|worker| {
+            worker.write(b"flushed").unwrap();
+            worker.flush().unwrap();
+            worker.write(&[b'x'; 100_000]).unwrap();
+        }),
+        (b"X-Sendfile: /x\r\n\r\n", &|worker| worker.write(&large).unwrap()),
+        (b"X-Accel-Limit-Rate: 5\r\n\r\n", &|worker| worker.write(&large).unwrap()),
+        (b"X-ZeroCopy: 0/1\r\n\r\n", &|worker| worker.write(&large).unwrap()),
+        (b"Status: 304\r\n\r\n", &|worker| worker.write(&large).unwrap()),
+        (b"a b c\r\n\r\n", &|worker| worker.write(&large).unwrap()),
+    ];
+    for (head, write) in cases {
+        let (mut front, mut worker) = connect(1);
+        let client = lend(&mut front, false, false);
+        assert!(worker.accept());
+        worker.write_head(head).unwrap();
+        let reader = std::thread::spawn(move || front.links[0].response());
+        write(&mut worker);
+        worker.finish(0, false);
+        let seen = reader.join().unwrap();
+        assert!(!seen.iter().any(|seen| matches!(seen, Seen::Record(Record::Sent(_)))));
+        let is_whole = |seen: &Seen| matches!(seen, Seen::Stdout(text) if text.starts_with(head));
+        assert!(seen.iter().any(is_whole), "{seen:?}");
+        assert_eq!(read_all(client), b"");
+    }
+}
+
+#[test]
+fn a_large_response_goes_to_the_client_and_the_front_hears_how_it_went() {
+    let (mut front, mut worker, client) = begun();
+    worker.write(b"first").unwrap();
+    let reader = std::thread::spawn(move || read_all(client));
+    worker.log(b"noted");
+    for _ in 0..2 {
+        worker.write(&[b'x'; 20_000]).unwrap();
+    }
+    worker.write(b"last").unwrap();
+    worker.finish(0, false);
+    let body = [b"4e25\r\nfirst".to_vec(), vec![b'x'; 20_000], b"\r\n4e20\r\n".to_vec()].concat();
+    let body = [body, vec![b'x'; 20_000], b"\r\n4\r\nlast\r\n0\r\n\r\n".to_vec()].concat();
+    let short = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&"x".repeat(1000), "X");
+    assert_eq!(short(&reader.join().unwrap()), short(&[HEAD, &body].concat()));
+    let sent = Sent {
+        wire: (HEAD.len() + body.len()) as u64,
+        head: HEAD.len().try_into().unwrap(),
+        framed: 0,
+        rest: Rest::Length(0),
+        status: 200,
+        gone: false,
+        surplus: false,
+    };
+    // The log did not wait for the end.
+    let seen = front.links[0].response();
+    assert_eq!(
+        seen,
+        [Seen::Stderr(b"noted\n".to_vec()), Seen::Record(Record::Sent(sent)), Seen::End(0)]
+    );
+    // Nothing is left of it for the next request.
+    front.links[0].ask(1);
+    assert!(worker.accept());
+    worker.write_head(b"A: b\r\n\r\n").unwrap();
+    worker.finish(0, false);
+    assert_eq!(front.links[0].response()[0], Seen::Record(Record::Length(0)));
+}
+
+/// What the client does not take, the front gets, and the worker waits for nobody.
+#[test]
+fn what_a_full_socket_does_not_take_goes_to_the_front() {
+    let payload: Vec<u8> = (0..900_000_u32).map(|n| (n % 251) as u8).collect();
+    for (http_10, head, first, then) in [
+        (false, &b"A: b\r\n\r\n"[..], 900_000, 0),
+        (false, b"A: b\r\n\r\n", 200_000, 30_000),
+        (false, b"A: b\r\n\r\n", 30_000, 30_000),
+        (true, b"A: b\r\n\r\n", 900_000, 0),
+        (false, b"Content-Length: 900000\r\nA: b\r\n\r\n", 300_000, 300_000),
+        (false, b"Content-Length: 500000\r\nA: b\r\n\r\n", 800_000, 100),
+    ] {
+        let (mut front, mut worker) = connect(1);
+        let client = lend(&mut front, http_10, true);
+        assert!(worker.accept());
+        let reader = std::thread::spawn(move || front.links[0].response());
+        worker.write_head(head).unwrap();
+        let since = Instant::now();
+        worker.write(&payload[..first]).unwrap();
+        assert!(since.elapsed() < Duration::from_secs(1), "it waits for the client");
+        let mut at = first;
+        while then > 0 && at < payload.len() {
+            let end = payload.len().min(at + then);
+            worker.write(&payload[at..end]).unwrap();
+            at = end;
+        }
+        worker.finish(0, false);
+        let mut sent = None;
+        let mut stdout = Vec::new();
+        for seen in reader.join().unwrap() {
+            match seen {
+                Seen::Record(Record::Sent(told)) => assert!(sent.replace(told).is_none()),
+                Seen::Stdout(more) => stdout.extend(more),
+                Seen::End(0) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let sent = sent.expect("it has begun to write");
+        assert!(sent.wire < 900_000 && sent.framed > 0, "{sent:?}");
+        let mut wire = read_all(client);
+        assert_eq!(wire.len() as u64, sent.wire);
+        // What a front makes of it.
+        let (framed, rest) = stdout.split_at(sent.framed.try_into().unwrap());
+        wire.extend_from_slice(framed);
+        match sent.rest {
+            Rest::Length(left) => {
+                wire.extend_from_slice(&rest[..rest.len().min(left.try_into().unwrap())]);
+            }
+            Rest::Close => wire.extend_from_slice(rest),
+            Rest::Chunked { open } => {
+                wire.extend_from_slice(if open { b"\r\n" } else { b"" });
+                if !rest.is_empty() {
+                    wire.extend_from_slice(format!("{:x}\r\n", rest.len()).as_bytes());
+                    wire.extend_from_slice(&[rest, b"\r\n"].concat());
+                }
+                wire.extend_from_slice(b"0\r\n\r\n");
+            }
+        }
+        let text = String::from_utf8_lossy(&wire[..sent.head as usize]).into_owned();
+        assert!(text.ends_with("\r\n\r\n"), "{text}");
+        let body = &wire[sent.head as usize..];
+        if text.contains("chunked") {
+            assert!(unchunked(body) == payload, "{sent:?}");
+        } else {
+            let announced = if text.contains("500000") { 500_000 } else { 900_000 };
+            assert!(body == &payload[..announced], "{sent:?}");
+            assert_eq!(sent.surplus, announced < first);
+        }
+    }
+}
+
+fn unchunked(mut wire: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let line = wire.windows(2).position(|two| two == b"\r\n").unwrap();
+        let size = std::str::from_utf8(&wire[..line]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        body.extend_from_slice(&wire[line + 2..line + 2 + size]);
+        assert_eq!(&wire[line + 2 + size..line + 4 + size], b"\r\n");
+        wire = &wire[line + 4 + size..];
+        if size == 0 {
+            assert!(wire.is_empty());
+            return body;
+        }
+    }
+}
+
+#[test]
+fn a_client_that_has_gone_ends_the_script() {
+    let (mut front, mut worker, client) = begun();
+    drop(client);
+    let writes = (0..100).find(|_| worker.write(&[b'x'; 20_000]) == Err(Gone));
+    assert!(writes.is_some() && worker.aborted());
+    assert_eq!(worker.write(b"more"), Err(Gone));
+    // The front hears of it at once.
+    match front.links[0].next() {
+        Some(Seen::Record(Record::Sent(sent))) => assert!(sent.gone),
+        other => panic!("{other:?}"),
+    }
+    worker.finish(0, false);
+    assert_eq!(front.links[0].response(), [Seen::End(0)]);
+    front.links[0].ask(1);
+    assert!(worker.accept() && !worker.aborted());
+}

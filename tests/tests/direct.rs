@@ -1,0 +1,406 @@
+//! Responses that workers write to the client's socket themselves: the same bytes as through the front, whatever happens.
+
+use rustix::process::Signal;
+use sendoff_tests::{
+    Broken, Client, Framing, LIMIT, Request, Response, Server, Site, Stock, pattern,
+};
+use sendoff_tests::{difference, processes, wait};
+use std::io::Read;
+
+/// Makes `n` bytes, no two places of which look alike, and sends them in one of several ways.
+const PAGE: &str = r#"<?php
+    [$n, $how] = [(int) ($_GET['n'] ?? 0), $_GET['how'] ?? 'one'];
+    for ($i = 0, $s = ''; strlen($s) < $n; $i++) $s .= str_repeat("$i,", 100);
+    $s = substr($s, 0, $n);
+    header('X-Page: ' . md5($s));
+    if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
+    if (isset($_GET['length'])) header('Content-Length: ' . ($n + (int) $_GET['length']));
+    if (isset($_GET['wait'])) file_get_contents('pipe');
+    switch ($how) {
+        case 'one': echo $s; break;
+        case 'pieces': foreach (str_split($s, 5000) as $piece) echo $piece; break;
+        case 'blocks': foreach (str_split($s, 70001) as $piece) echo $piece; break;
+        case 'flush': foreach (str_split($s, 50000) as $piece) { echo $piece; flush(); } break;
+        case 'early': echo 'first,'; flush(); echo $s; break;
+        case 'logged': echo substr($s, 0, 20000); error_log('noted'); echo substr($s, 20000), 'z'; error_log('too'); break;
+        case 'files': echo substr($s, 0, 100000), file_get_contents('big'), $s, file_get_contents('big'), 'end'; break;
+        case 'file first': echo file_get_contents('big'), $s; break;
+        case 'readfile': echo $s; readfile('big'); echo $s; break;
+        case 'ob': ob_start(); echo $s; ob_end_flush(); break;
+        case 'finish': echo $s; fastcgi_finish_request(); file_get_contents($_GET['pipe']); break;
+    }"#;
+
+fn site() -> Site {
+    let site = Site::with("page.php", PAGE);
+    site.write("big", pattern(7, 300_000));
+    site.write("a.txt", "static");
+    site.write(
+        "sendfile.php",
+        "<?php header('X-Sendfile: ' . __DIR__ . '/big'); echo str_repeat('no', 100000);",
+    );
+    site.write("accel.php", "<?php header('X-Accel-Buffering: no'); header('Date: then'); echo str_repeat('accel', 100000);");
+    site.write("own.php", "<?php header('Server: mine'); header('date: now'); header('Connection: upgrade'); echo str_repeat('own', 100000);");
+    site.write("fatal.php", "<?php echo str_repeat('x', 100000); nothing();");
+    site.write("pid.php", "<?php echo getmypid();");
+    site
+}
+
+fn start(site: &Site, delivery: &str, more: &[&str]) -> Server {
+    Server::start(site.root(), &[&["--delivery", delivery], more].concat())
+}
+
+/// Everything but the time, headers in their order.
+fn seen(response: &Response) -> (u16, String, Vec<(String, String)>) {
+    let mut headers = response.head.headers.clone();
+    headers.retain(|(name, value)| name != "Date" || value == "then");
+    (response.head.status, response.head.reason.clone(), headers)
+}
+
+#[test]
+fn every_response_is_the_same_as_through_the_front() {
+    let site = site();
+    let (direct, relay) = (start(&site, "direct", &[]), start(&site, "file", &[]));
+    let stock = Stock::start(site.root(), &[]);
+    let mut targets: Vec<String> = Vec::new();
+    for size in [0, 1, 16_000, 16_384, 16_385, 33_000, 65_536, 200_000, 1 << 20, 8 << 20] {
+        targets.push(format!("/page.php?n={size}"));
+        targets.push(format!("/page.php?length=0&n={size}"));
+    }
+    for how in
+        ["pieces", "blocks", "flush", "early", "logged", "files", "file+first", "readfile", "ob"]
+    {
+        for size in [10, 150_000, 1_500_000] {
+            targets.push(format!("/page.php?how={how}&n={size}"));
+        }
+    }
+    for status in [204, 304, 404, 500] {
+        targets.push(format!("/page.php?n=100000&status={status}"));
+    }
+    // More than was announced.
+    targets.push("/page.php?n=100000&length=-5".to_owned());
+    targets.push("/page.php?n=1000000&length=-999999&how=blocks".to_owned());
+    targets.push("/page.php?n=100000&length=-100000".to_owned());
+    for page in ["sendfile", "accel", "own", "fatal"] {
+        targets.push(format!("/{page}.php"));
+    }
+    // What nginx does in its own way.
+    let not_in_stock = ["length=-", "accel", "own", "sendfile"];
+    let (mut to_direct, mut to_relay) = (direct.connect(), relay.connect());
+    for target in &targets {
+        for method in ["GET", "HEAD", "POST"] {
+            let request = Request::new(method, target);
+            let (ours, relayed) = (to_direct.ask(&request), to_relay.ask(&request));
+            assert_eq!(seen(&ours), seen(&relayed), "{method} {target}");
+            assert!(ours.body == relayed.body, "{method} {target}: bodies differ");
+            if method == "GET" && !not_in_stock.iter().any(|part| target.contains(part)) {
+                let stock = stock.ask(&request);
+                assert_eq!(difference(target, &stock, &ours), None);
+            }
+        }
+        // HTTP/1.0: no chunks.
+        for request in
+            [Request::get(target), Request::get(target).header("Connection", "keep-alive")]
+        {
+            let request = request.http10();
+            let (ours, relayed) = (direct.ask(&request), relay.ask(&request));
+            assert_eq!(seen(&ours), seen(&relayed), "1.0 {target}");
+            assert!(ours.body == relayed.body, "1.0 {target}: bodies differ");
+        }
+    }
+}
+
+/// The front sleeps; the client has everything all the same.
+#[test]
+fn the_worker_needs_no_front_to_write() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = start(&site, "direct", &["--workers", "1"]);
+    for target in [
+        "/page.php?wait&n=500000",
+        "/page.php?wait&n=500000&length=0",
+        "/page.php?wait&n=500000&how=pieces",
+    ] {
+        let mut client = server.connect();
+        client.send(Request::get(target).bytes());
+        let worker = server.workers()[0];
+        assert!(wait::until(LIMIT, || processes::connections(worker) == 1), "it has the socket");
+        processes::signal(server.front(), Signal::STOP);
+        pipe.release();
+        let response = client.try_response("GET");
+        processes::signal(server.front(), Signal::CONT);
+        assert_eq!(response.unwrap().body.len(), 500_000);
+        // And the connection is the front's again.
+        assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
+        assert_eq!(processes::connections(worker), 0);
+    }
+}
+
+fn page(n: usize) -> Vec<u8> {
+    let lines = (0..).flat_map(|i: u32| format!("{i},").repeat(100).into_bytes());
+    lines.take(n).collect()
+}
+
+#[test]
+fn connections_live_on_and_requests_may_be_sent_ahead() {
+    let site = site();
+    let server = start(&site, "direct", &["--workers", "2"]);
+    let expected = page(100_000);
+    let mut client = server.connect();
+    for _ in 0..50 {
+        assert!(client.ask(&Request::get("/page.php?n=100000")).expect(200) == expected);
+    }
+    let targets =
+        ["/page.php?n=100000", "/a.txt", "/page.php?n=100000&how=pieces", "/page.php?n=10"];
+    let ahead: Vec<u8> =
+        targets.iter().cycle().take(20).flat_map(|target| Request::get(target).bytes()).collect();
+    client.send(ahead);
+    for _ in 0..5 {
+        assert!(client.response("GET").expect(200) == expected);
+        assert_eq!(client.response("GET").text(), "static");
+        assert!(client.response("GET").expect(200) == expected);
+        assert!(client.response("GET").expect(200) == &expected[..10]);
+    }
+    // The last one may go.
+    let close = Request::get("/page.php?n=100000").header("Connection", "close");
+    assert_eq!(client.ask(&close).header("connection"), Some("close"));
+    assert!(client.is_closed());
+}
+
+/// What a slow client does not take passes through the front, and the worker is free.
+#[test]
+fn slow_clients_hold_no_worker() {
+    let site = site();
+    let server = start(&site, "direct", &["--workers", "1"]);
+    for (target, size) in [
+        ("/page.php?n=3000000", 3_000_000),
+        ("/page.php?n=3000000&length=0", 3_000_000),
+        ("/page.php?n=3000000&how=pieces", 3_000_000),
+        ("/page.php?n=3000000&how=blocks", 3_000_000),
+    ] {
+        let expected = page(size);
+        for request in [Request::get(target), Request::get(target).http10()] {
+            let mut slow = Client::connect_narrow(server.addr(), 4096);
+            slow.send(request.bytes());
+            let head = slow.head().unwrap();
+            let mut taken = 0;
+            for _ in 0..3 {
+                slow.read_some(1024);
+                taken += server.page("/pid.php").parse::<u32>().unwrap().min(1);
+            }
+            assert_eq!(taken, 3);
+            assert!(slow.body_of(head, "GET").unwrap().body == expected, "{target}");
+        }
+    }
+    // A connection that was slow is not lent out again until it has caught up; then it is.
+    let mut client = Client::connect_narrow(server.addr(), 4096);
+    for _ in 0..4 {
+        assert!(client.ask(&Request::get("/page.php?n=3000000")).body == page(3_000_000));
+    }
+}
+
+#[test]
+fn clients_that_leave_cost_nothing() {
+    let site = site();
+    let server = start(&site, "direct", &["--workers", "2"]);
+    let workers = server.workers();
+    for (round, how) in (0..60).zip(["one", "pieces", "flush", "files"].iter().cycle()) {
+        let mut client = Client::connect_narrow(server.addr(), 8192);
+        client.send(Request::get(&format!("/page.php?n=2000000&how={how}")).bytes());
+        // Some leave at once, some in the middle; with bytes unread that is a reset.
+        let wanted = [0, 1, 300, 5000, 70_000, 1_000_000][round % 6];
+        if wanted > 0 {
+            client.read(wanted);
+        }
+    }
+    assert!(server.get("/page.php?n=100000").expect(200) == page(100_000));
+    assert_eq!(server.workers(), workers);
+    let idle = wait::until(LIMIT, || workers.iter().all(|pid| processes::connections(*pid) == 0));
+    assert!(idle, "a worker keeps sockets");
+}
+
+/// Cut or complete, never anything else; and nobody else notices.
+#[test]
+fn workers_may_die_at_any_time() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    site.write(
+        "die.php",
+        "<?php
+        $n = (int) $_GET['n'];
+        foreach (str_split(str_repeat('0123456789', 100000), 50000) as $at => $piece) {
+            if ($at == $n) posix_kill(getmypid(), 9);
+            echo $piece;
+        }
+        if ($n == 20) posix_kill(getmypid(), 9);",
+    );
+    let whole = b"0123456789".repeat(100_000);
+    let server = start(&site, "direct", &["--workers", "2"]);
+    for n in [0, 1, 2, 10, 19, 20] {
+        for request in [
+            Request::get(&format!("/die.php?n={n}")),
+            Request::get(&format!("/die.php?n={n}")).http10(),
+        ] {
+            let mut client = server.connect();
+            client.send(request.bytes());
+            match client.head() {
+                Ok(head) if n == 0 => {
+                    assert_eq!(head.status, 502);
+                    client.body_of(head, "GET").unwrap();
+                    // Nothing had left: the connection is as good as new.
+                    if !String::from_utf8_lossy(&request.bytes()).contains("1.0") {
+                        assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
+                    }
+                }
+                Ok(head) => {
+                    assert_eq!(head.status, 200);
+                    let framing = head.framing("GET").unwrap();
+                    match client.body_of(head, "GET") {
+                        Err(Broken::Cut(part)) => assert!(whole.starts_with(&part.body)),
+                        Ok(part) if framing == Framing::Close => {
+                            assert!(whole.starts_with(&part.body));
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                Err(broken) => panic!("{n}: {broken:?}"),
+            }
+        }
+    }
+    let large = page(3_000_000);
+    // From outside, while it waits with the socket in its hands, or somewhere in the middle of writing.
+    for round in 0..20_u64 {
+        let mut client = Client::connect_narrow(server.addr(), 16_384);
+        client.send(Request::get("/page.php?n=3000000&wait").bytes());
+        let mut holder = None;
+        let held = || {
+            holder = server.workers().into_iter().find(|pid| processes::connections(*pid) == 1);
+            holder.is_some()
+        };
+        assert!(wait::until(LIMIT, held));
+        if round > 0 {
+            pipe.release();
+            client.read_some(usize::try_from(round * round * 500).unwrap());
+        }
+        processes::signal(holder.unwrap(), Signal::KILL);
+        match client.try_response("GET") {
+            Ok(response) if round == 0 => assert_eq!(response.status(), 502),
+            Ok(response) => assert!(response.status() == 502 || response.body == large),
+            Err(Broken::Cut(part)) => assert!(large.starts_with(&part.body)),
+            Err(Broken::Malformed(why)) => assert!(why.starts_with("cut head"), "{why}"),
+            Err(broken) => panic!("{broken:?}"),
+        }
+        assert!(server.get("/page.php?n=100000").expect(200) == page(100_000));
+    }
+}
+
+/// HTTP/1.0 clients know the end of a body by the end of the connection: a cut must not look like it.
+#[test]
+fn a_cut_is_a_reset_where_it_could_be_taken_for_the_end() {
+    let site = site();
+    site.write(
+        "cut.php",
+        "<?php
+        echo str_repeat('x', 100000); flush();
+        file_get_contents('pipe');
+        posix_kill(getmypid(), 9);",
+    );
+    let pipe = site.fifo("pipe");
+    let server = start(&site, "direct", &["--workers", "1"]);
+    let mut client = server.connect();
+    client.send(Request::get("/cut.php").http10().bytes());
+    client.head().unwrap();
+    assert_eq!(client.read(100_000), vec![b'x'; 100_000]);
+    pipe.release();
+    let error = client.stream().read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    server.await_log("a response was cut short");
+}
+
+/// A child that a script leaves behind has the socket, too. Clients learn of the end all the same.
+#[test]
+fn a_child_of_the_script_does_not_keep_the_connection_open() {
+    let site = site();
+    site.write(
+        "fork.php",
+        "<?php
+        echo str_repeat('x', 100000); flush();
+        if (FFI::cdef('int fork(void);')->fork() == 0) { file_get_contents($_GET['pipe']); posix_kill(getmypid(), 9); }
+        echo 'end';",
+    );
+    let pipes = ["one", "two"].map(|name| site.fifo(name));
+    let server = start(&site, "direct", &["--workers", "1", "--php-ini", "ffi.enable=1"]);
+    let mut client = server.connect();
+    let response = client.ask(&Request::get("/fork.php?pipe=one").http10());
+    assert_eq!(response.body.len(), 100_003);
+    let mut client = server.connect();
+    let close = Request::get("/fork.php?pipe=two").header("Connection", "close");
+    assert_eq!(client.ask(&close).body.len(), 100_003);
+    assert!(client.is_closed());
+    pipes.iter().for_each(|pipe| pipe.release());
+}
+
+#[test]
+fn a_response_can_end_before_its_script() {
+    let site = site();
+    let pipes = ["one", "two"].map(|name| (name, site.fifo(name)));
+    let server = start(&site, "direct", &["--workers", "2"]);
+    let mut client = server.connect();
+    for (name, _) in &pipes {
+        let response =
+            client.ask(&Request::get(&format!("/page.php?n=200000&how=finish&pipe={name}")));
+        assert!(response.expect(200) == page(200_000));
+    }
+    pipes.iter().for_each(|(_, pipe)| pipe.release());
+    assert!(client.ask(&Request::get("/page.php?n=200000")).body == page(200_000));
+}
+
+#[test]
+fn the_access_log_knows_what_workers_have_sent() {
+    let site = site();
+    let log = site.outside("access.log");
+    let server = start(&site, "direct", &["--access-log", log.to_str().unwrap()]);
+    let mut client = server.connect();
+    client.ask(&Request::get("/page.php?n=100000&status=404&length=0"));
+    client.ask(&Request::get("/page.php?n=100000"));
+    client.ask(&Request::get("/a.txt"));
+    client.ask(&Request::get("/page.php?n=3000000&length=0"));
+    drop(client);
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait::until(LIMIT, || read().lines().count() == 4), "{}", read());
+    let ends: Vec<_> =
+        read().lines().map(|line| line.split('"').nth(2).unwrap().to_owned()).collect();
+    // A chunk of 100,000 bytes, whose head and end count as they do when the front writes them.
+    assert_eq!(ends, [" 404 100000 ", " 200 100014 ", " 200 6 ", " 200 3000000 "]);
+}
+
+/// Without being told: a script that has made large responses gets the socket, others do not.
+#[test]
+fn large_responses_are_learned() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = start(&site, "auto", &["--workers", "1"]);
+    let worker = server.workers()[0];
+    site.write(
+        "size.php",
+        "<?php
+        if (isset($_GET['wait'])) { unlink('here'); file_get_contents('pipe'); }
+        echo str_repeat('x', (int) $_GET['n']);",
+    );
+    let lends = |before: &[u32]| {
+        for size in before {
+            server.get(&format!("/size.php?n={size}"));
+        }
+        let here = site.write("here", "");
+        let mut client = server.connect();
+        client.send(Request::get("/size.php?n=1000000&wait").bytes());
+        assert!(wait::until(LIMIT, || !here.exists()));
+        let lent = processes::connections(worker) == 1;
+        pipe.release();
+        assert_eq!(client.response("GET").body.len(), 1_000_000);
+        lent
+    };
+    assert!(!lends(&[]));
+    assert!(lends(&[]));
+    assert!(!lends(&[100; 12]));
+    assert!(lends(&[]));
+}
