@@ -323,8 +323,12 @@ bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data 
 		return false;
 	}
 	const char *next = next_of(stream, &left);
-	size_t len = next ? MIN(wanted, left) : 0;
-	zend_string *string = next ? result_for(next, len, left, output_only) : NULL;
+	/* PHP asks memory_limit for all that is wanted, however little there is. */
+	if (!next || wanted > MAX(COPY_MAX, left)) {
+		return false;
+	}
+	size_t len = MIN(wanted, left);
+	zend_string *string = result_for(next, len, left, output_only);
 	if (!string) {
 		return false;
 	}

@@ -203,6 +203,20 @@ fn what_is_read_after_the_end_is_forgotten() {
     }
 }
 
+/// PHP makes room for all that is wanted, and fails if it may not; it then discards what is in its buffer.
+#[test]
+fn memory_limit_counts_what_is_wanted() {
+    let mut site = Site::new("memory_limit=32M");
+    let a = content("a", 50_000);
+    site.file("a", &a);
+    for way in ["echo fread($f, 1 << 30);", "$s = fread($f, 1 << 30); echo $s;"] {
+        let pieces = site.ask(&format!(
+            r#"ini_set("display_errors", 0); $f = fopen("$d/a", "r"); echo 1; {way} echo 2;"#
+        ));
+        assert_eq!(pieces, [], "{way}");
+    }
+}
+
 /// A section of php.ini turns lazy strings off for a folder, in streams too.
 #[test]
 fn a_folder_can_do_without() {
