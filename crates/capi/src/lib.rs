@@ -3,6 +3,7 @@
 //! A panic must not unwind into C: it is reported on stderr and answered as a lost link.
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 
+mod connection;
 mod files;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -12,6 +13,7 @@ use std::{ptr, slice};
 
 use sendoff_worker::{Gone, Stopper, Worker};
 
+pub use connection::*;
 pub use files::*;
 
 /// `sendoff_worker` in C.
@@ -89,6 +91,12 @@ fn status(result: Result<(), Gone>) -> c_int {
     if result.is_ok() { 0 } else { -1 }
 }
 
+fn hand_out(worker: Worker) -> *mut Handle {
+    let stopper = worker.stopper();
+    let inner = Inner { worker, params: Vec::new() };
+    Box::into_raw(Box::new(Handle { inner, stopper }))
+}
+
 /// See `include/sendoff.h`.
 ///
 /// # Safety
@@ -109,11 +117,7 @@ pub unsafe extern "C" fn sendoff_worker_new(
     };
     let guard = (guard >= 0).then(|| own(guard));
     match catch_unwind(|| Worker::new(links, guard)) {
-        Ok(Ok(worker)) => {
-            let stopper = worker.stopper();
-            let inner = Inner { worker, params: Vec::new() };
-            Box::into_raw(Box::new(Handle { inner, stopper }))
-        }
+        Ok(Ok(worker)) => hand_out(worker),
         Ok(Err(error)) => {
             set_errno(&error);
             ptr::null_mut()
@@ -146,8 +150,18 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     unsafe {
         with(worker, 0, |handle| {
             handle.params.clear();
-            if !handle.worker.accept() {
-                return 0;
+            let came = if handle.worker.is_on_connection() {
+                handle.worker.accept_on_connection()
+            } else {
+                Ok(handle.worker.accept())
+            };
+            match came {
+                Ok(true) => {}
+                Ok(false) => return 0,
+                Err(error) => {
+                    set_errno(&error);
+                    return -1;
+                }
             }
             handle.params.extend(handle.worker.params_with_nul().map(|(name, value)| Param {
                 name: name.as_ptr().cast(),
@@ -230,6 +244,10 @@ pub unsafe extern "C" fn sendoff_read(worker: *mut Handle, buf: *mut c_void, len
             handle.worker.read(slice::from_raw_parts_mut(buf.cast(), len))
         })
     };
+    count(result)
+}
+
+fn count(result: std::io::Result<usize>) -> isize {
     match result {
         Ok(n) => n.cast_signed(),
         Err(error) => {

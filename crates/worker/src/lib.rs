@@ -6,7 +6,9 @@
 mod files;
 mod helper;
 mod input;
+pub mod listener;
 mod output;
+mod peer;
 mod queue;
 mod request;
 mod worker;
@@ -14,6 +16,7 @@ mod worker;
 use std::fmt;
 
 pub use files::{Identity, MAX_HELD};
+pub use peer::{Role, Roles};
 pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;
 pub use worker::{Stopper, Worker};
