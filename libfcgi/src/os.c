@@ -30,7 +30,7 @@ void OS_ShutdownPending(void)
 	shutdown_pending = 1;
 }
 
-static void on_usr1(int number)
+static void on_stop(int number)
 {
 	(void)number;
 	OS_ShutdownPending();
@@ -61,7 +61,8 @@ int OS_LibInit(int stdioFds[3])
 	(void)stdioFds;
 	if (!initialised) {
 		handle(SIGPIPE, on_pipe);
-		handle(SIGUSR1, on_usr1);
+		handle(SIGUSR1, on_stop);
+		handle(SIGTERM, on_stop);
 		initialised = true;
 	}
 	return 0;

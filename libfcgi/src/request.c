@@ -146,7 +146,7 @@ static void begin(FCGX_Request *request)
 	request->envp = own->envp;
 	request->isBeginProcessed = 1;
 	request->keepConnection = sendoff_keeps_connection(streams->worker);
-	request->appStatus = 0;
+	/* appStatus stays what it was: programs that set it once for all may rely on that. */
 	request->nWriters = 2;
 }
 

@@ -123,6 +123,8 @@ void request_streams_open(request_streams *streams)
 	FCGX_Stream err = {.emptyBuffProc = empty_err, .data = streams};
 
 	reader_refill(&in, streams->in_buffer + 1, 0);
+	/* One byte may be put back before any was read. */
+	in.stopUnget--;
 	writer_reset(&out, streams->out_buffer, sizeof streams->out_buffer);
 	writer_reset(&err, streams->err_buffer, sizeof streams->err_buffer);
 	streams->in = in;
@@ -139,7 +141,7 @@ int FCGX_StartFilterData(FCGX_Stream *stream)
 
 	if (sendoff_role(streams->worker) != SENDOFF_FILTER || !stream->isReader || !stream->isClosed) {
 		stream_close(stream, FCGX_CALL_SEQ_ERROR);
-		return FCGX_CALL_SEQ_ERROR;
+		return -1;
 	}
 	streams->reads_data = true;
 	stream->isClosed = 0;

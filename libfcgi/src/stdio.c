@@ -76,7 +76,7 @@ void FCGI_perror(const char *str)
 	FCGI_fputs(strerror(error), FCGI_stderr);
 }
 
-static FCGI_FILE *wrapped(FILE *file)
+static FCGI_FILE *wrapped(FILE *file, int (*closer)(FILE *))
 {
 	FCGI_FILE *result;
 
@@ -84,7 +84,7 @@ static FCGI_FILE *wrapped(FILE *file)
 		return NULL;
 	}
 	if ((result = calloc(1, sizeof *result)) == NULL) {
-		fclose(file);
+		closer(file);
 		return NULL;
 	}
 	result->stdio_stream = file;
@@ -93,22 +93,22 @@ static FCGI_FILE *wrapped(FILE *file)
 
 FCGI_FILE *FCGI_fopen(const char *path, const char *mode)
 {
-	return wrapped(fopen(path, mode));
+	return wrapped(fopen(path, mode), fclose);
 }
 
 FCGI_FILE *FCGI_tmpfile(void)
 {
-	return wrapped(tmpfile());
+	return wrapped(tmpfile(), fclose);
 }
 
 FCGI_FILE *FCGI_fdopen(int fd, const char *mode)
 {
-	return wrapped(fdopen(fd, mode));
+	return wrapped(fdopen(fd, mode), fclose);
 }
 
 FCGI_FILE *FCGI_popen(const char *cmd, const char *type)
 {
-	return wrapped(popen(cmd, type));
+	return wrapped(popen(cmd, type), pclose);
 }
 
 static int close_with(FCGI_FILE *fp, int (*closer)(FILE *))

@@ -56,6 +56,8 @@ pub struct Worker {
     request: Request,
     response: Response,
     peer: Peer,
+    /// Nothing more can be understood of what a web server says; it may still be answered.
+    deaf: bool,
     /// `None` without a guard socket.
     helper: Option<Helper>,
 }
@@ -99,7 +101,7 @@ impl Worker {
         let shared = Arc::new(Shared::new(links));
         let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
         let (request, response) = (Request::default(), Response::default());
-        Ok(Self { shared, inputs, request, response, peer: Peer::Front, helper })
+        Ok(Self { shared, inputs, request, response, peer: Peer::Front, deaf: false, helper })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.
@@ -396,7 +398,7 @@ impl Worker {
                     *read = 0;
                 }
             }
-            if self.request.aborted || self.shared.is_forked() {
+            if self.deaf || self.request.aborted || self.shared.is_forked() {
                 return Err(Errno::CONNRESET.into());
             }
             self.receive_more().map_err(|bad| {
@@ -418,7 +420,7 @@ impl Worker {
             Err(bad) => Err(bad),
         };
         if more.is_err() {
-            self.shared.lock().lost = true;
+            self.give_up_input();
         }
         more
     }
@@ -532,7 +534,7 @@ impl Worker {
     /// still arriving is left to `read`.
     fn look_for_abort(&mut self) -> Result<(), Gone> {
         let at = self.request.link;
-        if self.response.finished || !self.request.is_complete() {
+        if self.deaf || self.response.finished || !self.request.is_complete() {
             return Ok(());
         }
         let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::IN)];
@@ -541,17 +543,17 @@ impl Worker {
             return Ok(());
         }
         let looked = match self.receive(at) {
-            // We closed our ear ourselves, or the peer its mouth.
-            Ok(0) if self.shared.is_stopping() || self.peer.may_half_close() => Ok(()),
+            // We closed our ear ourselves.
+            Ok(0) if self.shared.is_stopping() => Ok(()),
             Ok(0) => Err(Bad::Cut),
             Ok(_) => self.take_late_parts(at),
             Err(bad) => Err(bad),
         };
-        let mut state = self.shared.lock();
         if let Err(bad) = looked {
             self.peer.complain(format_args!("giving up the link: {bad}"));
-            state.lost = true;
+            self.give_up_input();
         }
+        let mut state = self.shared.lock();
         if state.lost || self.request.aborted {
             state.discard_queue();
             return Err(Gone);

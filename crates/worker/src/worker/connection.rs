@@ -35,6 +35,7 @@ impl Worker {
             request: Request::default(),
             response: Response::default(),
             peer: Peer::Server(roles),
+            deaf: false,
             helper: None,
         }
     }
@@ -45,7 +46,7 @@ impl Worker {
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
     pub fn accept_on_connection(&mut self) -> io::Result<bool> {
-        if !self.end_request() {
+        if !self.end_request() || self.deaf {
             return Ok(false);
         }
         match self.next_on_connection() {
@@ -55,7 +56,7 @@ impl Worker {
             }
             Err(Bad::Io(error)) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(_broken_off) => {
-                self.shared.lock().lost = true;
+                self.deaf = true;
                 Ok(false)
             }
         }
@@ -75,6 +76,15 @@ impl Worker {
             if !self.receive_when_idle(0)? {
                 return Ok(false);
             }
+        }
+    }
+
+    /// The input has ended in the middle of something or makes no sense. A front is then lost; a web server that has
+    /// only closed its half of the connection gets its answer.
+    pub(super) fn give_up_input(&mut self) {
+        self.deaf = true;
+        if !self.peer.may_half_close() {
+            self.shared.lock().lost = true;
         }
     }
 
@@ -99,7 +109,7 @@ impl Worker {
     /// Whether the server wants the connection kept after the request at hand, and it is in a state to be.
     #[must_use]
     pub fn keeps_connection(&self) -> bool {
-        self.request.keep_conn && !self.shared.lock().lost
+        self.request.keep_conn && !self.deaf && !self.shared.lock().lost
     }
 
     /// Reads the file that a filter is to change. Read the body first: what arrives of it meanwhile takes memory.
@@ -128,7 +138,7 @@ impl Worker {
     /// in its face would destroy what it has not read of the answer.
     pub fn close(mut self) {
         let cut_short = self.request.phase == Phase::Ready && !self.request.is_complete();
-        let unread = cut_short || self.shared.lock().lost;
+        let unread = cut_short || self.deaf;
         self.finish(0, false);
         let connection = &self.shared.links[0];
         if shutdown(connection, Shutdown::Write).is_err() || !unread {
