@@ -148,10 +148,11 @@ fn a_kept_connection_serves_many() {
 fn a_kept_connection_outlives_an_unread_body() {
     let program = program("probe");
     let application = Application::start(&program, &[], Library::Ours);
+    let other = Application::start(&program, &[], Library::Ours);
     let mut connection = application.connect();
     for (id, action) in (1..).zip(["nothing", "errors", "environment", "head", "closed", "echo"]) {
         let asked = ask(action).body(pattern(2, 300_000)).id(id);
-        let fresh = application.connect().ask(&asked);
+        let fresh = other.connect().ask(&asked);
         let kept = connection.ask(&asked.keep());
         assert_alike(action, &Answer { closed: true, ..kept }, &fresh);
     }
