@@ -54,6 +54,17 @@ static void echo(FCGX_Request *request)
 				 FCGX_GetChar(request->in));
 }
 
+/* All of it, before a byte is answered. */
+static void keep(FCGX_Request *request)
+{
+	char *body = malloc(8 << 20);
+	int n = FCGX_GetStr(body, 8 << 20, request->in);
+
+	head(request);
+	FCGX_PutStr(body, n, request->out);
+	free(body);
+}
+
 static void lines(FCGX_Request *request)
 {
 	char line[20];
@@ -312,6 +323,7 @@ static const struct {
 } actions[] = {
 	{"environment", show_environment},
 	{"echo", echo},
+	{"keep", keep},
 	{"lines", lines},
 	{"characters", characters},
 	{"conversions", conversions},

@@ -4,6 +4,8 @@
 
 #[path = "libfcgi/application.rs"]
 mod application;
+#[path = "libfcgi/servers.rs"]
+mod servers;
 #[path = "libfcgi/wire.rs"]
 mod wire;
 
@@ -54,8 +56,17 @@ fn streams_do_what_they_always_did() {
     let text = "first line\nsecond, which is longer than the buffer\n\n\nunfinished u and uu";
     let body = |len| pattern(1, len);
     let mut all: Vec<Ask> = [
-        "environment", "conversions", "sizes", "large", "errors", "misuse", "flushes", "many",
-        "nothing", "head", "closed",
+        "environment",
+        "conversions",
+        "sizes",
+        "large",
+        "errors",
+        "misuse",
+        "flushes",
+        "many",
+        "nothing",
+        "head",
+        "closed",
     ]
     .map(ask)
     .into();
@@ -63,7 +74,9 @@ fn streams_do_what_they_always_did() {
         all.push(ask(action));
         all.push(ask(action).body(text));
     }
-    all.extend([1, 8191, 8192, 8193, 65_536, 300_000, 1 << 20].map(|len| ask("echo").body(body(len))));
+    all.extend(
+        [1, 8191, 8192, 8193, 65_536, 300_000, 1 << 20].map(|len| ask("echo").body(body(len))),
+    );
     all.push(ask("characters").body(body(100_000)));
     all.push(ask("lines").body(body(100_000)));
     let long = "v".repeat(70_000);
@@ -328,8 +341,12 @@ fn without_a_socket_it_is_cgi() {
             let output = output.env_remove("LD_LIBRARY_PATH_").output().unwrap();
             (output.status.code(), output.stdout, output.stderr)
         };
-        ["read", "error", "exit", "files"].map(|query| run(&stdio, query)).to_vec().into_iter()
-            .chain([run(&probe, "")]).collect::<Vec<_>>()
+        ["read", "error", "exit", "files"]
+            .map(|query| run(&stdio, query))
+            .to_vec()
+            .into_iter()
+            .chain([run(&probe, "")])
+            .collect::<Vec<_>>()
     });
     assert_eq!(seen[1], seen[0]);
     assert_eq!(seen[1][2].0, Some(9));

@@ -200,5 +200,7 @@ pub unsafe extern "C" fn sendoff_write_stderr(
     len: usize,
 ) -> c_int {
     // SAFETY: passed on.
-    unsafe { with(worker, -1, |handle| status(handle.worker.write_stderr(bytes(data.cast(), len)))) }
+    unsafe {
+        with(worker, -1, |handle| status(handle.worker.write_stderr(bytes(data.cast(), len))))
+    }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    getpeername, listen as start_listening, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getpeername,
+    listen as start_listening, socket_with, sockopt,
 };
 
 /// A connection on a UNIX socket that says nothing for so long is closed: whoever opened it has forgotten it, and a
@@ -51,8 +51,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 
 fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
         std::fs::remove_file(path)?;
     }
@@ -128,7 +127,6 @@ fn is_listed(from: IpAddr, peers: &str) -> bool {
     words.filter_map(|word| word.parse::<IpAddr>().ok()).any(|peer| peer.to_canonical() == from)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +148,10 @@ mod tests {
     fn only_listed_servers_are_welcome() {
         let v4 = IpAddr::from([192, 0, 2, 1]);
         assert!(is_listed(v4, "192.0.2.7, 192.0.2.1"));
-        assert!(is_listed("::ffff:192.0.2.1".parse::<IpAddr>().unwrap().to_canonical(), "192.0.2.1"));
+        assert!(is_listed(
+            "::ffff:192.0.2.1".parse::<IpAddr>().unwrap().to_canonical(),
+            "192.0.2.1"
+        ));
         assert!(!is_listed(v4, "192.0.2.10,nonsense"));
         assert!(!is_listed(v4, ""));
     }

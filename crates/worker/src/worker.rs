@@ -244,7 +244,8 @@ impl Worker {
             Part::Stream { kind: Kind::STDIN, .. } if self.request.role == Role::Authorizer => {}
             Part::Stream { kind: Kind::DATA, .. } if self.request.role != Role::Filter => {}
             Part::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
-                let Body::Stream { data: body, ended: false, .. } = self.request.stream(kind) else {
+                let Body::Stream { data: body, ended: false, .. } = self.request.stream(kind)
+                else {
                     return Err(Bad::Unexpected { kind: kind.0, id: request_id });
                 };
                 body.extend_from_slice(&data);

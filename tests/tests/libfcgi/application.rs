@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -111,6 +112,8 @@ impl Application {
         let folder = tempdir::Folder::new();
         let path = folder.0.join("socket");
         let listener = UnixListener::bind(&path).unwrap();
+        // Web servers run as www-data.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
         let command = command(program, arguments, library);
         Self::run(command, listener.into(), Address::Unix(path), Some(folder))
     }
@@ -127,8 +130,8 @@ impl Application {
         address: Address,
         folder: Option<tempdir::Folder>,
     ) -> Self {
-        // Its standard output must not be ours.
-        let mut child = command.stdin(listener).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.stdin(listener).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let log = std::thread::spawn(move || {
             let mut text = String::new();
@@ -167,9 +170,16 @@ impl Application {
 
 impl Drop for Application {
     fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
+        end_with_children(&mut self.child);
     }
+}
+
+/// Ends a process and those that it has forked.
+pub fn end_with_children(child: &mut Child) {
+    let all = processes::descendants(child.id());
+    let _ended = child.kill();
+    let _status = child.wait();
+    all.iter().for_each(|pid| processes::signal(*pid, Signal::KILL));
 }
 
 mod tempdir {
