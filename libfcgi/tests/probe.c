@@ -1,6 +1,6 @@
 /*
- * Does with a request what its QUERY_STRING says, by the functions of fcgiapp.h. Compiled against Debian's headers, run
- * with Debian's library and with ours: the answers must be the same.
+ * Does with a request what its QUERY_STRING says, by the functions of fcgiapp.h. Compiled against
+ * Debian's headers, run with Debian's library and with ours: the answers must be the same.
  *
  *     probe [THREADS [REQUESTS]]      each thread ends after REQUESTS; 0: never
  */
@@ -118,8 +118,8 @@ static void conversions(FCGX_Request *request)
 	FCGX_FPrintF(out, "%c|%5c|%-5c|%c\n", 'a', 'b', 'c', 255);
 	FCGX_FPrintF(out, "%s|%10s|%-10s|%.3s|%10.3s|%-10.3s|%*s|%.*s|\n", "str", "right", "left",
 				 "abcdef", "abcdef", "abcdef", 6, "x", 2, "xyz");
-	FCGX_FPrintF(out, "%f|%e|%E|%g|%G|%10.3f|%-10.3f|%+.2e|%#g|%.0f|%#.0f|%*.*f\n", 3.14159, 31415.9,
-				 31415.9, 0.00001, 1e10, 2.5, 2.5, 123.456, 1.0, 2.5, 3.0, 12, 4, 1.0 / 3);
+	FCGX_FPrintF(out, "%f|%e|%E|%g|%G|%10.3f|%-10.3f|%+.2e|%#g|%.0f|%#.0f|%*.*f\n", 3.14159,
+				 31415.9, 31415.9, 0.00001, 1e10, 2.5, 2.5, 123.456, 1.0, 2.5, 3.0, 12, 4, 1.0 / 3);
 	FCGX_FPrintF(out, "%f|%f|%e|%g|%f\n", (double)INFINITY, -(double)INFINITY, 0.0, 1e300, 1e300);
 	FCGX_FPrintF(out, "%Lf|%Le|%Lg|%15.5Lf|%*.*Lf\n", 3.14159L, 1e100L, 1e-100L, 2.5L, 10, 2, 1.5L);
 	FCGX_FPrintF(out, "%p|%p|%%|100%%\n", (void *)0x1234, (void *)out == NULL ? out : (void *)0x99);
@@ -132,8 +132,9 @@ static void conversions(FCGX_Request *request)
 /* Strings of every length around the buffers' sizes. */
 static void sizes(FCGX_Request *request)
 {
-	static const int at[] = {0, 1, 500, 511, 512, 513, 4096, 8183, 8184, 8191, 8192, 8193, 32767,
-							 32768, 32769, 65527, 65528, 65535, 65536, 100000, 200000};
+	static const int at[] = {0,     1,     500,   511,   512,   513,    4096,
+							 8183,  8184,  8191,  8192,  8193,  32767,  32768,
+							 32769, 65527, 65528, 65535, 65536, 100000, 200000};
 	char *text = malloc(200001);
 	size_t i;
 
@@ -206,11 +207,14 @@ static void misuse(FCGX_Request *request)
 	char *result;
 
 	head(request);
-	FCGX_FPrintF(request->out, "%d %d ", FCGX_PutChar('x', request->in), FCGX_PutStr("x", 1, request->in));
-	FCGX_FPrintF(request->out, "%d %d ", FCGX_GetChar(request->out), FCGX_GetStr(buf, 5, request->out));
+	FCGX_FPrintF(request->out, "%d %d ", FCGX_PutChar('x', request->in),
+				 FCGX_PutStr("x", 1, request->in));
+	FCGX_FPrintF(request->out, "%d %d ", FCGX_GetChar(request->out),
+				 FCGX_GetStr(buf, 5, request->out));
 	result = FCGX_GetLine(buf, 5, request->out);
 	FCGX_FPrintF(request->out, "%d ", result == NULL);
-	FCGX_FPrintF(request->out, "%d %d ", FCGX_UnGetChar('x', request->out), FCGX_FFlush(request->in));
+	FCGX_FPrintF(request->out, "%d %d ", FCGX_UnGetChar('x', request->out),
+				 FCGX_FFlush(request->in));
 	FCGX_FPrintF(request->out, "filter %d ", FCGX_StartFilterData(request->in));
 	FCGX_FPrintF(request->out, "%d %d ", FCGX_GetError(request->in), FCGX_HasSeenEOF(request->in));
 	FCGX_ClearError(request->in);
@@ -249,7 +253,8 @@ static void filter(FCGX_Request *request)
 			FCGX_PutChar(buf[i] ^ 32, request->out);
 		}
 	}
-	FCGX_FPrintF(request->out, "\nend %d %d", FCGX_HasSeenEOF(request->in), FCGX_GetChar(request->in));
+	FCGX_FPrintF(request->out, "\nend %d %d", FCGX_HasSeenEOF(request->in),
+				 FCGX_GetChar(request->in));
 }
 
 static void authorize(FCGX_Request *request)
@@ -286,7 +291,7 @@ static void write_many(FCGX_Request *request)
 
 	head(request);
 	for (i = 0; i < 100000; i++) {
-		FCGX_PutChar("0123456789\n"[i % 11], request->out);
+		FCGX_PutChar("0123456789\n"[i % 11], request -> out);
 	}
 }
 

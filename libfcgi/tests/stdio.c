@@ -52,7 +52,8 @@ static void files(void)
 	printf("none %d\n", fopen("/no/such/file", "r") == NULL);
 	errno = ENOENT;
 	perror("why");
-	printf("fileno %d, seek %d, tell %ld", fileno(stdout), fseek(stdin, 0, SEEK_SET), (long)ftell(stdout));
+	printf("fileno %d, seek %d, tell %ld", fileno(stdout), fseek(stdin, 0, SEEK_SET),
+		   (long)ftell(stdout));
 }
 
 static void environment(void)

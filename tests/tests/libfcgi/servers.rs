@@ -112,7 +112,7 @@ fn cgi_requests() -> Vec<Request> {
     let mut all: Vec<_> = gets.iter().map(|what| Request::get(&format!("/a.cgi?{what}"))).collect();
     for len in [0, 1, 100_000, 2_000_000] {
         all.push(Request::post("/a.cgi?body", "application/octet-stream", pattern(6, len)));
-        all.push(Request::post("/a.cgi?deaf", "application/octet-stream", pattern(6, len)));
+        // Not to a script that leaves it unread: what fcgiwrap makes of that depends on who is quicker.
     }
     all.push(Request::get("/no-such.cgi"));
     all.push(Request::new("HEAD", "/a.cgi?large"));
