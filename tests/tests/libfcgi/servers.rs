@@ -75,6 +75,8 @@ fn a_program_answers_alike_behind_nginx_and_sendoff() {
     }
     sendoff.iter().for_each(|server| server.await_log("line 999 of the log"));
     nginx.iter().for_each(|server| assert!(server.log().contains("of the log")));
+    // With the connections that Sendoff keeps.
+    drop((unix, tcp));
 }
 
 #[test]
