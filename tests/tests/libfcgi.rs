@@ -9,10 +9,11 @@ mod servers;
 #[path = "libfcgi/wire.rs"]
 mod wire;
 
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use application::{Application, BOTH, Library, command, our_library, program};
+use application::{Address, Application, BOTH, Library, command, our_library, program};
 use rustix::process::Signal;
 use sendoff_tests::pattern;
 use wire::{Answer, Ask, ask};
@@ -337,7 +338,7 @@ fn without_a_socket_it_is_cgi() {
     let seen = BOTH.map(|library| {
         let run = |program: &Path, query: &str| {
             let mut command = command(program, &[], library);
-            let output = command.env("QUERY_STRING", query).stdin(std::process::Stdio::null());
+            let output = command.env("QUERY_STRING", query).stdin(Stdio::null());
             let output = output.env_remove("LD_LIBRARY_PATH_").output().unwrap();
             (output.status.code(), output.stdout, output.stderr)
         };
@@ -351,4 +352,84 @@ fn without_a_socket_it_is_cgi() {
     assert_eq!(seen[1], seen[0]);
     assert_eq!(seen[1][2].0, Some(9));
     assert_eq!(seen[1][4].2, b"this is CGI\n");
+}
+
+/// The other end of the protocol: cgi-fcgi turns a CGI request into one for an application, by this library's functions.
+#[test]
+fn cgi_fcgi_connects() {
+    let probe = program("probe");
+    let body = pattern(7, 200_000);
+    let seen = BOTH.map(|library| {
+        // An exit status stays until another is set.
+        let application = Application::start(&probe, &[], Library::Debian);
+        let Address::Unix(socket) = &application.address else { unreachable!() };
+        let arguments = ["-bind", "-connect", socket.to_str().unwrap()];
+        ["keep", "environment", "large", "echo", "errors"].map(|query| {
+            let mut command = command(Path::new("/usr/bin/cgi-fcgi"), &arguments, library);
+            let length = if query == "keep" { body.len() } else { 0 };
+            command.env("QUERY_STRING", query).env("CONTENT_LENGTH", length.to_string());
+            command.env("REQUEST_METHOD", "POST").stdin(Stdio::piped());
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            let unread = stdin.write_all(&body[..length]);
+            drop(stdin);
+            let output = child.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            let lines = text.lines().filter(|line| !line.starts_with("LD_LIBRARY_PATH="));
+            let text: Vec<_> = lines.map(str::to_owned).collect();
+            (unread.is_ok(), output.status.code(), text, output.stderr)
+        })
+    });
+    for (theirs, ours) in seen[0].iter().zip(&seen[1]) {
+        assert!(ours == theirs, "ours {ours:?}\nDebian's {theirs:?}");
+    }
+    assert!(seen[1][1].2.contains(&"QUERY_STRING=environment".to_owned()));
+    assert_eq!(seen[1][4].1, Some(-7 & 0xff));
+}
+
+/// FCGI_WEB_SERVER_ADDRS.
+#[test]
+fn strangers_are_not_served() {
+    let program = program("probe");
+    for library in BOTH {
+        let addresses = |list: &str| {
+            let mut words = vec!["-u", "LD_LIBRARY_PATH"];
+            let (list, path) =
+                (format!("FCGI_WEB_SERVER_ADDRS={list}"), our_library().display().to_string());
+            let path = format!("LD_LIBRARY_PATH={path}");
+            words.push(&list);
+            if library == Library::Ours {
+                words.push(&path);
+            }
+            words.push(program.to_str().unwrap());
+            let application = Application::start_tcp(Path::new("/usr/bin/env"), &words, library);
+            application.connect().ask(&ask("head")).end
+        };
+        assert_eq!(addresses("192.0.2.1,127.0.0.1"), Some((0, 0)), "{library:?}");
+        assert_eq!(addresses("192.0.2.1"), None, "{library:?}");
+    }
+}
+
+/// A socket of the program's own.
+#[test]
+fn open_socket_listens() {
+    let program = program("socket");
+    for library in BOTH {
+        let folder = application::Folder::new();
+        let path = folder.0.join("own.sock");
+        std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for name in [path.to_str().unwrap().to_owned(), format!(":{}", listed.port())] {
+            let mut child =
+                command(&program, &[&name], library).stdin(Stdio::null()).spawn().unwrap();
+            let mut connection = sendoff_tests::wait::for_some("a listener", || match &*name {
+                unix if unix.starts_with('/') => {
+                    Some(wire::Connection::new(std::os::unix::net::UnixStream::connect(unix).ok()?))
+                }
+                _ => Some(wire::Connection::new(std::net::TcpStream::connect(listed).ok()?)),
+            });
+            assert!(connection.ask(&ask("x")).text().ends_with("it listens"), "{library:?} {name}");
+            assert!(child.wait().unwrap().success());
+        }
+    }
 }

@@ -164,6 +164,7 @@ fn thousands_of_requests_in_eight_threads_with_sanitizers() {
 
 #[test]
 fn hundreds_of_requests_in_eight_threads_under_valgrind() {
-    let valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=yes"];
+    let valgrind =
+        ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=yes"];
     run(Application::start("valgrind", &[], &valgrind, 8, 2), 8, 2, 20);
 }

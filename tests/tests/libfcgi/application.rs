@@ -182,6 +182,8 @@ pub fn end_with_children(child: &mut Child) {
     all.iter().for_each(|pid| processes::signal(*pid, Signal::KILL));
 }
 
+pub use tempdir::Folder;
+
 mod tempdir {
     use super::{AtomicU32, Ordering, PathBuf};
 

@@ -28,17 +28,17 @@ fn sendoff_before(site: &Site, address: &Address) -> Server {
     Server::start(site.root(), &["--fastcgi", &format!("/={}", address.option())])
 }
 
-fn requests() -> Vec<Request> {
+fn requests(path: &str) -> Vec<Request> {
     let post = |query: &str, len| {
-        Request::post(&format!("/app?{query}"), "application/octet-stream", pattern(4, len))
+        Request::post(&format!("{path}?{query}"), "application/octet-stream", pattern(4, len))
     };
     let gets = ["conversions", "sizes", "large", "errors", "many", "nothing", "misuse", "closed"];
-    let mut all: Vec<_> = gets.iter().map(|what| Request::get(&format!("/app?{what}"))).collect();
+    let mut all: Vec<_> = gets.iter().map(|what| Request::get(&format!("{path}?{what}"))).collect();
     // nginx sends no more of a request once the response has begun, so the program reads it whole first.
     all.extend([0, 1, 65_536, 1 << 20].map(|len| post("keep", len)));
     all.push(post("errors", 300_000));
-    all.push(Request::new("HEAD", "/app?many"));
-    all.push(Request::get("/app?flushes").http10());
+    all.push(Request::new("HEAD", &format!("{path}?many")));
+    all.push(Request::get(&format!("{path}?flushes")).http10());
     all
 }
 
@@ -58,22 +58,28 @@ fn a_program_answers_alike_behind_nginx_and_sendoff() {
         nginx_before(&site, &tcp.address),
         keeping_nginx_before(&site, &unix.address),
     ];
-    let sendoff = [&unix, &tcp].map(|app| sendoff_before(&site, &app.address));
-    for request in requests() {
+    let routes = [&unix, &tcp].map(|app| app.address.option());
+    let routes = [format!("/unix={}", routes[0]), format!("/tcp={}", routes[1])];
+    let sendoff = Server::start(
+        site.root(),
+        &["--fastcgi", &routes[0], "--fastcgi", &routes[1], "--workers", "1"],
+    );
+    let (over_unix, over_tcp) = (requests("/unix"), requests("/tcp"));
+    for (number, request) in requests("/app").into_iter().enumerate() {
         let expected = reference.ask(&request);
         for server in &nginx {
             assert_same(&line(&request), &expected, &server.ask(&request));
         }
-        for server in &sendoff {
-            let ours = server.ask(&request);
+        for request in [&over_unix[number], &over_tcp[number]] {
+            let ours = sendoff.ask(request);
             if expected.status() == 502 {
                 assert_eq!(ours.status(), 502);
             } else {
-                assert_same(&line(&request), &expected, &ours);
+                assert_same(&line(request), &expected, &ours);
             }
         }
     }
-    sendoff.iter().for_each(|server| server.await_log("line 999 of the log"));
+    sendoff.await_log("line 999 of the log");
     nginx.iter().for_each(|server| assert!(server.log().contains("of the log")));
     // With the connections that Sendoff keeps.
     drop((unix, tcp));
