@@ -88,7 +88,7 @@ fn streams_do_what_they_always_did() {
     all.push(many);
     let answers = same(&program("probe"), &all);
     assert!(answers[3].stdout.len() > 8 << 20);
-    assert_eq!(answers[4].end, Some((-7_i32 as u32, 0)));
+    assert_eq!(answers[4].end, Some(((-7_i32).cast_unsigned(), 0)));
     assert!(answers.iter().all(|answer| answer.closed && answer.stdout_ended));
 }
 
@@ -182,7 +182,7 @@ fn a_body_that_nobody_reads_does_no_harm() {
         ] {
             for len in [100_000, 4_000_000] {
                 let answer = application.connect().ask(&ask("errors").body(vec![b'x'; len]));
-                assert_eq!(answer.end, Some((-7_i32 as u32, 0)), "{library:?} {len}");
+                assert_eq!(answer.end, Some(((-7_i32).cast_unsigned(), 0)), "{library:?} {len}");
                 assert!(answer.text().ends_with("line 999 of the page\n"));
             }
         }

@@ -125,7 +125,7 @@ fn converse(mut socket: UnixStream, seed: usize, count: u16) {
         let role = if id % 7 == 0 { 3 } else { 1 };
         // One long body in a while.
         let len = if id % 50 == 0 { 200_000 } else { usize::from(id) * (seed + 1) % 5000 };
-        let body: Vec<u8> = (0..len).map(|i| b'a' + ((i + seed) % 26) as u8).collect();
+        let body: Vec<u8> = (b'a'..=b'z').cycle().skip(seed).take(len).collect();
         socket.write_all(&request(id, role, &body)).unwrap();
         let long = "v".repeat(usize::from(id % 300));
         let mut expected = format!("\r\nEMPTY=LONG={long}").into_bytes();

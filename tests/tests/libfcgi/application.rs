@@ -104,12 +104,12 @@ pub struct Application {
     pub address: Address,
     child: Child,
     log: Option<JoinHandle<String>>,
-    _folder: Option<tempdir::Folder>,
+    _folder: Option<Folder>,
 }
 
 impl Application {
     pub fn start(program: &Path, arguments: &[&str], library: Library) -> Self {
-        let folder = tempdir::Folder::new();
+        let folder = Folder::new();
         let path = folder.0.join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         // Web servers run as www-data.
@@ -128,7 +128,7 @@ impl Application {
         mut command: Command,
         listener: OwnedFd,
         address: Address,
-        folder: Option<tempdir::Folder>,
+        folder: Option<Folder>,
     ) -> Self {
         let mut child =
             command.stdin(listener).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
