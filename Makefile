@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build test test-heavy phpt bench check fmt
+.PHONY: serve build libfcgi test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -11,6 +11,12 @@ serve: build
 build:
 	tools/install serve
 	cargo build --release --bin sendoff --bin sendoff-php
+
+# The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
+libfcgi:
+	tools/install libfcgi
+	cargo build --release --package sendoff-capi
+	libfcgi/build target/release/libsendoff_capi.a target/release
 
 # What every commit must pass; under 10 minutes.
 test:
@@ -39,8 +45,8 @@ bench:
 check:
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
-	clang-format --dry-run -Werror php/src/*.c php/src/*.h
+	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c
 
 fmt:
 	cargo fmt --all
-	clang-format -i php/src/*.c php/src/*.h
+	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c

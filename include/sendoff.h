@@ -1,14 +1,20 @@
 /*
- * The worker's side of Sendoff: take requests from the front, answer with bytes and files.
+ * libsendoff: take requests from Sendoff's front or from any web server that speaks FastCGI, answer with bytes and files.
  *
  * Conventions
- * - A `sendoff_worker` belongs to one process and is used by one thread. (The library runs a helper thread of its own.)
+ * - There are two kinds of worker. One of sendoff_worker_new() serves the links that a front made for this process; one
+ *   of sendoff_worker_on() serves a connection that a web server opened to a listening socket. A process may have any
+ *   number of either.
+ * - A `sendoff_worker` serves one request at a time and is used by one thread at a time; different workers know nothing
+ *   of each other, so threads with a worker each need no locks. Functions without a worker may be called by any thread.
  * - Memory handed out by a function belongs to the worker and stays valid until the next sendoff_accept() on it.
  *   Memory handed in is borrowed for the call only, unless the function says otherwise.
- * - A function that takes ownership of a descriptor owns it even when it fails.
+ * - A descriptor handed in is borrowed for the call, unless the function says that it takes ownership; then it owns it
+ *   even when it fails. A descriptor handed out belongs to the caller. All are close-on-exec.
  * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the function says so.
- * - A child that the process forks inherits memory, not the worker: in it no output is taken, no file is held or in use,
- *   sendoff_accept() returns 0. What was mapped when it was forked may change under it when somebody writes to the file.
+ * - A child that the process forks inherits memory, not the workers of sendoff_worker_new(): in it no output is taken, no
+ *   file is held or in use, sendoff_accept() returns 0. What was mapped when it was forked may change under it when somebody
+ *   writes to the file. A worker of sendoff_worker_on() may be used by the child if the parent only frees it.
  * - No function raises signals, calls back, or jumps. An internal failure is reported as a lost link.
  */
 #ifndef SENDOFF_H
@@ -44,8 +50,9 @@ sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guar
 void sendoff_worker_free(sendoff_worker *worker);
 
 /*
- * Waits for the next request. 1: a request is at hand. 0: the front closed a link or asked us to end, or wrote
- * something that is no request (logged to stderr); the process should exit.
+ * Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front closed a link or asked
+ * us to end, or wrote something that is no request (logged to stderr); the process should exit. On a connection, 0: no
+ * other request will come on it, and it should be closed; -1 with errno EINTR: a signal handler ran before a request began.
  */
 int sendoff_accept(sendoff_worker *worker);
 
@@ -54,6 +61,75 @@ int sendoff_accept(sendoff_worker *worker);
  * in a child that the process forked.
  */
 void sendoff_stop(const sendoff_worker *worker);
+
+/*
+ * Applications that any web server connects to.
+ *
+ *     for (;;) {
+ *         int connection = sendoff_accept_connection(0, NULL);
+ *         sendoff_worker *worker = sendoff_worker_on(connection, SENDOFF_RESPONDER);
+ *         while (sendoff_accept(worker) == 1)
+ *             answer(worker);
+ *         sendoff_worker_close(worker);
+ *     }
+ */
+
+/* What an application is asked to be (FastCGI 1.0, section 6). */
+#define SENDOFF_RESPONDER 1u
+#define SENDOFF_AUTHORIZER 2u
+#define SENDOFF_FILTER 4u
+
+/*
+ * Opens a listening socket: `address`, NUL-terminated, is a path or `:port`, `host:port`, `[v6]:port`. A socket that
+ * lies at the path is replaced; any other file makes it fail. The descriptor, or -1 (errno).
+ */
+int sendoff_listen(const char *address, int backlog);
+
+/*
+ * Whether the descriptor is a listening socket. A FastCGI application is started with one as descriptor 0, a CGI
+ * program is not.
+ */
+int sendoff_is_listener(int fd);
+
+/*
+ * Waits for a connection on a listening socket, blocking or not. `peers`, NUL-terminated or NULL, is a list of IP
+ * addresses with commas, as servers give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from
+ * others are closed. UNIX connections that stay silent for 2 s are closed, too. The descriptor, or -1: errno EINTR if a signal
+ * handler ran (one installed without SA_RESTART), or others of accept(2). Several threads and processes may wait on one socket.
+ */
+int sendoff_accept_connection(int listener, const char *peers);
+
+/*
+ * Makes a worker for a connection, of which it takes ownership. `roles`: what the application can be, SENDOFF_RESPONDER
+ * and so on, joined by `|`; servers that ask for another are refused. sendoff_accept() on it returns as soon as the
+ * parameters have arrived; the body is read as it comes. It has no guard and starts no thread. NULL: EINVAL, EBADF.
+ */
+sendoff_worker *sendoff_worker_on(int connection, unsigned roles);
+
+/*
+ * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the server is still sending, it
+ * is heard out first (until it is silent for 2 s), because it might lose the answer otherwise. NULL is allowed.
+ * (sendoff_worker_free() only closes the descriptor: right for a parent that leaves the connection to its child.)
+ */
+void sendoff_worker_close(sendoff_worker *worker);
+
+/* SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: what the request at hand wants. */
+unsigned sendoff_role(const sendoff_worker *worker);
+
+/* FastCGI's number of the request at hand. */
+unsigned sendoff_request_id(const sendoff_worker *worker);
+
+/* Whether another request may come on this connection. If not, sendoff_accept() will return 0. */
+int sendoff_keeps_connection(const sendoff_worker *worker);
+
+/*
+ * As sendoff_read(), of the file that a filter is to change (FCGI_DATA). Read the body to its end first: what arrives of
+ * it meanwhile is kept in memory. Other roles have none.
+ */
+ssize_t sendoff_read_data(sendoff_worker *worker, void *buf, size_t len);
+
+/* Queues bytes for the server's log as they are, where sendoff_log() writes lines. 0, or -1 if the client has gone. */
+int sendoff_write_stderr(sendoff_worker *worker, const void *data, size_t len);
 
 /* The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. */
 const sendoff_param *sendoff_params(const sendoff_worker *worker, size_t *count);

@@ -28,7 +28,33 @@ impl Stock {
     /// # Panics
     /// If one of them does not start.
     pub fn start(root: &Path, ini: &[&str]) -> Self {
-        for program in [PHP_FPM, NGINX] {
+        let mut stock = Self::new(&[PHP_FPM, NGINX]);
+        stock.start_php(root, ini);
+        let php = format!(
+            "index index.php index.html;
+		location / {{ try_files $uri $uri/ /index.php?$query_string; }}
+		location ~ \\.php(/|$) {{
+			include /etc/nginx/snippets/fastcgi-php.conf;
+			fastcgi_pass unix:{}/php.sock;
+		}}",
+            stock.folder.display()
+        );
+        stock.await_nginx(root, "", &php);
+        stock
+    }
+
+    /// nginx alone, with lines of configuration for its `http` and its `server`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn nginx(root: &Path, http: &str, server: &str) -> Self {
+        let mut stock = Self::new(&[NGINX]);
+        stock.await_nginx(root, http, server);
+        stock
+    }
+
+    fn new(programs: &[&str]) -> Self {
+        for program in programs {
             assert!(
                 Path::new(program).exists(),
                 "no {program}; run: apt-get install nginx-light php8.2-fpm"
@@ -41,16 +67,12 @@ impl Stock {
         fs::create_dir_all(&folder).unwrap();
         // The snippet includes it by a name relative to our configuration.
         symlink("/etc/nginx/fastcgi.conf", folder.join("fastcgi.conf")).unwrap();
-        let mut stock = Self {
-            folder,
-            addr: ([127, 0, 0, 1], 0).into(),
-            children: Vec::new(),
-            log: Arc::default(),
-        };
-        stock.start_php(root, ini);
-        let started = (0..5).any(|_| stock.start_nginx(root));
-        assert!(started, "nginx does not start:\n{}", stock.log());
-        stock
+        Self { folder, addr: ([127, 0, 0, 1], 0).into(), children: Vec::new(), log: Arc::default() }
+    }
+
+    fn await_nginx(&mut self, root: &Path, http: &str, server: &str) {
+        let started = (0..5).any(|_| self.start_nginx(root, http, server));
+        assert!(started, "nginx does not start:\n{}", self.log());
     }
 
     fn start_php(&mut self, root: &Path, ini: &[&str]) {
@@ -76,7 +98,7 @@ impl Stock {
         wait::for_some("php-fpm", || std::os::unix::net::UnixStream::connect(&socket).ok());
     }
 
-    fn start_nginx(&mut self, root: &Path) -> bool {
+    fn start_nginx(&mut self, root: &Path, http: &str, server: &str) -> bool {
         let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let user = site::owner_name(root).map(|name| format!("user {name};")).unwrap_or_default();
         let folder = self.folder.display();
@@ -99,17 +121,13 @@ http {{
 	fastcgi_temp_path {folder}/fastcgi;
 	uwsgi_temp_path {folder}/uwsgi;
 	scgi_temp_path {folder}/scgi;
+	{http}
 	server {{
 		listen {addr};
 		server_name example.test;
 		root {root};
-		index index.php index.html;
 		location = /-/whose {{ return 200 '{addr} {folder}'; }}
-		location / {{ try_files $uri $uri/ /index.php?$query_string; }}
-		location ~ \\.php(/|$) {{
-			include /etc/nginx/snippets/fastcgi-php.conf;
-			fastcgi_pass unix:{folder}/php.sock;
-		}}
+		{server}
 	}}
 }}
 ",

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 
 mod blob;
+mod connection;
 mod explain;
 mod files;
 mod named;
@@ -16,6 +17,7 @@ use std::{ptr, slice};
 use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use blob::*;
+pub use connection::*;
 pub use explain::*;
 pub use files::*;
 pub use named::*;
@@ -95,6 +97,12 @@ fn status(result: Result<(), Gone>) -> c_int {
     if result.is_ok() { 0 } else { -1 }
 }
 
+fn hand_out(worker: Worker) -> *mut Handle {
+    let stopper = worker.stopper();
+    let inner = Inner { worker, params: Vec::new() };
+    Box::into_raw(Box::new(Handle { inner, stopper }))
+}
+
 /// See `include/sendoff.h`.
 ///
 /// # Safety
@@ -115,11 +123,7 @@ pub unsafe extern "C" fn sendoff_worker_new(
     };
     let guard = (guard >= 0).then(|| own(guard));
     match catch_unwind(|| Worker::new(links, guard)) {
-        Ok(Ok(worker)) => {
-            let stopper = worker.stopper();
-            let inner = Inner { worker, params: Vec::new() };
-            Box::into_raw(Box::new(Handle { inner, stopper }))
-        }
+        Ok(Ok(worker)) => hand_out(worker),
         Ok(Err(error)) => {
             set_errno(&error);
             ptr::null_mut()
@@ -152,8 +156,18 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     unsafe {
         with(worker, 0, |handle| {
             handle.params.clear();
-            if !handle.worker.accept() {
-                return 0;
+            let came = if handle.worker.is_on_connection() {
+                handle.worker.accept_on_connection()
+            } else {
+                Ok(handle.worker.accept())
+            };
+            match came {
+                Ok(true) => {}
+                Ok(false) => return 0,
+                Err(error) => {
+                    set_errno(&error);
+                    return -1;
+                }
             }
             handle.params.extend(handle.worker.params_with_nul().map(|(name, value)| Param {
                 name: name.as_ptr().cast(),
@@ -236,6 +250,10 @@ pub unsafe extern "C" fn sendoff_read(worker: *mut Handle, buf: *mut c_void, len
             handle.worker.read(slice::from_raw_parts_mut(buf.cast(), len))
         })
     };
+    count(result)
+}
+
+fn count(result: std::io::Result<usize>) -> isize {
     match result {
         Ok(n) => n.cast_signed(),
         Err(error) => {

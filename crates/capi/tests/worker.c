@@ -1,4 +1,5 @@
-/* A worker in C that calls every function of sendoff.h. Arguments: a link, the guard, a file to send. */
+/* A worker in C that calls every function of sendoff.h. Arguments: a link, the guard, a file to
+ * send. */
 #define _GNU_SOURCE
 #include "sendoff.h"
 
@@ -13,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
+#define CHECK(what)                                                \
+	do {                                                           \
+		if (!(what)) {                                             \
 			fprintf(stderr, "worker.c:%d: %s\n", __LINE__, #what); \
-			exit(1); \
-		} \
+			exit(1);                                               \
+		}                                                          \
 	} while (0)
 
 static sendoff_worker *worker;

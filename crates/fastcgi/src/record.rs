@@ -106,6 +106,12 @@ pub struct BeginRequest {
 /// The role number of a responder (§6.2).
 pub const RESPONDER: u16 = 1;
 
+/// The role number of an authorizer (§6.3).
+pub const AUTHORIZER: u16 = 2;
+
+/// The role number of a filter (§6.4).
+pub const FILTER: u16 = 3;
+
 impl BeginRequest {
     /// The whole record.
     #[must_use]

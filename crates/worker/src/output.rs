@@ -29,8 +29,8 @@ pub(crate) struct Shared {
     pub(crate) links: Vec<OwnedFd>,
     state: Mutex<State>,
     stopping: AtomicBool,
-    /// `fork::generation()` of the process that has the helper thread.
-    generation: u32,
+    /// `fork::generation()` of the process that the links belong to; `None` if a forked child may take over.
+    generation: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -57,8 +57,13 @@ impl Shared {
             links,
             state: Mutex::default(),
             stopping: AtomicBool::new(false),
-            generation: fork::generation(),
+            generation: Some(fork::generation()),
         }
+    }
+
+    /// For a connection without helper thread, which a program may leave to a child.
+    pub(crate) fn for_any_process(connection: OwnedFd) -> Self {
+        Self { generation: None, ..Self::new(vec![connection]) }
     }
 
     /// A thread that panicked under the lock takes the process with it, so what the lock guards is whole.
@@ -81,7 +86,7 @@ impl Shared {
     /// Whether this is a child of the process that made the worker. It must not lock: the helper thread, which is not
     /// there, may have held the lock when the child was made.
     pub(crate) fn is_forked(&self) -> bool {
-        self.generation != fork::generation()
+        self.generation.is_some_and(|generation| generation != fork::generation())
     }
 
     /// For what a child may do if it can.

@@ -11,9 +11,11 @@ use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
 };
 use sendoff_fastcgi::params;
+use sendoff_fastcgi::record::Kind;
 
 use crate::Bad;
 use crate::direct::Direct;
+use crate::peer::Role;
 
 /// Bytes of PARAMS we take for one request. HTTP servers cut heads off far earlier (8 to 64 KiB are usual).
 pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
@@ -84,7 +86,10 @@ pub(crate) struct Request {
     pub(crate) takes_named: bool,
     pub(crate) is_head: bool,
     pub(crate) direct: Direct,
+    pub(crate) role: Role,
     pub(crate) body: Body,
+    /// The file that a filter is to change (FastCGI §6.4).
+    pub(crate) data: Body,
     /// PARAMS as they arrived.
     stream: Vec<u8>,
     /// Names and values, each followed by a NUL.
@@ -101,13 +106,16 @@ struct Pair {
 }
 
 impl Request {
-    pub(crate) fn begin(&mut self, link: usize, id: u16, keep_conn: bool) {
+    pub(crate) fn begin(&mut self, link: usize, id: u16, keep_conn: bool, role: Role) {
         let mut data = match std::mem::take(&mut self.body) {
             Body::Stream { data, .. } => data,
             Body::File { .. } => Vec::new(),
         };
         data.clear();
-        self.body = Body::Stream { data, read: 0, ended: false };
+        // Authorizers get no body (§6.3), filters get a second stream.
+        self.body = Body::Stream { data, read: 0, ended: role == Role::Authorizer };
+        self.data = Body::Stream { data: Vec::new(), read: 0, ended: role != Role::Filter };
+        self.role = role;
         self.stream.clear();
         self.text.clear();
         self.pairs.clear();
@@ -123,6 +131,16 @@ impl Request {
         self.takes_named = false;
         self.is_head = false;
         self.direct = Direct::Unasked;
+    }
+
+    /// `STDIN` or `DATA`.
+    pub(crate) fn stream(&mut self, kind: Kind) -> &mut Body {
+        if kind == Kind::DATA { &mut self.data } else { &mut self.body }
+    }
+
+    /// Whether nothing of it will arrive any more.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.body.is_complete() && self.data.is_complete()
     }
 
     pub(crate) fn add_params(&mut self, data: &[u8]) -> Result<(), Bad> {

@@ -1,5 +1,6 @@
 //! The application's thread: requests in, responses out.
 
+mod connection;
 mod explain;
 mod named;
 
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use sendoff_fastcgi::Part;
 use sendoff_fastcgi::handover::{FileId, Record, hint_at_region};
 use sendoff_fastcgi::params;
-use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER};
+use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 
 use sendoff_sys::mapping::Region;
 
@@ -22,6 +23,7 @@ use crate::files::{Held, Identity};
 use crate::helper::Helper;
 use crate::input::Input;
 use crate::output::{Shared, State};
+use crate::peer::{Peer, Role};
 use crate::request::{Body, Phase, Request};
 use crate::{Bad, Gone, log};
 
@@ -65,6 +67,9 @@ pub struct Worker {
     inputs: Vec<Input>,
     pub(crate) request: Request,
     pub(crate) response: Response,
+    peer: Peer,
+    /// Nothing more can be understood of what a web server says; it may still be answered.
+    deaf: bool,
     /// `None` without a guard socket.
     helper: Option<Helper>,
 }
@@ -112,7 +117,7 @@ impl Worker {
         let shared = Arc::new(Shared::new(links));
         let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
         let (request, response) = (Request::default(), Response::default());
-        Ok(Self { shared, inputs, request, response, helper })
+        Ok(Self { shared, inputs, request, response, peer: Peer::Front, deaf: false, helper })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.
@@ -120,13 +125,8 @@ impl Worker {
         if self.shared.is_forked() {
             return false;
         }
-        if self.request.phase != Phase::Idle {
-            self.finish(0, false);
-            self.ready();
-            self.request.phase = Phase::Idle;
-            if !self.request.keep_conn {
-                return false;
-            }
+        if !self.end_request() {
+            return false;
         }
         match self.next_request() {
             Ok(came) => {
@@ -140,6 +140,17 @@ impl Worker {
                 false
             }
         }
+    }
+
+    /// Ends the request at hand. `false`: no other may come on its link.
+    fn end_request(&mut self) -> bool {
+        if self.request.phase == Phase::Idle {
+            return true;
+        }
+        self.finish(0, false);
+        self.ready();
+        self.request.phase = Phase::Idle;
+        self.request.keep_conn
     }
 
     /// What a signal handler needs to end [`Self::accept`].
@@ -212,7 +223,7 @@ impl Worker {
     /// Works through what has been received, up to the end of a request. `false`: there was nothing.
     fn take_parts(&mut self, at: usize) -> Result<bool, Bad> {
         let mut took = false;
-        while !(self.request.phase == Phase::Ready && self.request.body.is_complete()) {
+        while !(self.request.phase == Phase::Ready && self.request.is_complete()) {
             let Some(part) = self.inputs[at].next()? else { break };
             self.take_part(at, part)?;
             took = true;
@@ -245,18 +256,21 @@ impl Worker {
             Part::EndOfStream { kind: Kind::PARAMS, .. } if self.request.phase == Phase::Params => {
                 self.request.end_params()?;
             }
-            Part::Stream { kind: Kind::STDIN, data, .. } => {
-                let Body::Stream { data: body, ended: false, .. } = &mut self.request.body else {
+            // Nobody asked for these, and some servers send them.
+            Part::Stream { kind: Kind::STDIN, .. } if self.request.role == Role::Authorizer => {}
+            Part::Stream { kind: Kind::DATA, .. } if self.request.role != Role::Filter => {}
+            Part::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
+                let Body::Stream { data: body, ended: false, .. } = self.request.stream(kind)
+                else {
                     return Err(Bad::Unexpected { kind: kind.0, id: request_id });
                 };
                 body.extend_from_slice(&data);
             }
-            Part::EndOfStream { kind: Kind::STDIN, .. } => {
-                if let Body::Stream { ended, .. } = &mut self.request.body {
+            Part::EndOfStream { kind: Kind::STDIN | Kind::DATA, .. } => {
+                if let Body::Stream { ended, .. } = self.request.stream(kind) {
                     *ended = true;
                 }
             }
-            Part::Stream { kind: Kind::DATA, .. } | Part::EndOfStream { kind: Kind::DATA, .. } => {}
             Part::Record { kind: Kind::BODY, content, .. } => self.body_file(at, &content, ours)?,
             Part::Record { kind: Kind::CLIENT, content, .. } => {
                 let socket = self.inputs[at].take_fd().ok_or(Bad::Client)?;
@@ -274,16 +288,20 @@ impl Worker {
         if id == 0 || (self.request.phase != Phase::Idle && self.request.id == id) {
             return Err(Bad::Unexpected { kind: Kind::BEGIN_REQUEST.0, id });
         }
-        let refusal = match (self.request.phase, role) {
-            (Phase::Idle, RESPONDER) => {
-                self.request.begin(at, id, begin.keep_conn);
+        let refusal = match (self.request.phase, self.peer.role(role)) {
+            (Phase::Idle, Some(role)) => {
+                self.request.begin(at, id, begin.keep_conn, role);
                 return Ok(());
             }
-            (Phase::Idle, _) => UNKNOWN_ROLE,
+            (Phase::Idle, None) => UNKNOWN_ROLE,
             _ => CANT_MULTIPLEX,
         };
         let end = EndRequest { app_status: 0, protocol_status: refusal };
         self.say(at, &end.encode(id));
+        if self.request.phase == Phase::Idle && !begin.keep_conn {
+            // It was the connection's only one, and it is ours to close (FastCGI §3.5).
+            return Err(Bad::Unexpected { kind: Kind::BEGIN_REQUEST.0, id });
+        }
         Ok(())
     }
 
@@ -371,11 +389,15 @@ impl Worker {
     /// # Errors
     /// Those of `pread(2)`; `ECONNRESET` if the link was lost before the end.
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_stream(Kind::STDIN, buf)
+    }
+
+    fn read_stream(&mut self, kind: Kind, buf: &mut [u8]) -> io::Result<usize> {
         if self.request.phase != Phase::Ready || buf.is_empty() {
             return Ok(0);
         }
         loop {
-            match &mut self.request.body {
+            match self.request.stream(kind) {
                 Body::File { fd, len, read } => {
                     let left = usize::try_from(*len - *read).unwrap_or(usize::MAX);
                     let room = buf.len().min(left);
@@ -399,11 +421,11 @@ impl Worker {
                     *read = 0;
                 }
             }
-            if self.request.aborted || self.shared.is_forked() {
+            if self.deaf || self.request.aborted || self.shared.is_forked() {
                 return Err(Errno::CONNRESET.into());
             }
             self.receive_more().map_err(|bad| {
-                log(format_args!("request body: {bad}"));
+                self.peer.complain(format_args!("request body: {bad}"));
                 io::Error::from(Errno::CONNRESET)
             })?;
         }
@@ -421,7 +443,7 @@ impl Worker {
             Err(bad) => Err(bad),
         };
         if more.is_err() {
-            self.shared.lock().lost = true;
+            self.give_up_input();
         }
         more
     }
@@ -527,9 +549,13 @@ impl Worker {
         if line.last() != Some(&b'\n') {
             line.push(b'\n');
         }
+        self.put_stderr(&line);
+    }
+
+    fn put_stderr(&mut self, bytes: &[u8]) {
         self.response.wrote_stderr = true;
         let mut state = self.shared.lock();
-        state.queue.stream(Kind::STDERR, self.request.id, &line);
+        state.queue.stream(Kind::STDERR, self.request.id, bytes);
         let full = state.queue.len() > FLUSH_LIMIT;
         drop(state);
         if full {
@@ -581,7 +607,7 @@ impl Worker {
     /// still arriving is left to `read`.
     fn look_for_abort(&mut self) -> Result<(), Gone> {
         let at = self.request.link;
-        if self.response.finished || !self.request.body.is_complete() {
+        if self.deaf || self.response.finished || !self.request.is_complete() {
             return Ok(());
         }
         let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::IN)];
@@ -596,11 +622,11 @@ impl Worker {
             Ok(_) => self.take_late_parts(at),
             Err(bad) => Err(bad),
         };
-        let mut state = self.shared.lock();
         if let Err(bad) = looked {
-            log(format_args!("giving up the link: {bad}"));
-            state.lost = true;
+            self.peer.complain(format_args!("giving up the link: {bad}"));
+            self.give_up_input();
         }
+        let mut state = self.shared.lock();
         if state.lost || self.request.aborted {
             state.discard_queue();
             self.request.direct = Direct::Unasked;
@@ -640,7 +666,7 @@ impl Worker {
         if self.response.detached {
             state.queue.record(id, Record::Detach);
         }
-        if wrote_stdout && !self.request.aborted {
+        if (wrote_stdout || self.peer.wants_every_stdout_ended()) && !self.request.aborted {
             state.queue.stream(Kind::STDOUT, id, &[]);
         }
         if wrote_stderr {

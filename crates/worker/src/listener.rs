@@ -1,0 +1,158 @@
+//! Listening sockets of FastCGI applications: made here, or inherited as descriptor 0 (FastCGI §2.2).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getpeername,
+    listen as start_listening, socket_with, sockopt,
+};
+
+/// A connection on a UNIX socket that says nothing for so long is closed: whoever opened it has forgotten it, and a
+/// server with one process could serve nobody else.
+const FIRST_BYTE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// Opens `path`, `:port`, `host:port` or `[v6]:port`. A socket that lies at `path` is replaced, nothing else is.
+///
+/// # Errors
+/// The address makes no sense (`EINVAL`), cannot be resolved, or those of `bind(2)` and `listen(2)`.
+pub fn listen(address: &str, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = match tcp_address(address) {
+        Some(found) => bind_tcp(found?)?,
+        None => bind_unix(Path::new(address))?,
+    };
+    start_listening(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// `None`: it is a path.
+fn tcp_address(address: &str) -> Option<io::Result<SocketAddr>> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
+    if host.is_empty() || host == "*" {
+        return Some(Ok((Ipv4Addr::UNSPECIFIED, port).into()));
+    }
+    let found = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    Some(found.and_then(|mut all| all.next().ok_or_else(|| Errno::INVAL.into())))
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Whether a descriptor is a socket that listens, which says that a FastCGI application was started and no CGI program.
+#[must_use]
+pub fn is_listener(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_acceptconn(fd).unwrap_or(false)
+}
+
+/// Waits for a connection. With `peers`, a list of addresses as in `FCGI_WEB_SERVER_ADDRS` (FastCGI §3.2), those of
+/// others are closed; UNIX sockets have no address to compare.
+///
+/// # Errors
+/// `EINTR`: a signal handler ran. `EMFILE` and others of `accept(2)` that trying again would not help.
+pub fn accept(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<OwnedFd> {
+    loop {
+        let connection = match accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(connection) => connection,
+            Err(Errno::AGAIN) => {
+                // Somebody made it non-blocking, or another process was quicker.
+                poll(&mut [PollFd::new(&listener, PollFlags::IN)], None)?;
+                continue;
+            }
+            Err(error) if is_the_peers(error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if is_welcome(&connection, peers)? {
+            return Ok(connection);
+        }
+    }
+}
+
+/// accept(2): "errors already pending on the new socket", which concern that connection only.
+fn is_the_peers(error: Errno) -> bool {
+    [
+        Errno::CONNABORTED,
+        Errno::PROTO,
+        Errno::NETDOWN,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::TIMEDOUT,
+        Errno::CONNRESET,
+    ]
+    .contains(&error)
+}
+
+fn is_welcome(connection: &OwnedFd, peers: Option<&str>) -> io::Result<bool> {
+    // Without a name it has gone already.
+    let Ok(Some(from)) = getpeername(connection) else { return Ok(false) };
+    if from.address_family() == AddressFamily::UNIX {
+        let mut polled = [PollFd::new(connection, PollFlags::IN)];
+        return loop {
+            match poll(&mut polled, Some(&FIRST_BYTE)) {
+                Err(Errno::INTR) => {}
+                result => break Ok(result? == 1),
+            }
+        };
+    }
+    let Some(peers) = peers else { return Ok(true) };
+    let Ok(from) = SocketAddr::try_from(from) else { return Ok(false) };
+    Ok(is_listed(from.ip().to_canonical(), peers))
+}
+
+fn is_listed(from: IpAddr, peers: &str) -> bool {
+    let words = peers.split([',', ' ']).filter(|word| !word.is_empty());
+    words.filter_map(|word| word.parse::<IpAddr>().ok()).any(|peer| peer.to_canonical() == from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_port_is_a_path() {
+        for path in ["/run/app.sock", "relative", "/odd:name", "a:0", "a:65536", ":"] {
+            assert!(tcp_address(path).is_none(), "{path}");
+        }
+        let any = SocketAddr::from(([0, 0, 0, 0], 9000));
+        for address in [":9000", "*:9000"] {
+            assert_eq!(tcp_address(address).unwrap().unwrap(), any);
+        }
+        let v6 = tcp_address("[::1]:9000").unwrap().unwrap();
+        assert_eq!(v6.to_string(), "[::1]:9000");
+    }
+
+    #[test]
+    fn only_listed_servers_are_welcome() {
+        let v4 = IpAddr::from([192, 0, 2, 1]);
+        assert!(is_listed(v4, "192.0.2.7, 192.0.2.1"));
+        assert!(is_listed(
+            "::ffff:192.0.2.1".parse::<IpAddr>().unwrap().to_canonical(),
+            "192.0.2.1"
+        ));
+        assert!(!is_listed(v4, "192.0.2.10,nonsense"));
+        assert!(!is_listed(v4, ""));
+    }
+}

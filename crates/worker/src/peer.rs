@@ -1,0 +1,70 @@
+//! Who is at the other end, and what follows from it.
+
+use std::fmt;
+
+use sendoff_fastcgi::record::{AUTHORIZER, FILTER, RESPONDER};
+
+/// What an application is asked to be (FastCGI §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Answers a request.
+    #[default]
+    Responder,
+    /// Says whether a request may be answered. It gets no body.
+    Authorizer,
+    /// Answers a request with a changed file, which is a second body.
+    Filter,
+}
+
+/// The roles that an application takes; any other is refused with `FCGI_UNKNOWN_ROLE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// See [`Role::Responder`].
+    pub responder: bool,
+    /// See [`Role::Authorizer`].
+    pub authorizer: bool,
+    /// See [`Role::Filter`].
+    pub filter: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Peer {
+    /// Our front, on links that it made for this worker.
+    Front,
+    /// Any web server, on a connection that it opened.
+    Server(Roles),
+}
+
+impl Peer {
+    /// The role with this number, if it is taken.
+    pub(crate) fn role(self, number: u16) -> Option<Role> {
+        let roles = match self {
+            Self::Front => Roles { responder: true, authorizer: false, filter: false },
+            Self::Server(roles) => roles,
+        };
+        match number {
+            RESPONDER if roles.responder => Some(Role::Responder),
+            AUTHORIZER if roles.authorizer => Some(Role::Authorizer),
+            FILTER if roles.filter => Some(Role::Filter),
+            _ => None,
+        }
+    }
+
+    /// A server may send its request and close that direction; it still wants the answer.
+    pub(crate) fn may_half_close(self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+
+    /// FastCGI §6.2 wants `STDOUT` ended even if it is empty; our front does without.
+    pub(crate) fn wants_every_stdout_ended(self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+
+    /// Our front keeps the rules, so whoever broke them should be looked for. Web servers break connections off
+    /// whenever a client leaves.
+    pub(crate) fn complain(self, what: fmt::Arguments<'_>) {
+        if matches!(self, Self::Front) {
+            crate::log(what);
+        }
+    }
+}
