@@ -1,6 +1,7 @@
 //! The handover records and guard messages of `docs/handover.md`.
 
 use crate::Error;
+use crate::channel::Secret;
 use crate::record::{HEADER_LEN, Header, Kind};
 
 /// The request parameter in which the front says what it accepts.
@@ -8,6 +9,9 @@ pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
 pub const ACCEPT_FILE: &[u8] = b"file";
+
+/// The word in [`ACCEPT_PARAM`] for the channel: the body may be answered on a link that the application opens itself.
+pub const ACCEPT_CHANNEL: &[u8] = b"channel";
 
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
@@ -42,6 +46,8 @@ pub enum Record {
     Release(FileId),
     /// The request body is the first so many bytes of the file whose descriptor rides along.
     Body(u64),
+    /// The rest of the body of that request follows on this link, under the id of this record.
+    Claim(Secret),
 }
 
 /// A whole record of the longest kind: header and the 24 bytes of `SEGMENT`.
@@ -56,6 +62,7 @@ impl Record {
                 Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
+                Self::Claim(_) => 16,
                 Self::Detach | Self::Ready => 0,
             }
     }
@@ -93,6 +100,10 @@ impl Record {
                 start(Kind::BODY, request_id, 8);
                 out.extend_from_slice(&length.to_be_bytes());
             }
+            Self::Claim(secret) => {
+                start(Kind::CLAIM, request_id, 16);
+                out.extend_from_slice(&secret.0);
+            }
         }
     }
 
@@ -124,6 +135,7 @@ impl Record {
             Kind::RECALL => Self::Recall(id()?),
             Kind::RELEASE => Self::Release(id()?),
             Kind::BODY => Self::Body(length()?),
+            Kind::CLAIM => Self::Claim(Secret(content.try_into().map_err(|_| wrong())?)),
             _ => return Ok(None),
         }))
     }
@@ -196,6 +208,7 @@ mod tests {
             Record::Recall(file),
             Record::Release(file),
             Record::Body(5),
+            Record::Claim(Secret([8; 16])),
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);

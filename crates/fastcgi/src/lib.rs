@@ -3,8 +3,10 @@
 //! Numbers on the wire are big-endian. Section numbers refer to the FastCGI specification, version 1.0.
 #![forbid(unsafe_code)]
 
+pub mod channel;
 mod decoder;
 mod error;
+pub mod frames;
 pub mod handover;
 pub mod params;
 pub mod record;

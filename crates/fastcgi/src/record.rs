@@ -37,6 +37,7 @@ impl Kind {
     pub const RECALL: Self = Self(133);
     pub const RELEASE: Self = Self(134);
     pub const BODY: Self = Self(135);
+    pub const CLAIM: Self = Self(138);
 
     /// Whether records of this type are pieces of a stream (§3.3), whose record boundaries mean nothing.
     #[must_use]
