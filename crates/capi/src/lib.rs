@@ -3,6 +3,7 @@
 //! A panic must not unwind into C: it is reported on stderr and answered as a lost link.
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 
+mod channel;
 mod files;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -12,6 +13,7 @@ use std::{ptr, slice};
 
 use sendoff_worker::{Gone, Stopper, Worker};
 
+pub use channel::*;
 pub use files::*;
 
 /// `sendoff_worker` in C.

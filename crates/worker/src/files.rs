@@ -45,8 +45,8 @@ use crate::output::State;
 /// Files one worker holds at most: a descriptor and two mappings each, and a break may have to copy them.
 pub const MAX_HELD: usize = 256;
 
-/// Held files are numbered from here, because an application's `select(2)` knows no descriptor above 1023.
-const LOWEST_FD: RawFd = 512;
+/// Held files and links of our own are numbered from here, because an application's `select(2)` knows no descriptor above 1023.
+pub(crate) const LOWEST_FD: RawFd = 512;
 
 /// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
 pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);

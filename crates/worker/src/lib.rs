@@ -3,6 +3,7 @@
 //! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
 #![forbid(unsafe_code)]
 
+mod channel;
 mod files;
 mod helper;
 mod input;

@@ -14,6 +14,7 @@ use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind, RESPONDER}
 
 use sendoff_sys::mapping::Region;
 
+use crate::channel::Channel;
 use crate::files::{Held, Identity};
 use crate::helper::Helper;
 use crate::input::Input;
@@ -48,12 +49,14 @@ const VALUES: [(&[u8], &[u8]); 3] =
 /// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     inputs: Vec<Input>,
-    request: Request,
-    response: Response,
+    pub(crate) request: Request,
+    pub(crate) response: Response,
     /// `None` without a guard socket.
     helper: Option<Helper>,
+    /// `None`: the front gave us our links, and requests come on them.
+    pub(crate) channel: Option<Channel>,
 }
 
 /// Ends a worker's `accept`.
@@ -69,16 +72,23 @@ impl Stopper {
 
 /// How far the response to the request at hand has got.
 #[derive(Debug, Default)]
-struct Response {
+pub(crate) struct Response {
     /// `Some(body bytes)` once the head has been written.
     body: Option<u64>,
     /// Something of it has been sent.
     begun: bool,
     wrote_stdout: bool,
     wrote_stderr: bool,
-    finished: bool,
+    pub(crate) finished: bool,
     /// `READY` is owed.
     detached: bool,
+}
+
+impl Response {
+    /// One whose head left elsewhere, so that no length can be told. It takes no output yet.
+    pub(crate) fn elsewhere() -> Self {
+        Self { begun: true, finished: true, ..Self::default() }
+    }
 }
 
 impl Worker {
@@ -95,7 +105,7 @@ impl Worker {
         let shared = Arc::new(Shared::new(links));
         let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
         let (request, response) = (Request::default(), Response::default());
-        Ok(Self { shared, inputs, request, response, helper })
+        Ok(Self { shared, inputs, request, response, helper, channel: None })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.

@@ -10,6 +10,7 @@ use http::{Method, StatusCode};
 use sendoff_fastcgi::handover::{ACCEPT_FILE, ACCEPT_PARAM};
 use tokio::time::Instant;
 
+use super::channel;
 use super::parameters::parameters;
 use super::sendfile::{self, Sendable, ZeroCopy};
 use crate::connection::{Asked, Client, Outcome, Request};
@@ -64,7 +65,7 @@ pub(crate) async fn respond(
         Upstream::Workers => ask_worker(event_loop, request, parameters, &log_name).await,
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
-            ask_application(application, request, parameters, &log_name).await
+            ask_application(event_loop, application, request, parameters, &log_name).await
         }
     };
     match answered {
@@ -113,17 +114,19 @@ async fn ask_worker(
 }
 
 async fn ask_application(
+    event_loop: &Loop,
     application: &Arc<Application>,
     request: &Request,
-    parameters: RequestMessageBuilder,
+    mut parameters: RequestMessageBuilder,
     log_name: &Rc<str>,
 ) -> Answered {
+    let claim = channel::announce(event_loop, application, &mut parameters);
     let message = Rc::new(parameters.streamed(&request.body));
     // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
     let mut repeatable = request.head.method.is_idempotent();
     loop {
         let begun = application.begin(Rc::clone(&message), repeatable, Rc::clone(log_name)).await;
-        let exchange = match begun {
+        let mut exchange = match begun {
             Ok(exchange) => Exchange::Application(exchange),
             Err(why) => {
                 let status = match why {
@@ -135,7 +138,16 @@ async fn ask_application(
             }
         };
         match begin(&exchange).await {
-            Ok(begun) => return Ok((exchange, begun)),
+            Ok(mut begun) => {
+                channel::look_for_frames(
+                    application,
+                    &mut exchange,
+                    claim,
+                    &begun.head,
+                    &mut begun.rest,
+                );
+                return Ok((exchange, begun));
+            }
             // The next one goes over a new connection.
             Err(Failure::Unread) if repeatable => repeatable = false,
             Err(Failure::Unread) => {

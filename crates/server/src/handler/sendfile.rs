@@ -186,6 +186,7 @@ pub(super) fn named_file(sendable: &Sendable, head: &CgiHead) -> Option<Result<E
 /// Whether a field is for the front and not for the client.
 pub(super) fn is_for_us(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-sendfile")
+        || name.eq_ignore_ascii_case(sendoff_fastcgi::channel::CHANNEL_FIELD)
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
 }
 

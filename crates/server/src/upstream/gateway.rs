@@ -4,10 +4,12 @@
 //! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
 //! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::cgi::{REQUEST_ID, StreamedRequest};
+use super::channel::Claim;
+use super::framed::{self, Framed};
 use super::inbox::{Event, Inbox};
 use super::stream::{Parked, Stream};
 use crate::segment::Segment;
@@ -48,6 +52,8 @@ const OVERLOADED: u8 = 2;
 pub struct Application {
     address: Address,
     timeout: Duration,
+    /// Its last response said that it knows the channel.
+    knows_channel: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -86,7 +92,20 @@ impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { address, timeout, state: Mutex::default() })
+        let knows_channel = AtomicBool::new(false);
+        Arc::new(Self { address, timeout, knows_channel, state: Mutex::default() })
+    }
+
+    /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
+    #[must_use]
+    pub fn knows_channel(&self) -> bool {
+        self.knows_channel.load(Ordering::Relaxed)
+    }
+
+    /// Remembers whether it says so in its responses. Over TCP no descriptors pass, whatever it says.
+    pub fn says_it_knows_channel(&self, knows: bool) {
+        let knows = knows && matches!(self.address, Address::Unix(_));
+        self.knows_channel.store(knows, Ordering::Relaxed);
     }
 
     /// Where it listens.
@@ -119,6 +138,7 @@ impl Application {
             }
         };
         let inbox = Rc::new(Inbox::default());
+        let may_be_silent = Rc::new(Cell::new(false));
         let driver = Driver {
             application: Arc::clone(self),
             stream,
@@ -128,10 +148,12 @@ impl Application {
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             inbox: Rc::clone(&inbox),
+            may_be_silent: Rc::clone(&may_be_silent),
             log_name,
         };
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
-        Ok(Exchange { application: Arc::clone(self), inbox, task })
+        let application = Arc::clone(self);
+        Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
     }
 
     /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
@@ -206,13 +228,48 @@ impl Drop for Unanswered {
 pub struct Exchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
+    /// The rest of the body comes elsewhere.
+    may_be_silent: Rc<Cell<bool>>,
+    framed: RefCell<Option<Framed>>,
     task: AbortHandle,
 }
 
 impl Exchange {
-    /// What it has said.
-    pub(super) fn inbox(&self) -> &Inbox {
-        &self.inbox
+    /// The body is framed and may move to a link; `rest` is what of it came with the header block.
+    pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
+        *self.framed.get_mut() = Some(Framed::new(claim, rest));
+    }
+
+    pub(super) fn try_next(&self) -> Option<Event> {
+        let mut framed = self.framed.borrow_mut();
+        let Some(framed) = &mut *framed else { return self.inbox.take() };
+        let event = framed::try_next(framed, &self.inbox);
+        self.may_be_silent.set(framed.has_moved());
+        event
+    }
+
+    pub(super) async fn next(&self) -> Event {
+        let silence = self.application.timeout;
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            let source = |framed: &Framed| (framed.source(&self.inbox), framed.patience(silence));
+            let Some((source, patience)) = self.framed.borrow().as_ref().map(source) else {
+                return self.inbox.next().await;
+            };
+            let event = framed::next(&source, patience).await;
+            let mut framed = self.framed.borrow_mut();
+            let Some(framed) = &mut *framed else { continue };
+            let meaning = match (event, patience) {
+                (Some(event), _) => framed.take(event),
+                (None, Some(patience)) => framed.too_long(patience, silence),
+                (None, None) => None,
+            };
+            if let Some(event) = meaning {
+                return event;
+            }
+        }
     }
 
     /// Where the application listens.
@@ -242,6 +299,8 @@ struct Driver {
     decoder: Decoder,
     buffer: BytesMut,
     inbox: Rc<Inbox>,
+    /// The rest of the body comes on a link, which has a clock of its own.
+    may_be_silent: Rc<Cell<bool>>,
     log_name: Rc<str>,
 }
 
@@ -357,7 +416,9 @@ impl Driver {
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
-            () = tokio::time::sleep(self.application.timeout), if may_read => Err(Failure::TimedOut),
+            () = tokio::time::sleep(self.application.timeout), if may_read => {
+                if self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
+            }
         }
     }
 
