@@ -6,6 +6,7 @@
  * lazy_region.c  mapped files, kept between requests under the worker's leases
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
+ * extension.c    for php-fpm and php-cgi: how they get a worker
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
  */
@@ -20,7 +21,10 @@
 /* Goes to php_module_startup(). Everything stays PHP's own until a worker is attached. */
 extern zend_module_entry sendoff_module_entry;
 
-/* Gives this process its worker (borrowed; NULL takes it away). Once, after the last fork. */
+/*
+ * Gives this process its worker (borrowed), after the last fork. NULL takes it away, between
+ * requests, and gives its files back.
+ */
 void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
@@ -112,6 +116,12 @@ void lazy_stream_startup(void);
  * resource number, which a script can see in the next resource it opens.
  */
 void lazy_imitate_stream(void);
+
+/* Whether to replace anything at all. Before the module starts. */
+extern bool lazy_is_wanted;
+
+/* Asked before a segment is handed over, if set; false: it must leave as bytes. */
+extern bool (*lazy_before_hand_over)(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);

@@ -16,6 +16,8 @@
 #define SEGMENT_MIN 4096
 #endif
 
+bool (*lazy_before_hand_over)(void);
+
 static zend_write_func_t php_zend_write;
 static size_t (*sapi_ub_write)(const char *str, size_t len);
 
@@ -154,7 +156,8 @@ static bool hand_over(const char *str, size_t len)
 		return false;
 	}
 	const char *found = in_region(str, len, &file, &offset);
-	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
+	if (!found || (lazy_before_hand_over && !lazy_before_hand_over()) ||
+		sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
 		return false;
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;

@@ -132,11 +132,6 @@ zend_result lazy_region_startup(void)
 	return SUCCESS;
 }
 
-void sendoff_lazy_attach(sendoff_worker *worker)
-{
-	attached = worker;
-}
-
 sendoff_worker *lazy_worker(void)
 {
 	return arena && attached && sendoff_accepts_files(attached) ? attached : NULL;
@@ -182,6 +177,16 @@ static void give_back(lazy_region *region)
 	total -= size;
 	keys[region - regions] = 0;
 	memset(region, 0, sizeof(*region));
+}
+
+void sendoff_lazy_attach(sendoff_worker *worker)
+{
+	for (lazy_region *region = regions; attached && region < regions + REGIONS; region++) {
+		if (region->size) {
+			give_back(region);
+		}
+	}
+	attached = worker;
 }
 
 /* Nobody can hold the string of a region that this request did not use. */

@@ -17,7 +17,6 @@ use rustix::net::{
 use rustix::process::Pid;
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
@@ -81,12 +80,12 @@ impl Channel {
         listener: OwnedFd,
         loops: Vec<UnboundedSender<NewLink>>,
     ) -> io::Result<()> {
-        let listener = AsyncFd::with_interest(listener, Interest::READABLE)?;
+        // A packet socket, but all we ask of the type is to wait for it. The same below.
+        let listener = UnixStream::from_std(listener.into())?;
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let accepted = listener.async_io(Interest::READABLE, |listener| {
-                Ok(accept_with(listener, flags)?)
-            });
+            let accepted =
+                listener.async_io(Interest::READABLE, || Ok(accept_with(&listener, flags)?));
             match accepted.await {
                 Ok(socket) => {
                     let (channel, loops) = (self.clone(), loops.clone());
@@ -111,8 +110,7 @@ impl Channel {
         socket: OwnedFd,
         loops: &[UnboundedSender<NewLink>],
     ) -> io::Result<i32> {
-        // A packet socket, but all we ask of the type is to wait for it.
-        let socket = UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))?;
+        let socket = UnixStream::from_std(socket.into())?;
         let mut message = BytesMut::with_capacity(REGISTRATION_LEN + 1);
         let mut fds = VecDeque::new();
         let received = socket.async_io(Interest::READABLE, || {
