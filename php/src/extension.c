@@ -135,6 +135,9 @@ static size_t extension_ub_write(const char *str, size_t len)
 			return 0;
 		}
 		return len;
+	case BODY_ENDED:
+		/* PHP would write it behind the end, into what the front takes for the next response. */
+		return len;
 	default:
 		return stock_ub_write(str, len);
 	}
@@ -219,7 +222,7 @@ static void end_body(void)
 /* fastcgi_finish_request() ends the response where it was asked for; it must be whole by then. */
 static ZEND_NAMED_FUNCTION(extension_finish_request)
 {
-	if (ZEND_NUM_ARGS() == 0 && taken_on && where != BODY_ENDED) {
+	if (ZEND_NUM_ARGS() == 0 && greeting && where != BODY_ENDED) {
 		php_output_end_all();
 		php_header();
 		end_body();

@@ -50,7 +50,16 @@ impl Fpm {
     /// # Panics
     /// If it does not start.
     pub fn start_tcp(root: &Path, pool: &str) -> Self {
-        let (folder, listen, ini) = (new_folder(), String::new(), Vec::new());
+        Self::start_tcp_with(root, pool, &[])
+    }
+
+    /// The same with php.ini settings (`KEY=VALUE`).
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_tcp_with(root: &Path, pool: &str, ini: &[&str]) -> Self {
+        let (folder, listen) = (new_folder(), String::new());
+        let ini = ini.iter().map(|setting| (*setting).to_owned()).collect();
         let mut fpm = Self { folder, listen, ini, child: None, log: Arc::default() };
         // Somebody else may take the port between our look and php-fpm's bind.
         let started = (0..5).any(|_| {

@@ -23,7 +23,7 @@ pub mod wait;
 
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
-pub use extension::extension;
+pub use extension::{Extended, extension};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use server::{Failed, Server};
