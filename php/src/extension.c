@@ -302,6 +302,9 @@ static zend_result end_request(void)
 		sendoff_channel_end(worker);
 	}
 	sendoff_lazy_end_request();
+	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
+		drop_worker();
+	}
 	where = BODY_PLAIN;
 	taken_on = false;
 	greeting = false;

@@ -37,7 +37,7 @@ impl Extended {
         let fpm = Fpm::start_with(site.root(), pool, &[&extension()]);
         let mut server =
             Server::start(site.root(), &[&["--fastcgi", &fpm.php()], options].concat());
-        server.expect_linked_processes(fpm.processes().len());
+        server.expect_linked_processes(fpm.processes());
         assert_eq!(server.page("/quick.php"), "quick");
         Self { server, fpm, site }
     }
@@ -83,8 +83,10 @@ fn build() -> PathBuf {
     if changed(&module) < newest(made_of).map(|(time, _)| time) {
         // Other test programs may be at it too.
         let ours = folder.join(format!("sendoff.so.{}", std::process::id()));
-        let built =
-            Command::new(root.join("tools/extension")).arg("build").args([&ours, &library]).status();
+        let built = Command::new(root.join("tools/extension"))
+            .arg("build")
+            .args([&ours, &library])
+            .status();
         assert!(built.unwrap().success(), "sendoff.so cannot be built");
         fs::rename(ours, &module).unwrap();
     }

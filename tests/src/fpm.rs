@@ -148,9 +148,14 @@ impl Fpm {
         assert!(self.try_run(), "php-fpm does not start again:\n{}", self.log());
     }
 
-    /// Its processes, at the moment.
-    pub fn processes(&self) -> Vec<u32> {
-        self.child.as_ref().map_or_else(Vec::new, |child| processes::children(child.id()))
+    /// How many processes answer requests.
+    ///
+    /// # Panics
+    /// If its configuration cannot be read.
+    pub fn processes(&self) -> usize {
+        let config = fs::read_to_string(self.folder.join("php-fpm.conf")).unwrap();
+        let value = config.lines().find_map(|line| line.strip_prefix("pm.max_children = "));
+        value.unwrap().parse().unwrap()
     }
 
     /// What it has logged.

@@ -25,16 +25,25 @@ const USES: &[(&str, &str)] = &[
     ("not-modified", "http_response_code(304); echo $s;"),
     ("empty", ""),
     ("finish", "echo $s, 'x'; var_dump(fastcgi_finish_request()); echo $t; echo 'unseen';"),
-    ("finish-plain", "echo 'x'; fastcgi_finish_request(); echo $t; var_dump(fastcgi_finish_request());"),
+    (
+        "finish-plain",
+        "echo 'x'; fastcgi_finish_request(); echo $t; var_dump(fastcgi_finish_request());",
+    ),
     ("finish-first", "fastcgi_finish_request(); echo $t;"),
     ("callback", "ob_start(fn ($b) => strtoupper($b)); echo 'abc', $s; ob_end_flush();"),
     ("header-callback", "header_register_callback(function () { header('X-A: b'); }); echo $s;"),
     ("writing-callback", "header_register_callback(function () { echo 'early'; }); echo $s;"),
-    ("headers", "header('X-A: b'); echo $s; ob_get_level() && ob_flush(); flush(); var_dump(headers_list(), headers_sent());"),
+    (
+        "headers",
+        "header('X-A: b'); echo $s; ob_get_level() && ob_flush(); flush(); var_dump(headers_list(), headers_sent());",
+    ),
     ("exit", "echo 'x'; exit($s);"),
     ("fatal", "echo $s; nonsense();"),
     ("shutdown", "register_shutdown_function(function () use ($t) { echo $t; }); echo $s;"),
-    ("session", "session_save_path('.'); session_id('abc'); session_start(['use_cookies' => 0]); echo $s;"),
+    (
+        "session",
+        "session_save_path('.'); session_id('abc'); session_start(['use_cookies' => 0]); echo $s;",
+    ),
     ("warning", "ini_set('display_errors', '1'); echo $s; echo $nothing;"),
     ("memory", "echo $s; ini_set('memory_limit', '8M'); echo str_repeat('x', 50 << 20);"),
     ("sendfile", "header('X-Sendfile: ' . __DIR__ . '/b'); echo $s;"),
@@ -133,7 +142,8 @@ fn behind_nginx_it_is_silent() {
         let stock = Stock::start(site.root(), &[&setting]);
         let extended = Stock::start(site.root(), &[&setting, &extension()]);
         compare(&stock, |request| extended.ask(request));
-        for request in [Request::get("/env.php?a=1"), Request::post("/env.php", "text/plain", "x")] {
+        for request in [Request::get("/env.php?a=1"), Request::post("/env.php", "text/plain", "x")]
+        {
             assert_same("env.php", &stock.ask(&request), &extended.ask(&request));
         }
         assert!(extended.ask(&Request::get("/stats.php")).text().ends_with("int(0)\n"));

@@ -152,7 +152,8 @@ mod tests {
         let value = announcement.encode();
         assert_eq!(Announcement::decode(&value), Some(announcement.clone()));
         let link_outside = Announcement { link: 3, ..announcement }.encode();
-        for other in [&value[..value.len() - 1], &[&value[..], b" x"].concat(), b"", &link_outside] {
+        for other in [&value[..value.len() - 1], &[&value[..], b" x"].concat(), b"", &link_outside]
+        {
             assert_eq!(Announcement::decode(other), None);
         }
     }

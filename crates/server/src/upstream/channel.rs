@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -18,6 +19,7 @@ use rustix::process::Pid;
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
@@ -27,6 +29,8 @@ use super::register::{NewLink, Origin};
 
 /// Registrations that may wait to be taken.
 const BACKLOG: i32 = 128;
+/// Registrations at work at a time: anybody on this host may connect, and would otherwise use up our descriptors.
+const MAX_REGISTERING: usize = 64;
 /// How long somebody who has connected may take to say who it is. The connect and the message are two system calls.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long accepting pauses when descriptors have run out.
@@ -82,7 +86,9 @@ impl Channel {
     ) -> io::Result<()> {
         // A packet socket, but all we ask of the type is to wait for it. The same below.
         let listener = UnixStream::from_std(listener.into())?;
+        let places = Arc::new(Semaphore::new(MAX_REGISTERING));
         loop {
+            let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let accepted =
                 listener.async_io(Interest::READABLE, || Ok(accept_with(&listener, flags)?));
@@ -90,6 +96,7 @@ impl Channel {
                 Ok(socket) => {
                     let (channel, loops) = (self.clone(), loops.clone());
                     tokio::task::spawn_local(async move {
+                        let _place = place;
                         match timeout(REGISTER_TIMEOUT, channel.register(socket, &loops)).await {
                             Ok(Ok(pid)) => tracing::debug!(pid, "a process opened its links"),
                             Ok(Err(error)) => tracing::warn!(%error, "a registration was refused"),
@@ -129,7 +136,9 @@ impl Channel {
         }
         let guard = fds.pop_back().ok_or_else(|| refused("no guard"))?;
         let guards: Vec<_> = loops.iter().map(|_| guard.try_clone()).collect::<io::Result<_>>()?;
-        for ((number, event_loop), (socket, guard)) in loops.iter().enumerate().zip(fds.into_iter().zip(guards)) {
+        for ((number, event_loop), (socket, guard)) in
+            loops.iter().enumerate().zip(fds.into_iter().zip(guards))
+        {
             let number = u8::try_from(number).map_err(io::Error::other)?;
             let new = NewLink { origin: Origin::Channel, pid, number, socket, guard };
             // A loop that has ended needs no link.
