@@ -131,3 +131,56 @@ pub(super) async fn next(source: &Inbox, patience: Option<Duration>) -> Option<E
         Some(limit) => timeout(limit, source.next()).await.ok(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::channel::{Channel, Claims};
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(60);
+
+    fn moved() -> (Rc<Claims>, Framed) {
+        let claims = Rc::new(Claims::default());
+        let (channel, _listener) = Channel::open(1).unwrap();
+        let (_, claim) = claims.announce(&channel, 0).unwrap();
+        (claims, Framed::new(claim, Bytes::from_static(b"\0\0\0\x01x\xff\xff\xff\xff")))
+    }
+
+    #[test]
+    fn a_body_that_is_nowhere_is_not_waited_for() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Segment(_))));
+        assert_eq!(framed.patience(SILENCE), None);
+        assert!(try_next(&mut framed, &here).is_none());
+        assert!(framed.has_moved());
+        assert_eq!(framed.patience(SILENCE), Some(CLAIM_TIMEOUT));
+        let lost = framed.too_long(CLAIM_TIMEOUT, SILENCE);
+        assert!(matches!(lost, Some(Event::Lost { unread: false })));
+    }
+
+    #[test]
+    fn the_end_is_where_both_have_ended() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        let there = Rc::clone(framed.claim.inbox());
+        assert!(try_next(&mut framed, &here).is_some());
+        here.push(Event::End);
+        assert!(try_next(&mut framed, &here).is_none(), "not before the link has ended");
+        there.push(Event::Segment(Segment::Bytes(Bytes::from_static(b"y"))));
+        there.push(Event::End);
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Segment(_))));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::End)));
+    }
+
+    #[test]
+    fn an_application_that_dies_after_the_move_has_not_ended() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        assert!(try_next(&mut framed, &here).is_some());
+        assert!(try_next(&mut framed, &here).is_none());
+        framed.claim.inbox().push(Event::End);
+        here.push(Event::Lost { unread: true });
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Lost { .. })));
+    }
+}
