@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build test test-heavy phpt bench check fmt
+.PHONY: serve build install-extension test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -11,6 +11,11 @@ serve: build
 build:
 	tools/install serve
 	cargo build --release --bin sendoff --bin sendoff-php
+
+# sendoff.so for the php-fpm that is there (docs/fastcgi.md); PHP_CONFIG=/path/to/php-config for another PHP.
+install-extension:
+	tools/install extension
+	tools/extension install
 
 # What every commit must pass; under 10 minutes.
 test:

@@ -16,6 +16,10 @@
 #include "php.h"
 #include "sendoff.h"
 
+#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
+#error "for PHP 8.2, not thread-safe"
+#endif
+
 /* What the SAPI calls. */
 
 /* Goes to php_module_startup(). Everything stays PHP's own until a worker is attached. */

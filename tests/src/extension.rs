@@ -83,10 +83,9 @@ fn build() -> PathBuf {
     if changed(&module) < newest(made_of).map(|(time, _)| time) {
         // Other test programs may be at it too.
         let ours = folder.join(format!("sendoff.so.{}", std::process::id()));
-        let built = Command::new(root.join("tools/extension"))
-            .arg("build")
-            .args([&ours, &library])
-            .status();
+        let mut build = Command::new(root.join("tools/extension"));
+        let built = build.env("CFLAGS", "-Wextra -Werror -Wno-unused-parameter").arg("build");
+        let built = built.args([&ours, &library]).status();
         assert!(built.unwrap().success(), "sendoff.so cannot be built");
         fs::rename(ours, &module).unwrap();
     }
