@@ -61,15 +61,19 @@ fn a_script_that_rewrites_what_it_has_read_sends_what_it_read() {
 fn a_file_rewritten_while_it_is_on_its_way_arrives_as_it_was() {
     let extended = start("");
     let path = extended.site.path("big");
+    let (_, (given, _)) = extended.counted("readfile('big');");
+    assert_eq!(given, 8 << 20);
     for round in 2..8 {
+        let new = pattern(round + 1, 8 * MB);
         let mut client = Client::connect_narrow(extended.server.addr(), 16 * 1024);
         client.send(Request::get("/big.php").bytes());
         let head = client.head().unwrap();
-        let reader = thread::spawn(move || client.body_of(head, "GET").unwrap().body);
-        let new = pattern(round + 1, 8 * MB);
         // Opening waits until the front has copied what it has not sent.
-        fs::write(&path, &new).unwrap();
-        assert!(reader.join().unwrap() == pattern(round, 8 * MB), "round {round}");
+        let path = path.clone();
+        let writer = thread::spawn(move || fs::write(path, new).unwrap());
+        let body = client.body_of(head, "GET").unwrap().body;
+        assert!(body == pattern(round, 8 * MB), "round {round}");
+        writer.join().unwrap();
     }
 }
 
