@@ -152,14 +152,15 @@ fn behind_nginx_it_is_silent() {
 
 /// No descriptor passes over TCP, so there the front does not announce anything.
 #[test]
-fn over_tcp_and_without_delivery_of_files_it_is_silent() {
+fn over_tcp_and_without_leave_to_hand_files_over_it_is_silent() {
     let site = site();
     site.write("stats.php", "<?php readfile('a'); var_dump(sendoff_stats()['handed_over_bytes']);");
     let fpm = Fpm::start_tcp_with(site.root(), "", &[&extension()]);
     let tcp = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
     let unix = Fpm::start_with(site.root(), "", &[&extension()]);
     let relay = Server::start(site.root(), &["--fastcgi", &unix.php(), "--delivery", "relay"]);
-    for server in [tcp, relay] {
+    let copy = Server::start(site.root(), &["--fastcgi", &unix.php(), "--snapshot", "copy"]);
+    for server in [tcp, relay, copy] {
         for _ in 0..3 {
             let response = server.get("/stats.php");
             assert!(response.text().ends_with("int(0)\n"));

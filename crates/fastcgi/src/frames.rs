@@ -31,7 +31,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes what was received; [`Self::next`] must have returned `None` before.
+    /// Takes what was received; [`Self::take`] must have returned `None` before.
     ///
     /// # Errors
     /// There should be nothing any more.
@@ -48,7 +48,7 @@ impl Frames {
     ///
     /// # Errors
     /// There are bytes after the body has moved.
-    pub fn next(&mut self) -> Result<Option<Frame>, Surplus> {
+    pub fn take(&mut self) -> Result<Option<Frame>, Surplus> {
         while !self.waiting.is_empty() {
             if self.moved {
                 return Err(Surplus);
@@ -90,7 +90,7 @@ mod tests {
         let (mut frames, mut body, mut moved) = (Frames::default(), Vec::new(), false);
         for piece in wire.chunks(piece) {
             frames.push(Bytes::copy_from_slice(piece))?;
-            while let Some(frame) = frames.next()? {
+            while let Some(frame) = frames.take()? {
                 match frame {
                     Frame::Bytes(bytes) => body.extend_from_slice(&bytes),
                     Frame::Moved => moved = true,

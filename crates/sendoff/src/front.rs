@@ -13,7 +13,7 @@ use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
-use crate::options::{Delivery, Inherited, Serve};
+use crate::options::{Delivery, Inherited, Serve, Snapshot};
 
 pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
@@ -54,6 +54,7 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
+        channel: serve.delivery != Delivery::Relay && serve.snapshot == Snapshot::Lease,
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,
         sendfile_from: serve.sendfile_from,

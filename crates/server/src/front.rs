@@ -157,7 +157,7 @@ fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
 /// The channel, if there is an application that could use it: one on this host.
 fn open_channel(settings: &Settings, event_loops: usize) -> Option<(Channel, OwnedFd)> {
     let is_here = |attachment: &Attachment| matches!(attachment.address, Address::Unix(_));
-    if !settings.accept_files || !settings.fastcgi.iter().any(is_here) {
+    if !settings.channel || !settings.fastcgi.iter().any(is_here) {
         return None;
     }
     let opened = Channel::open(event_loops);

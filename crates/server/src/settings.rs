@@ -17,6 +17,8 @@ pub struct Settings {
     pub follow: Vec<PathBuf>,
     /// Whether workers may hand files over; otherwise every byte of their output passes through the link.
     pub accept_files: bool,
+    /// Whether FastCGI applications on this host may open links and hand files over on them.
+    pub channel: bool,
     /// FastCGI applications that somebody else has started, and what they answer.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.

@@ -71,12 +71,12 @@ impl Framed {
 
     /// What has been received already.
     pub(super) fn waiting(&mut self) -> Option<Event> {
-        match self.frames.next() {
+        match self.frames.take() {
             Ok(Some(Frame::Bytes(bytes))) => Some(Event::Segment(Segment::Bytes(bytes))),
             Ok(Some(Frame::Moved)) => {
                 self.stage = Stage::Moved;
                 // Nothing may follow it.
-                self.frames.next().is_err().then(|| surplus(Surplus))
+                self.frames.take().is_err().then(|| surplus(Surplus))
             }
             Ok(None) => None,
             Err(wrong) => Some(surplus(wrong)),
