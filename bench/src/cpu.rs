@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::Sub;
 use std::time::Duration;
 
-/// The part a process plays: the front talks to clients, a worker runs PHP.
+/// The part a process plays: the front talks to clients, a worker runs PHP or another application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Front,
@@ -41,7 +41,7 @@ pub(crate) struct Process {
     pub(crate) role: Role,
 }
 
-/// `roots` and everything below them. A process is a worker if it or one of its ancestors runs a PHP program.
+/// `roots` and everything below them. A process is a worker if it or one of its ancestors runs an application.
 pub(crate) fn tree(roots: &[u32]) -> Result<Vec<Process>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").context("/proc is not readable")? {
@@ -57,7 +57,7 @@ pub(crate) fn tree(roots: &[u32]) -> Result<Vec<Process>> {
     let mut open: Vec<Process> =
         roots.iter().map(|&pid| Process { pid, role: Role::Front }).collect();
     while let Some(mut process) = open.pop() {
-        if runs_php(process.pid) {
+        if runs_an_application(process.pid) {
             process.role = Role::Worker;
         }
         for &pid in children.get(&process.pid).into_iter().flatten() {
@@ -86,11 +86,13 @@ pub(crate) fn sample(roots: &[u32]) -> Result<CpuTime> {
     Ok(total)
 }
 
-fn runs_php(pid: u32) -> bool {
+fn runs_an_application(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe"))
         .ok()
         .and_then(|exe| Some(exe.file_name()?.to_str()?.to_owned()))
-        .is_some_and(|name| name.starts_with("php-fpm") || name.starts_with("sendoff-php"))
+        .is_some_and(|name| {
+            ["php-fpm", "sendoff-php", "responder"].iter().any(|program| name.starts_with(program))
+        })
 }
 
 /// `None` where the kernel keeps no schedstat.

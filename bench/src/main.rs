@@ -13,8 +13,8 @@ mod trace;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use measure::{Contestant, Measured, Plan};
-use peers::{Nginx, Peer, Sendoff};
-use site::{Account, Site, WORKLOADS, Workload};
+use peers::{Nginx, Peer, Responder, Sendoff};
+use site::{Account, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 struct Options {
     /// Seconds of each run (a fifth more before it warms the server up)
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Rounds; in each, every server runs once
     #[arg(long, default_value_t = 5)]
@@ -36,7 +36,14 @@ struct Options {
     /// Only workloads whose name contains this
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
-    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive); the first that is left is the reference
+    /// Generated bodies over each delivery mode, against relay, instead of the servers against each other
+    #[arg(long, value_name = "APPLICATION")]
+    thesis: Option<Thesis>,
+    /// Run everything on this many CPUs
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive; with --thesis base_uds, fcgi_inet, sharedmem, passfd,
+    /// auto); the first that is left is the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
     /// Write the report to this file, too
@@ -62,6 +69,15 @@ struct Options {
     sendoff_arg: Vec<String>,
 }
 
+/// Who makes the bodies of `--thesis`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Thesis {
+    /// A FastCGI program in C that links libfcgi
+    C,
+    /// PHP
+    Php,
+}
+
 impl Options {
     fn plan(&self) -> Result<Plan> {
         ensure!(self.rounds > 0, "--rounds must be at least 1");
@@ -80,9 +96,14 @@ impl Options {
 
     fn workloads(&self) -> Result<Vec<&'static Workload>> {
         let pattern = self.only.as_deref().unwrap_or("");
-        let chosen: Vec<_> = WORKLOADS.iter().filter(|w| w.name.contains(pattern)).collect();
+        let all = match self.thesis {
+            None => WORKLOADS,
+            Some(Thesis::C) => THESIS_C,
+            Some(Thesis::Php) => THESIS_PHP,
+        };
+        let chosen: Vec<_> = all.iter().filter(|w| w.name.contains(pattern)).collect();
         if chosen.is_empty() {
-            let names: Vec<_> = WORKLOADS.iter().map(|w| w.name).collect();
+            let names: Vec<_> = all.iter().map(|w| w.name).collect();
             bail!("no workload matches {pattern:?}; there are {}", names.join(", "));
         }
         Ok(chosen)
@@ -94,11 +115,16 @@ impl Options {
             Some(path) => path.clone(),
             None => std::env::current_exe()?.with_file_name("sendoff"),
         };
-        let all: [Box<dyn Peer>; 3] = [
-            Box::new(Nginx { keep_upstream: false }),
-            Box::new(Sendoff { binary, extra_args: self.sendoff_arg.clone() }),
-            Box::new(Nginx { keep_upstream: true }),
-        ];
+        let sendoff =
+            Sendoff { name: report::SENDOFF, binary, extra_args: self.sendoff_arg.clone() };
+        let all: Vec<Box<dyn Peer>> = match self.thesis {
+            None => vec![
+                Box::new(Nginx { keep_upstream: false }),
+                Box::new(sendoff),
+                Box::new(Nginx { keep_upstream: true }),
+            ],
+            Some(application) => modes(&sendoff, application),
+        };
         let names: Vec<&str> = all.iter().map(|p| p.name()).collect();
         if let Some(unknown) = self.peers.iter().find(|p| !names.contains(&p.as_str())) {
             bail!("no server is named {unknown:?}; there are {}", names.join(", "));
@@ -106,6 +132,46 @@ impl Options {
         let wanted = |name: &str| self.peers.is_empty() || self.peers.iter().any(|p| p == name);
         Ok(all.into_iter().filter(|p| wanted(p.name())).collect())
     }
+}
+
+/// Sendoff with each delivery mode, under the names of the thesis; the reference first.
+fn modes(sendoff: &Sendoff, application: Thesis) -> Vec<Box<dyn Peer>> {
+    let in_mode = |name, mode: &str| {
+        let extra_args = [&sendoff.extra_args[..], &[format!("--delivery={mode}")]].concat();
+        Sendoff { name, extra_args, ..sendoff.clone() }
+    };
+    let modes =
+        [("base_uds", "relay"), ("sharedmem", "region"), ("passfd", "direct"), ("auto", "auto")];
+    let modes = modes.map(|(name, mode)| in_mode(name, mode));
+    match application {
+        Thesis::Php => modes.map(|sendoff| Box::new(sendoff) as Box<dyn Peer>).into(),
+        Thesis::C => {
+            let inet = Responder {
+                name: "fcgi_inet",
+                sendoff: in_mode("fcgi_inet", "relay"),
+                over_tcp: true,
+            };
+            let responder = |sendoff: Sendoff| {
+                let responder = Responder { name: sendoff.name, sendoff, over_tcp: false };
+                Box::new(responder) as Box<dyn Peer>
+            };
+            modes.map(responder).into_iter().chain([Box::new(inet) as Box<dyn Peer>]).collect()
+        }
+    }
+}
+
+/// Leaves this process, and the servers it starts, `count` of its CPUs.
+fn restrict_cpus(count: usize) -> Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut fewer = rustix::thread::CpuSet::new();
+    let numbers = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    numbers.take(count).for_each(|cpu| fewer.set(cpu));
+    ensure!(
+        count > 0 && fewer.count() as usize == count,
+        "--cpus {count}: there are {}",
+        allowed.count()
+    );
+    Ok(rustix::thread::sched_setaffinity(None, &fewer)?)
 }
 
 fn main() -> ExitCode {
@@ -123,10 +189,13 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<bool> {
     let plan = options.plan()?;
     let workloads = options.workloads()?;
+    if let Some(count) = options.cpus {
+        restrict_cpus(count)?;
+    }
     let dir = tempfile::Builder::new().prefix("sendoff-bench.").tempdir()?;
     // The servers' workers may be another user and have to get through to the site.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
-    let site = Site::create(dir.path(), Account::for_servers()?)?;
+    let site = Site::create(dir.path(), Account::for_servers()?, &workloads)?;
 
     let mut versions = Vec::new();
     let mut contestants = Vec::new();

@@ -98,6 +98,8 @@ pub(crate) fn measure(
             }
             let contestant = &contestants[index];
             let target = Target { addr: contestant.running.addr, path: &path, body: &body };
+            let connections = plan.connections.min(workload.connections());
+            let plan = Plan { connections, ..plan };
             match one_run(target, &contestant.running.roots(), plan) {
                 Ok(sample) => series[index].samples.push(Some(sample)),
                 Err(error) => {

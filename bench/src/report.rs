@@ -1,6 +1,7 @@
 //! The Markdown report: facts of the machine, then one table for each server against the reference, the first one.
 
 use crate::measure::{Measured, Plan, Sample, Series};
+use crate::site::Target;
 use crate::stats::Spread;
 use std::fmt::Write;
 use std::fs;
@@ -78,7 +79,7 @@ pub(crate) fn table(names: &[String], index: usize, measured: &[Measured]) -> St
                 micros(base),
                 micros(own),
                 times(cpu),
-                target.map_or_else(|| "-".into(), |t| verdict(t, rate, cpu)),
+                target.map_or_else(|| "-".into(), |t| verdict(t, base, own)),
             ],
         );
     }
@@ -165,15 +166,24 @@ fn micros(series: &Series) -> String {
     }
 }
 
-fn verdict(target: f64, rate: Option<Spread>, cpu: Option<Spread>) -> String {
-    let met = |ratio: Option<Spread>| ratio.is_some_and(|r| r.median >= target);
-    let word = match (met(rate), met(cpu)) {
-        (true, true) => "met",
-        (true, false) => "CPU missed",
-        (false, true) => "req/s missed",
-        (false, false) => "missed",
-    };
-    format!("{target}× {word}")
+fn verdict(target: Target, base: &Series, own: &Series) -> String {
+    let rate = own.ratio(base, |s| s.rate);
+    let cpu = base.ratio(own, Sample::server_us);
+    let met = |ratio: Option<Spread>, wanted| ratio.is_some_and(|r| r.median >= wanted);
+    let word = |is_met| if is_met { "met" } else { "missed" };
+    match target {
+        Target::Both(times) => match (met(rate, times), met(cpu, times)) {
+            (true, false) => format!("{times}× CPU missed"),
+            (false, true) => format!("{times}× req/s missed"),
+            (both, _) => format!("{times}× {}", word(both)),
+        },
+        Target::Cpu(times) => format!("{times}× CPU {}", word(met(cpu, times))),
+        Target::Worker(times) => {
+            let worker = base.ratio(own, |s| s.worker_us);
+            let shown = worker.map_or_else(|| "failed".into(), |r| format!("{:.1}×", r.median));
+            format!("{times}× worker {}: {shown}", word(met(worker, times)))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -197,7 +207,7 @@ mod tests {
             series: vec![series(1000.0, 90.0), series(2500.0, 70.0)],
         }];
         let text = table(&names(), 1, &measured);
-        let expected = "| hello | 1000 | 2500 | 2.50× (2.50-2.50) | 100 (10/90) | 80 (10/70) | 1.25× (1.25-1.25) | 1.3× CPU missed |";
+        let expected = "| hello | 1000 | 2500 | 2.50× (2.50-2.50) | 100 (10/90) | 80 (10/70) | 1.25× (1.25-1.25) | 1.5× CPU missed |";
         assert_eq!(text.lines().last(), Some(expected));
         assert_eq!(failures(&names(), &measured), "");
     }
@@ -211,7 +221,7 @@ mod tests {
         let text = table(&names(), 1, &measured);
         assert!(!text.contains("9999"), "{text}");
         assert!(
-            text.ends_with("| failed | failed | 100 (10/90) | failed | failed | 1.3× missed |\n")
+            text.ends_with("| failed | failed | 100 (10/90) | failed | failed | 1.5× missed |\n")
         );
         assert!(failures(&names(), &measured).contains("- hello, sendoff: status 502"));
     }

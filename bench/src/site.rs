@@ -11,6 +11,9 @@ const MIB: usize = 1024 * KIB;
 /// How old the files look. opcache does not keep scripts that changed within the last seconds, a site's files are older.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// What generated bodies are made of.
+const LINE: &str = "sixty-three bytes and a line feed are what this line is made of\n";
+
 /// The page a workload asks for.
 #[derive(Clone, Copy, Debug)]
 enum Page {
@@ -22,8 +25,39 @@ enum Page {
     Mixed(usize),
     /// `readfile()` of a file of this many bytes.
     Readfile(usize),
+    /// `fpassthru()` of a file of this many bytes.
+    Passthru(usize),
+    /// A file of this many bytes read and printed in pieces of 8 KiB.
+    Loop(usize),
+    /// The same as Symfony's BinaryFileResponse does it, in pieces of 16 KiB.
+    Symfony(usize),
+    /// So many bytes that the script makes itself.
+    Generated(usize),
+    /// So many bytes that a FastCGI program in C makes.
+    Responder(usize),
+    /// A file of this many bytes that the script looks into instead of printing it.
+    Eager(usize, Look),
     /// A plain file of this many bytes, no PHP.
     Static(usize),
+}
+
+/// What a script does with a file that it does not print.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Md5,
+    Match,
+    Replace,
+}
+
+/// What is wanted of sendoff, as a multiple of nginx + php-fpm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// So many times the requests/s, and so many times less CPU per response.
+    Both(f64),
+    /// So many times less CPU per response.
+    Cpu(f64),
+    /// So many times less CPU per response in the workers: what a download costs the application.
+    Worker(f64),
 }
 
 /// One line of the report.
@@ -31,36 +65,83 @@ enum Page {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     page: Page,
-    /// How many times nginx + php-fpm's requests/s, and how many times less CPU per response, is wanted of sendoff.
-    pub(crate) target: Option<f64>,
+    pub(crate) target: Option<Target>,
 }
 
-const fn workload(name: &'static str, page: Page, target: Option<f64>) -> Workload {
+const fn workload(name: &'static str, page: Page, target: Option<Target>) -> Workload {
     Workload { name, page, target }
+}
+
+const fn both(times: f64) -> Option<Target> {
+    Some(Target::Both(times))
+}
+
+const fn cpu(times: f64) -> Option<Target> {
+    Some(Target::Cpu(times))
 }
 
 /// Every workload, in the order of the report.
 pub(crate) const WORKLOADS: &[Workload] = &[
-    workload("hello", Page::Hello, Some(1.3)),
-    workload("file-10k", Page::Echo(10 * KIB), Some(1.3)),
-    workload("file-60k", Page::Echo(60 * KIB), Some(2.0)),
-    workload("file-200k", Page::Echo(200 * KIB), Some(3.0)),
-    workload("file-1m", Page::Echo(MIB), Some(4.5)),
-    workload("mixed-60k", Page::Mixed(60 * KIB), Some(1.8)),
-    workload("mixed-1m", Page::Mixed(MIB), Some(4.0)),
-    workload("readfile-1m", Page::Readfile(MIB), None),
-    workload("static-10k", Page::Static(10 * KIB), Some(1.0)),
-    workload("static-60k", Page::Static(60 * KIB), Some(1.0)),
-    workload("static-200k", Page::Static(200 * KIB), Some(1.0)),
-    workload("static-1m", Page::Static(MIB), Some(1.0)),
+    workload("hello", Page::Hello, both(1.5)),
+    workload("file-10k", Page::Echo(10 * KIB), both(1.3)),
+    workload("file-60k", Page::Echo(60 * KIB), both(2.0)),
+    workload("file-200k", Page::Echo(200 * KIB), both(3.0)),
+    workload("file-1m", Page::Echo(MIB), both(4.5)),
+    workload("mixed-60k", Page::Mixed(60 * KIB), both(1.8)),
+    workload("mixed-1m", Page::Mixed(MIB), both(4.0)),
+    workload("readfile-1m", Page::Readfile(MIB), cpu(5.0)),
+    workload("fpassthru-1m", Page::Passthru(MIB), cpu(5.0)),
+    workload("loop-1m", Page::Loop(MIB), cpu(5.0)),
+    workload("symfony-1m", Page::Symfony(MIB), cpu(5.0)),
+    workload("readfile-100m", Page::Readfile(100 * MIB), Some(Target::Worker(8.0))),
+    workload("loop-100m", Page::Loop(100 * MIB), Some(Target::Worker(8.0))),
+    // No slower than 1.05 times the time of stock PHP.
+    workload("eager-md5", Page::Eager(60 * KIB, Look::Md5), cpu(0.95)),
+    workload("eager-match", Page::Eager(60 * KIB, Look::Match), cpu(0.95)),
+    workload("eager-replace", Page::Eager(60 * KIB, Look::Replace), cpu(0.95)),
+    workload("generated-32k", Page::Generated(32 * KIB), None),
+    workload("generated-128k", Page::Generated(128 * KIB), both(1.8)),
+    workload("generated-1m", Page::Generated(MIB), both(2.2)),
+    workload("generated-4m", Page::Generated(4 * MIB), None),
+    workload("static-10k", Page::Static(10 * KIB), both(1.0)),
+    workload("static-60k", Page::Static(60 * KIB), both(1.0)),
+    workload("static-200k", Page::Static(200 * KIB), both(1.0)),
+    workload("static-1m", Page::Static(MIB), both(1.0)),
+];
+
+/// The experiment on generated bodies: Sendoff against itself, one way to get the bytes out against the other.
+pub(crate) const THESIS_PHP: &[Workload] = &[
+    workload("php-32k", Page::Generated(32 * KIB), None),
+    workload("php-128k", Page::Generated(128 * KIB), None),
+    workload("php-512k", Page::Generated(512 * KIB), None),
+    workload("php-1m", Page::Generated(MIB), None),
+    workload("php-4m", Page::Generated(4 * MIB), None),
+];
+
+/// The same, made by a program in C.
+pub(crate) const THESIS_C: &[Workload] = &[
+    workload("c-32k", Page::Responder(32 * KIB), None),
+    workload("c-128k", Page::Responder(128 * KIB), None),
+    workload("c-512k", Page::Responder(512 * KIB), None),
+    workload("c-1m", Page::Responder(MIB), None),
+    workload("c-4m", Page::Responder(4 * MIB), None),
 ];
 
 impl Workload {
     /// The request target.
     pub(crate) fn path(&self) -> String {
         match self.page {
+            Page::Responder(size) => format!("/responder?{size}"),
             Page::Static(size) => format!("/{}", file_name(size, 'a')),
             _ => format!("/{}.php", self.name),
+        }
+    }
+
+    /// Connections that ask for it at a time, at most. nginx writes what a client has not taken yet to disk.
+    pub(crate) fn connections(&self) -> usize {
+        match self.page {
+            Page::Readfile(size) | Page::Loop(size) if size > 10 * MIB => 4,
+            _ => usize::MAX,
         }
     }
 
@@ -68,23 +149,39 @@ impl Workload {
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.page {
             Page::Hello => b"hello".to_vec(),
-            Page::Echo(size) | Page::Readfile(size) | Page::Static(size) => text(size, 'a'),
+            Page::Echo(size)
+            | Page::Readfile(size)
+            | Page::Passthru(size)
+            | Page::Loop(size)
+            | Page::Symfony(size)
+            | Page::Static(size) => text(size, 'a'),
             Page::Mixed(size) => {
                 [&b"hello"[..], &text(size, 'a'), b"world", &text(size, 'b'), b"bye"].concat()
             }
+            Page::Generated(size) | Page::Responder(size) => {
+                LINE.as_bytes().repeat(size / LINE.len())
+            }
+            Page::Eager(size, _) => size.to_string().into_bytes(),
         }
     }
 
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
-            Page::Hello => vec![],
-            Page::Echo(size) | Page::Readfile(size) | Page::Static(size) => vec![(size, 'a')],
+            Page::Hello | Page::Generated(_) | Page::Responder(_) => vec![],
+            Page::Echo(size)
+            | Page::Readfile(size)
+            | Page::Passthru(size)
+            | Page::Loop(size)
+            | Page::Symfony(size)
+            | Page::Eager(size, _)
+            | Page::Static(size) => vec![(size, 'a')],
             Page::Mixed(size) => vec![(size, 'a'), (size, 'b')],
         }
     }
 
     fn script(&self) -> Option<String> {
         let path = |size, which| format!("__DIR__ . '/{}'", file_name(size, which));
+        let open = |size| format!("$f = fopen({}, 'rb');\n", path(size, 'a'));
         let code = match self.page {
             Page::Hello => "echo 'hello';".to_owned(),
             Page::Echo(size) => format!("echo file_get_contents({});", path(size, 'a')),
@@ -95,7 +192,29 @@ impl Workload {
                 path(size, 'b')
             ),
             Page::Readfile(size) => format!("readfile({});", path(size, 'a')),
-            Page::Static(_) => return None,
+            Page::Passthru(size) => open(size) + "fpassthru($f);",
+            Page::Loop(size) => open(size) + "while (!feof($f)) {\n\techo fread($f, 8192);\n}",
+            Page::Symfony(size) => {
+                open(size)
+                    + "$out = fopen('php://output', 'wb');\n\
+                       while (($data = fread($f, 16384)) !== '' && $data !== false) {\n\
+                       \tfwrite($out, $data);\n}"
+            }
+            Page::Generated(size) => {
+                format!("echo str_repeat(\"{}\", {});", LINE.escape_default(), size / LINE.len())
+            }
+            Page::Eager(size, look) => {
+                let look = match look {
+                    Look::Md5 => "$seen = md5($text);",
+                    Look::Match => "$seen = preg_match_all('/\\bthe\\b/', $text);",
+                    Look::Replace => "$seen = str_replace('e', 'E', $text);",
+                };
+                format!(
+                    "$text = file_get_contents({});\n{look}\necho strlen($text);",
+                    path(size, 'a')
+                )
+            }
+            Page::Responder(_) | Page::Static(_) => return None,
         };
         Some(format!("<?php\n{code}\n"))
     }
@@ -105,11 +224,15 @@ fn file_name(size: usize, which: char) -> String {
     format!("data/{size}-{which}.txt")
 }
 
-/// Text that does not compress to nothing and never repeats, the same in every run.
+/// Text that does not compress to nothing, the same in every run. It repeats only after a megabyte and a bit, so that no
+/// two pages of a file begin alike.
 fn text(size: usize, which: char) -> Vec<u8> {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789\n";
+    const PERIOD: usize = MIB + 31;
     let mut random = fastrand::Rng::with_seed(size as u64 ^ u64::from(u32::from(which)) << 32);
-    (0..size).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect()
+    let once: Vec<u8> =
+        (0..size.min(PERIOD)).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect();
+    once.into_iter().cycle().take(size).collect()
 }
 
 /// A user that may own the site and run the servers.
@@ -152,12 +275,16 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Writes scripts and files below `dir`, readable by everybody.
-    pub(crate) fn create(dir: &Path, account: Option<Account>) -> Result<Self> {
+    /// Writes the workloads' scripts and files below `dir`, readable by everybody.
+    pub(crate) fn create(
+        dir: &Path,
+        account: Option<Account>,
+        workloads: &[&Workload],
+    ) -> Result<Self> {
         let site = Self { root: dir.join("site"), account };
         site.directory("")?;
         site.directory("data")?;
-        for workload in WORKLOADS {
+        for workload in workloads {
             if let Some(script) = workload.script() {
                 site.file(&format!("{}.php", workload.name), script.as_bytes())?;
             }
@@ -197,8 +324,9 @@ mod tests {
     #[test]
     fn the_site_holds_what_the_workloads_promise() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let site = Site::create(dir.path(), None).expect("site");
-        for workload in WORKLOADS {
+        let all: Vec<&Workload> = WORKLOADS.iter().collect();
+        let site = Site::create(dir.path(), None, &all).expect("site");
+        for workload in all {
             let path = site.root.join(&workload.path()[1..]);
             let on_disk = fs::read(&path).expect("the page exists");
             let changed = fs::metadata(&path).and_then(|m| m.modified());

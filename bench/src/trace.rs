@@ -177,7 +177,7 @@ pub(crate) fn profile(
             .context("cannot run perf (package linux-perf)")?;
         let outcome = client.run(Limit::Time(plan.time))?.flawless();
         interrupt(&mut recorder)?;
-        outcome?;
+        let outcome = outcome?;
         let report = Command::new("perf")
             .args(["report", "--stdio", "--quiet", "--sort", "comm,dso,symbol", "--input"])
             .arg(&data)
@@ -186,20 +186,48 @@ pub(crate) fn profile(
         ensure!(report.status.success(), "perf report: {}", report.status);
         let report = String::from_utf8_lossy(&report.stdout);
         let lines: Vec<&str> = report.lines().filter(|l| !l.trim().is_empty()).collect();
+        let share = copy_share(&lines);
+        #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^52")]
+        let bits = (outcome.responses * body.len() as u64 * 8) as f64;
+        let gbps = bits / outcome.elapsed.as_secs_f64() / 1e9;
         let _infallible = writeln!(
             text,
-            "## Hottest functions, {}, {}\n\n```\n{}\n```\n",
+            "## Hottest functions, {}, {}\n\nCopying took {share:.1} % of the server's CPU time at {gbps:.2} Gbit/s: \
+             {:.2} % per Gbit/s.\n\n```\n{}\n```\n",
             workload.name,
             contestant.name,
+            share / gbps,
             lines[..lines.len().min(HOTTEST)].join("\n")
         );
     }
     Ok(text)
 }
 
+/// The part of the samples, in per cent, that fell into functions which copy bytes.
+fn copy_share(report: &[&str]) -> f64 {
+    const COPYING: [&str; 6] =
+        ["_copy_from_iter", "_copy_to_iter", "copy_user", "rep_movs", "memcpy", "memmove"];
+    let share = |line: &&str| -> Option<f64> {
+        let symbol = line.split_ascii_whitespace().last()?;
+        let copies = COPYING.iter().any(|name| symbol.contains(name));
+        copies.then(|| line.trim().split_once('%')?.0.parse().ok()).flatten()
+    };
+    report.iter().filter_map(share).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_summed_up() {
+        let report = [
+            "    12.50%  sendoff  [kernel.kallsyms]  [k] _copy_from_iter",
+            "     2.25%  sendoff-php  libc.so.6  [.] __memmove_avx_unaligned_erms",
+            "    30.00%  sendoff  [kernel.kallsyms]  [k] finish_task_switch.isra.0",
+        ];
+        assert_eq!(copy_share(&report), 14.75);
+    }
 
     #[test]
     fn strace_tables_are_read_with_and_without_errors() {

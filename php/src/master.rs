@@ -64,16 +64,36 @@ pub(crate) struct Master<'a> {
     options: &'a Options,
     pool: OwnedFd,
     signals: SignalFd,
+    /// As many as there should be workers, or more while some are about to end.
     slots: Vec<Slot>,
+    target: usize,
 }
 
 impl<'a> Master<'a> {
     pub(crate) fn new(options: &'a Options, pool: OwnedFd) -> io::Result<Self> {
         let signals = SignalFd::new(&[Signal::TERM, Signal::INT, Signal::CHILD])?;
-        let now = Instant::now();
-        let slot = || Slot { state: State::Empty { fork_at: now }, delay: FIRST_DELAY };
-        let slots = (0..options.workers).map(|_| slot()).collect();
-        Ok(Self { options, pool, signals, slots })
+        let mut master = Self { options, pool, signals, slots: Vec::new(), target: 0 };
+        master.keep(options.workers.into());
+        Ok(master)
+    }
+
+    /// There should be `target` workers from now on. Those that are too many are the front's to end: it knows which are idle.
+    fn keep(&mut self, target: usize) {
+        self.target = target;
+        while self.slots.len() < target {
+            let state = State::Empty { fork_at: Instant::now() };
+            self.slots.push(Slot { state, delay: FIRST_DELAY });
+        }
+        self.drop_empty_slots();
+    }
+
+    fn drop_empty_slots(&mut self) {
+        let mut surplus = self.slots.len().saturating_sub(self.target);
+        self.slots.retain(|slot| {
+            let goes = surplus > 0 && matches!(slot.state, State::Empty { .. });
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 
     /// Keeps workers until SIGTERM, or until the front has closed the pool socket.
@@ -138,13 +158,15 @@ impl<'a> Master<'a> {
 
     /// Waits for a signal, for the front to go, or for the time given.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
-        let mut fds = [
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.pool, PollFlags::empty()),
-        ];
+        let mut fds =
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.pool, PollFlags::IN)];
         poll_until(&mut fds, deadline)?;
         if fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
             return Ok(Wake::FrontGone);
+        }
+        // Before a worker that ended because there should be fewer is missed.
+        while let Some(target) = pool::wanted_workers(self.pool.as_fd()) {
+            self.keep(target);
         }
         Ok(self.take_signals())
     }
@@ -180,6 +202,7 @@ impl<'a> Master<'a> {
                 slot.reaped(pid);
             }
         }
+        self.drop_empty_slots();
     }
 
     /// Waits for the workers to end; kills them when they take too long or at a second SIGTERM.

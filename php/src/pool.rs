@@ -5,13 +5,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, sendmsg, socketpair,
 };
 use rustix::process::Pid;
 
 /// The links and the guard ride on one message, which carries at most 64 descriptors.
 pub(crate) const MAX_LINKS: i64 = 63;
+
+/// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
+const MOST_WORKERS: u32 = 1024;
 
 /// One side's ends of a worker's sockets.
 #[derive(Debug)]
@@ -28,6 +31,14 @@ pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     let (front_guard, worker_guard) = pair(SocketType::SEQPACKET)?;
     let front = Ends { links: front_links, guard: front_guard };
     Ok((front, Ends { links: worker_links, guard: worker_guard }))
+}
+
+/// How many workers the front wants from now on, if it has said so: a message of 4 bytes, u32 big-endian.
+pub(crate) fn wanted_workers(pool: BorrowedFd<'_>) -> Option<usize> {
+    let mut message = [0; 4];
+    let (received, _) = rustix::net::recv(pool, &mut message, RecvFlags::DONTWAIT).ok()?;
+    let wanted = u32::from_be_bytes(message);
+    (received == 4 && (1..=MOST_WORKERS).contains(&wanted)).then_some(wanted as usize)
 }
 
 /// Tells the front of a new worker and gives it its ends.

@@ -95,7 +95,9 @@ impl Server {
         let addr = address_in(&ready_line);
         let count = |name: &str| {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();
-            arguments[place + 1].parse::<usize>().unwrap()
+            let count = arguments[place + 1];
+            // As many as it starts with, which it must have again at its end.
+            if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap() }
         };
         let mut process = Process {
             child,
@@ -347,6 +349,10 @@ pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program);
     command
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether the options leave anything for PHP workers to do.

@@ -2,9 +2,11 @@
 //! of 127.0.0.1, and ends with the benchmark.
 
 mod nginx;
+mod responder;
 mod sendoff;
 
 pub(crate) use nginx::Nginx;
+pub(crate) use responder::Responder;
 pub(crate) use sendoff::Sendoff;
 
 use crate::site::Site;
@@ -64,6 +66,18 @@ struct Daemon {
 impl Daemon {
     /// Starts `program`; its messages go to a file in `dir`. The kernel ends it should the benchmark be killed.
     fn spawn(program: &Path, args: &[impl AsRef<OsStr>], dir: &Path, out: Stdio) -> Result<Self> {
+        Self::spawn_with(program, args, dir, Stdio::null(), out, &[])
+    }
+
+    /// As [`Self::spawn`], with a standard input and more environment.
+    fn spawn_with(
+        program: &Path,
+        args: &[impl AsRef<OsStr>],
+        dir: &Path,
+        input: Stdio,
+        out: Stdio,
+        env: &[(&str, &OsStr)],
+    ) -> Result<Self> {
         let name =
             program.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         let log = dir.join(format!("{name}.log"));
@@ -71,7 +85,8 @@ impl Daemon {
             .args(["--pdeathsig", "TERM", "--"])
             .arg(program)
             .args(args)
-            .stdin(Stdio::null())
+            .envs(env.iter().copied())
+            .stdin(input)
             .stdout(out)
             .stderr(File::create(&log)?)
             .spawn()

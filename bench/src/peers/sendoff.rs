@@ -1,7 +1,6 @@
 //! Sendoff itself, started with one command.
 
 use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running, START_LIMIT, version_line};
-use crate::report;
 use crate::site::Site;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -12,8 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 
 /// `sendoff serve`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sendoff {
+    /// In the report.
+    pub(crate) name: &'static str,
     pub(crate) binary: PathBuf,
     /// Further options of `sendoff serve`.
     pub(crate) extra_args: Vec<String>,
@@ -21,7 +22,7 @@ pub(crate) struct Sendoff {
 
 impl Peer for Sendoff {
     fn name(&self) -> &'static str {
-        report::SENDOFF
+        self.name
     }
 
     fn version(&self) -> Result<String> {
@@ -33,11 +34,19 @@ impl Peer for Sendoff {
     }
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
+        self.start_with(site, dir, &[])
+    }
+}
+
+impl Sendoff {
+    /// Starts it with options on top.
+    pub(super) fn start_with(&self, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
         let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
         args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));
         args.extend([PHP_WORKERS.to_string(), "--php-ini".into()]);
         args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
         args.extend_from_slice(&self.extra_args);
+        args.extend_from_slice(more);
         let mut daemon = Daemon::spawn(&self.binary, &args, dir, Stdio::piped())?;
 
         let stdout = daemon.child.stdout.take().context("no standard output")?;

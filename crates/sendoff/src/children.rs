@@ -70,7 +70,7 @@ impl Recipe {
         }
         let mut arguments: Vec<OsString> = Vec::new();
         arguments.extend(option("--pool-fd", pool.as_raw_fd()));
-        arguments.extend(option("--workers", serve.workers));
+        arguments.extend(option("--workers", serve.needed_workers()));
         arguments.extend(option("--links", serve.threads()));
         arguments.extend(option("--max-requests", serve.max_requests));
         arguments.extend(option(

@@ -50,11 +50,13 @@ pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
 }
 
 fn settings(serve: Serve, access_log: Option<File>) -> Settings {
+    let workers = serve.worker_bounds();
     Settings {
         root: serve.root.canonicalize().unwrap_or(serve.root),
         follow: serve.follow_symlinks_into,
         accept_files: serve.delivery != Delivery::Relay,
         channel: serve.delivery != Delivery::Relay && serve.snapshot == Snapshot::Lease,
+        workers,
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,
         sendfile_from: serve.sendfile_from,

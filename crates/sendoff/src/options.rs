@@ -3,10 +3,19 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_server::settings::{Attachment, needs_workers};
+use sendoff_server::upstream::Bounds;
+
+/// With `--workers auto`, workers for each core that are kept though nobody needs them.
+const FEWEST_PER_CORE: usize = 2;
+/// With `--workers auto`, bytes of the machine's memory for each worker that may exist. A forked worker shares most of
+/// its memory; what frameworks allocate in a request is 10 to 40 MB, and PHP should not take more than a quarter.
+const MEMORY_PER_WORKER: u64 = 4 * 32 * 1024 * 1024;
+const MOST_WORKERS: usize = 256;
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -41,9 +50,13 @@ pub(crate) struct Serve {
     /// Event loops that speak HTTP [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) threads: Option<u8>,
-    /// PHP workers: requests that scripts work on at the same time.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) workers: u16,
+    /// PHP workers: requests that scripts work on at the same time. `auto`: as many as requests need that would wait
+    /// otherwise, while there is memory and the processors have time.
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub(crate) workers: Workers,
+    /// Seconds after which `--workers auto` ends workers that nobody needed.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) worker_idle_timeout: Duration,
     /// User to run as, if started by root [default: the owner of ROOT]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
@@ -98,12 +111,53 @@ pub(crate) struct Serve {
 impl Serve {
     /// The PHP workers to start: none if nothing would reach them.
     pub(crate) fn needed_workers(&self) -> usize {
-        if needs_workers(&self.fastcgi) { self.workers.into() } else { 0 }
+        match self.workers {
+            _ if !needs_workers(&self.fastcgi) => 0,
+            Workers::Fixed(count) => count.into(),
+            Workers::Auto => FEWEST_PER_CORE * cores(),
+        }
+    }
+
+    /// Between which numbers of workers the front may choose, if that is its choice.
+    pub(crate) fn worker_bounds(&self) -> Option<Bounds> {
+        let min = self.needed_workers();
+        let by_memory = || {
+            let memory = rustix::system::sysinfo();
+            let workers = memory.totalram / MEMORY_PER_WORKER * u64::from(memory.mem_unit.max(1));
+            usize::try_from(workers).unwrap_or(usize::MAX)
+        };
+        (min > 0 && self.workers == Workers::Auto).then(|| Bounds {
+            min,
+            max: by_memory().min(MOST_WORKERS).max(min),
+            idle: self.worker_idle_timeout,
+        })
     }
 
     pub(crate) fn threads(&self) -> u8 {
-        let cores = || std::thread::available_parallelism().map_or(1, |n| n.get().min(64));
         self.threads.unwrap_or_else(|| u8::try_from(cores()).unwrap_or(1))
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(64))
+}
+
+/// How many PHP workers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workers {
+    Fixed(u16),
+    Auto,
+}
+
+impl FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(count @ 1..=1024) => Ok(Self::Fixed(count)),
+            _ if text == "auto" => Ok(Self::Auto),
+            _ => Err("neither a number from 1 to 1024 nor auto".to_owned()),
+        }
     }
 }
 
@@ -194,18 +248,21 @@ mod tests {
             "0.5",
         ]);
         let Command::Serve(serve) = options.unwrap().command else { panic!("expected serve") };
-        assert_eq!((serve.listen.len(), serve.workers, serve.threads()), (2, 3, 2));
+        assert_eq!((serve.listen.len(), serve.workers, serve.threads()), (2, Workers::Fixed(3), 2));
         assert_eq!(serve.head_timeout, Duration::from_millis(500));
-        assert_eq!(serve.needed_workers(), 3);
+        assert_eq!((serve.needed_workers(), serve.worker_bounds()), (3, None));
         for (attached, workers) in
             [(".php=unix:/x", 0), ("/=unix:/x", 0), (".pl=unix:/x", 4), ("/a=unix:/x", 4)]
         {
-            let options = Options::try_parse_from(["sendoff", "serve", "--fastcgi", attached]);
+            let options = ["sendoff", "serve", "--workers", "4", "--fastcgi", attached];
+            let options = Options::try_parse_from(options);
             let Command::Serve(serve) = options.unwrap().command else { panic!("expected serve") };
             assert_eq!(serve.needed_workers(), workers, "{attached}");
         }
         for bad in [
             ["--workers", "0"],
+            ["--workers", "1025"],
+            ["--workers", "many"],
             ["--listen", "nowhere"],
             ["--idle-timeout", "0"],
             ["--delivery", "pigeon"],

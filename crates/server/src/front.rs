@@ -21,7 +21,7 @@ use crate::router::Router;
 use crate::settings::{Attachment, Settings};
 use crate::upstream::{
     Address, Application, Channel, Claims, Link, Links, NewLink, Pool, WorkerId, receive_workers,
-    sweep,
+    sweep, tune,
 };
 
 /// How long accepting pauses when descriptors have run out.
@@ -99,6 +99,7 @@ impl Front {
                 channel: channel.clone(),
                 listeners,
                 links,
+                master: None,
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 busy: busy.clone(),
@@ -106,6 +107,9 @@ impl Front {
             });
         }
         drop(busy);
+        if let Some(first) = loops.first_mut().filter(|_| settings.workers.is_some()) {
+            first.master = Some(pool_socket.try_clone()?);
+        }
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -195,6 +199,8 @@ struct Start {
     channel: Option<Channel>,
     listeners: Vec<TcpListener>,
     links: mpsc::UnboundedReceiver<NewLink>,
+    /// Where this event loop says how many workers there should be.
+    master: Option<OwnedFd>,
     stop: watch::Receiver<bool>,
     announce: Arc<Announce>,
     /// Held while the loop has connections.
@@ -218,7 +224,7 @@ impl Start {
 
     async fn serve(self) -> io::Result<()> {
         let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
-        let Self { channel, stop, announce, busy, draining, .. } = self;
+        let Self { channel, master, stop, announce, busy, draining, .. } = self;
         let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
         let mut router = Router::new(&settings.root, &settings.follow)?;
         for (number, attachment) in settings.fastcgi.iter().enumerate() {
@@ -252,6 +258,10 @@ impl Start {
         }
         if number == 0 && !event_loop.applications.is_empty() {
             tokio::task::spawn_local(sweep(Arc::clone(&event_loop.applications)));
+        }
+        if let Some((bounds, master)) = event_loop.settings.workers.zip(master) {
+            let (pool, links) = (Arc::clone(&event_loop.pool), Rc::clone(&event_loop.links));
+            tokio::task::spawn_local(tune(bounds, pool, links, master));
         }
         announce.loops_missing.fetch_sub(1, Ordering::SeqCst);
         announce.when_complete();

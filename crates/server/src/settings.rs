@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::upstream::Address;
+use crate::upstream::{Address, Bounds};
 
 /// Settings of a front, the same for all its event loops.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Settings {
     pub accept_files: bool,
     /// Whether FastCGI applications on this host may open links and hand files over on them.
     pub channel: bool,
+    /// Between which numbers of workers to choose; `None`: the operator has chosen.
+    pub workers: Option<Bounds>,
     /// FastCGI applications that somebody else has started, and what they answer.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.

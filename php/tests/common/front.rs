@@ -143,7 +143,7 @@ impl Front {
             Record::Release(file) => self.forget(file, GuardAnswer::Released),
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
-            Record::Body(_) => panic!("a worker sends no body"),
+            Record::Body(_) | Record::Claim(_) => panic!("nothing a worker of ours sends"),
         }
     }
 

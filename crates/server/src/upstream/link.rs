@@ -223,7 +223,8 @@ impl Link {
         self.close();
     }
 
-    fn close(&self) {
+    /// Ends the link, and with it the worker, once it has finished what it is at work on.
+    pub(super) fn close(&self) {
         // It fails only if the worker has closed it before.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

@@ -13,6 +13,7 @@ mod link;
 mod pool;
 mod register;
 mod stream;
+mod tuner;
 
 pub use address::Address;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
@@ -23,3 +24,4 @@ pub use inbox::Event;
 pub use link::{Link, Links};
 pub use pool::{AcquireError, Pool, Ticket, WorkerId};
 pub use register::{NewLink, Origin, receive_workers};
+pub use tuner::{Bounds, tune};

@@ -36,6 +36,21 @@ struct State {
     waiting: Vec<VecDeque<Waiter>>,
     /// Every worker, with the number of event loops that have not yet made their link to it.
     links_missing: HashMap<WorkerId, usize>,
+    /// The fewest that were idle at a time since somebody asked.
+    least_idle: usize,
+}
+
+/// What the pool has had to do lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Workers that take requests.
+    pub workers: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// How long the first of them has waited.
+    pub oldest: Duration,
+    /// The most workers that were busy at a time since this was asked last.
+    pub peak: usize,
 }
 
 #[derive(Debug)]
@@ -76,7 +91,8 @@ impl Pool {
     #[must_use]
     pub fn new(loops: usize) -> Arc<Self> {
         let waiting = (0..loops).map(|_| VecDeque::new()).collect();
-        let state = State { idle: Vec::new(), waiting, links_missing: HashMap::new() };
+        let state =
+            State { idle: Vec::new(), waiting, links_missing: HashMap::new(), least_idle: 0 };
         Arc::new(Self { state: Mutex::new(state), loops })
     }
 
@@ -101,12 +117,40 @@ impl Pool {
         let mut state = self.state();
         state.links_missing.remove(&worker);
         state.idle.retain(|&idle| idle != worker);
+        state.note_idle();
     }
 
     /// How many workers take requests.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.state().links_missing.values().filter(|&&missing| missing == 0).count()
+        self.state().workers()
+    }
+
+    /// What there was to do since the last call.
+    pub fn take_load(&self) -> Load {
+        let mut state = self.state();
+        let workers = state.workers();
+        let mut waiting = 0;
+        let mut oldest = Duration::ZERO;
+        for waiter in state.waiting.iter().flatten().filter(|waiter| !waiter.grant.is_closed()) {
+            waiting += 1;
+            oldest = oldest.max(waiter.since.elapsed());
+        }
+        let idle = state.idle.len();
+        let least_idle = std::mem::replace(&mut state.least_idle, idle);
+        Load { workers, waiting, oldest, peak: workers.saturating_sub(least_idle) }
+    }
+
+    /// Takes up to `most` idle workers out of the pool, those first that have been idle longest.
+    pub fn retire(&self, most: usize) -> Vec<WorkerId> {
+        let mut state = self.state();
+        let most = most.min(state.idle.len());
+        let retired: Vec<WorkerId> = state.idle.drain(..most).collect();
+        state.note_idle();
+        for worker in &retired {
+            state.links_missing.remove(worker);
+        }
+        retired
     }
 
     /// Waits for a worker, oldest request first.
@@ -117,6 +161,7 @@ impl Pool {
         let granted = {
             let mut state = self.state();
             if let Some(worker) = state.idle.pop() {
+                state.note_idle();
                 return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
             }
             if state.waiting.iter().map(VecDeque::len).sum::<usize>() >= MAX_WAITING {
@@ -134,6 +179,14 @@ impl Pool {
 }
 
 impl State {
+    fn workers(&self) -> usize {
+        self.links_missing.values().filter(|&&missing| missing == 0).count()
+    }
+
+    fn note_idle(&mut self) {
+        self.least_idle = self.least_idle.min(self.idle.len());
+    }
+
     fn next_waiter(&mut self, event_loop: usize) -> Option<(usize, Waiter)> {
         let mut best: Option<(usize, Instant)> = None;
         for (i, queue) in self.waiting.iter().enumerate() {
@@ -224,6 +277,42 @@ mod tests {
             assert!(futures_poll(&mut second).await.is_none());
             drop(ticket);
             assert_eq!(second.await.unwrap().worker(), WorkerId(0));
+        });
+    }
+
+    #[test]
+    fn the_load_is_that_since_the_last_look() {
+        block_on(async {
+            let pool = pool_with(3, 1);
+            pool.take_load();
+            let tickets = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
+            drop(tickets);
+            let idle = Load { workers: 3, waiting: 0, oldest: Duration::ZERO, peak: 0 };
+            assert_eq!(pool.take_load(), Load { peak: 2, ..idle });
+            assert_eq!(pool.take_load(), idle);
+            let _busy = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
+            let _last = pool.acquire(0).await.unwrap();
+            let mut waiter = Box::pin(pool.acquire(0));
+            assert!(futures_poll(&mut waiter).await.is_none());
+            let load = pool.take_load();
+            assert_eq!((load.waiting, load.peak), (1, 3));
+            drop(waiter);
+            assert_eq!(pool.take_load().waiting, 0);
+        });
+    }
+
+    #[test]
+    fn the_worker_that_was_idle_longest_retires_and_is_not_given_out_again() {
+        block_on(async {
+            let pool = pool_with(3, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            assert_eq!(ticket.worker(), WorkerId(2));
+            assert_eq!(pool.retire(1), [WorkerId(0)]);
+            assert_eq!(pool.workers(), 2);
+            // One is busy, and busy ones stay.
+            assert_eq!(pool.retire(5), [WorkerId(1)]);
+            drop(ticket);
+            assert_eq!(pool.acquire(0).await.unwrap().worker(), WorkerId(2));
         });
     }
 

@@ -1,0 +1,212 @@
+//! How many PHP workers there are, if the operator leaves it to us: more while requests wait although the processors do
+//! not, fewer once workers have had nothing to do for a while.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::SendFlags;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::link::Links;
+use super::pool::{Load, Pool};
+
+/// How often the pool is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A request that waits this long is a sign of too few workers. A script that only computes takes less.
+const WAIT: Duration = Duration::from_millis(10);
+
+/// A request that waits this long gets a worker though the processors are busy: some scripts compute for minutes, and
+/// the kernel shares them fairly.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+
+/// With less than this part of the processors' time idle, more workers would only take it from each other.
+const SPARE: f64 = 0.1;
+
+/// When a master that has not done what it was told is told again: it may be a new one.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// Between which numbers of workers to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Kept even if nobody asks for anything.
+    pub min: usize,
+    /// Never exceeded.
+    pub max: usize,
+    /// Workers that were not needed for so long are ended.
+    pub idle: Duration,
+}
+
+/// The decision. It knows no clock and no sockets.
+#[derive(Debug)]
+struct Tuner {
+    bounds: Bounds,
+    /// How many there should be.
+    target: usize,
+    /// The most that were busy at a time since `since`.
+    peak: usize,
+    since: Instant,
+}
+
+impl Tuner {
+    fn new(bounds: Bounds, now: Instant) -> Self {
+        Self { bounds, target: bounds.min, peak: 0, since: now }
+    }
+
+    /// How many workers there should be now. `idle_cpu` is the part of the processors' time since the last call that
+    /// nobody used.
+    fn decide(&mut self, load: Load, idle_cpu: f64, now: Instant) -> usize {
+        // A front that was started again finds the workers of the one before.
+        self.target = self.target.max(load.workers).min(self.bounds.max);
+        self.peak = self.peak.max(load.peak);
+        let needed = (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
+        if needed && load.workers >= self.target {
+            let more = if idle_cpu >= SPARE { load.waiting.clamp(1, self.target) } else { 1 };
+            self.target = (self.target + more).min(self.bounds.max);
+            (self.peak, self.since) = (self.target, now);
+        } else if now - self.since >= self.bounds.idle {
+            // One more than were needed, so that the next request need not wait for a fork.
+            self.target = self.target.min(self.peak + 1).max(self.bounds.min);
+            (self.peak, self.since) = (0, now);
+        }
+        self.target
+    }
+}
+
+/// Keeps the number of workers right: tells the master over the pool socket, and closes the links of those that should end.
+/// Runs on one event loop, for ever.
+pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: OwnedFd) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tuner = Tuner::new(bounds, Instant::now());
+    let mut cpu = CpuTime::read();
+    let mut told = (bounds.min, Instant::now());
+    loop {
+        let now = ticks.tick().await;
+        let load = pool.take_load();
+        let before = std::mem::replace(&mut cpu, CpuTime::read());
+        let mut target = tuner.decide(load, cpu.idle_since(before), now);
+        let surplus = pool.retire(load.workers.saturating_sub(target));
+        // Those that are busy just now go another time.
+        target = target.max(load.workers - surplus.len());
+        let is_late = load.workers < target && now - told.1 >= REPEAT;
+        if (target != told.0 || is_late) && tell(&master, target).is_ok() {
+            told = (target, now);
+        }
+        // After the master knows, or it would replace them.
+        for worker in surplus {
+            if let Some(link) = links.borrow().get(&worker) {
+                link.close();
+            }
+        }
+    }
+}
+
+/// A message to the master: how many workers to keep, u32 big-endian.
+fn tell(master: &OwnedFd, target: usize) -> io::Result<()> {
+    let message = u32::try_from(target).unwrap_or(u32::MAX).to_be_bytes();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::send(master, &message, flags)?;
+    Ok(())
+}
+
+/// The processors' time since the machine started, in clock ticks (proc_stat(5)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct CpuTime {
+    idle: u64,
+    all: u64,
+}
+
+impl CpuTime {
+    fn read() -> Self {
+        // Without it nobody knows, and the processors count as idle.
+        std::fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |s| Self::parse(&s))
+    }
+
+    fn parse(stat: &str) -> Self {
+        let line = stat.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; guest time is part of user's.
+        let ticks: Vec<u64> =
+            line.split_ascii_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+        Self { idle: ticks.iter().skip(3).take(2).sum(), all: ticks.iter().sum() }
+    }
+
+    /// The part of the time that was idle.
+    fn idle_since(self, before: Self) -> f64 {
+        let part = |now: u64, then: u64| {
+            // Counts of ticks between two looks are small.
+            f64::from(u32::try_from(now.saturating_sub(then)).unwrap_or(u32::MAX))
+        };
+        let all = part(self.all, before.all);
+        if all == 0.0 { 1.0 } else { part(self.idle, before.idle) / all }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(30);
+
+    fn tuner() -> (Tuner, Instant) {
+        let now = Instant::now();
+        (Tuner::new(Bounds { min: 4, max: 20, idle: IDLE }, now), now)
+    }
+
+    fn waiting(workers: usize, waiting: usize, oldest: Duration) -> Load {
+        Load { workers, waiting, oldest, peak: workers }
+    }
+
+    fn busy(workers: usize, peak: usize) -> Load {
+        Load { workers, waiting: 0, oldest: Duration::ZERO, peak }
+    }
+
+    #[test]
+    fn waiting_requests_call_for_workers_up_to_the_bound() {
+        let (mut tuner, now) = tuner();
+        assert_eq!(tuner.decide(waiting(4, 3, WAIT), 0.9, now), 7);
+        // Those have not come yet.
+        assert_eq!(tuner.decide(waiting(5, 9, WAIT), 0.9, now), 7);
+        assert_eq!(tuner.decide(waiting(7, 100, WAIT), 0.9, now), 14);
+        assert_eq!(tuner.decide(waiting(14, 100, WAIT), 0.9, now), 20);
+        assert_eq!(tuner.decide(waiting(20, 100, WAIT), 0.9, now), 20);
+    }
+
+    #[test]
+    fn busy_processors_want_no_more_workers_unless_somebody_waits_for_long() {
+        let (mut tuner, now) = tuner();
+        assert_eq!(tuner.decide(waiting(4, 9, WAIT), 0.05, now), 4);
+        assert_eq!(tuner.decide(waiting(4, 9, LONG_WAIT), 0.05, now), 5);
+        assert_eq!(tuner.decide(waiting(4, 9, WAIT / 2), 0.9, now), 5);
+    }
+
+    #[test]
+    fn workers_that_nobody_needed_go() {
+        let (mut tuner, now) = tuner();
+        assert_eq!(tuner.decide(waiting(4, 4, WAIT), 0.9, now), 8);
+        assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE / 2), 8);
+        // The window that began when they were asked for knows of eight.
+        assert_eq!(tuner.decide(busy(8, 3), 0.9, now + IDLE), 8);
+        assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE * 3 / 2), 8);
+        assert_eq!(tuner.decide(busy(8, 3), 0.9, now + IDLE * 2), 6);
+        assert_eq!(tuner.decide(busy(6, 1), 0.9, now + IDLE * 3), 4);
+    }
+
+    #[test]
+    fn a_new_front_keeps_what_it_finds() {
+        let (mut tuner, now) = tuner();
+        assert_eq!(tuner.decide(busy(9, 0), 0.9, now), 9);
+    }
+
+    #[test]
+    fn idle_time_is_read_from_the_first_line() {
+        let before = CpuTime::parse("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 1 1 1\n");
+        let after = CpuTime::parse("cpu  150 0 100 740 110 0 0 0 50 0\n");
+        assert_eq!(before, CpuTime { idle: 800, all: 1000 });
+        assert!((after.idle_since(before) - 0.5).abs() < 1e-9);
+        assert!((before.idle_since(before) - 1.0).abs() < 1e-9);
+    }
+}

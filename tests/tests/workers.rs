@@ -1,0 +1,81 @@
+//! `--workers auto`: as many PHP workers as requests need, and no more for long.
+
+use rustix::process::Signal;
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, processes, wait};
+use std::time::Duration;
+
+const OPTIONS: [&str; 4] = ["--workers", "auto", "--worker-idle-timeout", "0.3"];
+
+fn site() -> Site {
+    let site = Site::with("hello.php", "<?php echo getmypid();");
+    site.write("wait.php", "<?php file_get_contents($_GET['pipe']); echo $_GET['pipe'];");
+    site
+}
+
+/// Lets that many scripts wait at the same time, each for a pipe of its own, and then go on.
+fn all_at_once(site: &Site, server: &Server, scripts: usize) {
+    let pipes: Vec<_> = (0..scripts).map(|number| site.fifo(&format!("pipe{number}"))).collect();
+    let mut clients: Vec<Client> = (0..scripts)
+        .map(|number| {
+            let mut client = Client::connect(server.addr());
+            client.send(format!("GET /wait.php?pipe=pipe{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            client
+        })
+        .collect();
+    let arrived = wait::until(LIMIT, || server.workers().len() >= scripts);
+    assert!(arrived, "{} workers for {scripts} scripts", server.workers().len());
+    // Nobody was let go yet: all of them must be at work at once, the last one too.
+    for (number, (pipe, client)) in pipes.iter().zip(&mut clients).enumerate().rev() {
+        pipe.release();
+        assert_eq!(client.response("GET").text(), format!("pipe{number}"));
+    }
+}
+
+/// Whether so many are left in the end, and nobody comes instead of those that went.
+fn shrinks_to(server: &Server, workers: usize) -> bool {
+    let few = || server.workers().len() == workers;
+    wait::until(LIMIT, few) && !wait::until(Duration::from_millis(500), || !few())
+}
+
+#[test]
+fn workers_come_when_requests_wait_and_go_when_they_do_not() {
+    let site = site();
+    let server = Server::start(site.root(), &OPTIONS);
+    let fewest = server.workers().len();
+    all_at_once(&site, &server, fewest * 3);
+    assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
+    assert!(!server.page("/hello.php").is_empty());
+}
+
+#[test]
+fn a_worker_that_died_is_replaced_and_a_new_master_learns_how_many_are_wanted() {
+    let site = site();
+    let server = Server::start(site.root(), &OPTIONS);
+    let fewest = server.workers().len();
+    let dead = server.workers()[0];
+    processes::signal(dead, Signal::KILL);
+    let replaced = || {
+        let workers = server.workers();
+        workers.len() == fewest && !workers.contains(&dead)
+    };
+    assert!(wait::until(LIMIT, replaced), "{:?}", server.workers());
+    processes::signal(server.php_master(), Signal::KILL);
+    assert!(wait::until(LIMIT, || Client::connect(server.addr())
+        .ask(&Request::get("/hello.php"))
+        .status()
+        == 200));
+    all_at_once(&site, &server, fewest + 3);
+    assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
+}
+
+#[test]
+fn a_front_that_is_started_again_goes_on_with_the_workers_there_are() {
+    let site = site();
+    let server = Server::start(site.root(), &OPTIONS);
+    let fewest = server.workers().len();
+    let front = server.front();
+    processes::signal(front, Signal::KILL);
+    assert!(wait::until(LIMIT, || server.front() != front));
+    all_at_once(&site, &server, fewest + 2);
+    assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
+}
