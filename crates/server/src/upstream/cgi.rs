@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
-use sendoff_fastcgi::record::{BeginRequest, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_fastcgi::record::{BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 
 use crate::request::Body;
 
@@ -27,6 +27,20 @@ pub struct StreamedRequest {
     pub(super) records: Vec<u8>,
     /// A body that is still to become `STDIN` records, and its length in bytes.
     pub(super) body: Option<(Rc<OwnedFd>, u64)>,
+}
+
+impl StreamedRequest {
+    /// The same under another id.
+    pub(super) fn with_id(&self, id: u16) -> Self {
+        let mut records = self.records.clone();
+        let mut at = 0;
+        while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
+            header[2..4].copy_from_slice(&id.to_be_bytes());
+            let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            at += HEADER_LEN + content + usize::from(header[6]);
+        }
+        Self { records, body: self.body.clone() }
+    }
 }
 
 /// Collects the parameters of a request.

@@ -59,8 +59,8 @@ pub struct Application {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Used last at the end.
-    idle: VecDeque<(Parked, Instant)>,
+    /// Used last at the end. With the id of the last request on it.
+    idle: VecDeque<(Parked, u16, Instant)>,
     /// Requests on new connections of which the application has said nothing yet.
     unanswered: usize,
 }
@@ -130,11 +130,11 @@ impl Application {
         repeatable: bool,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (stream, unanswered) = match self.take_idle(repeatable) {
-            Some(stream) => (stream, None),
+        let (stream, previous, unanswered) = match self.take_idle(repeatable) {
+            Some((stream, previous)) => (stream, Some(previous), None),
             None => {
                 let unanswered = Unanswered::new(Arc::clone(self));
-                (self.connect().await?, Some(unanswered))
+                (self.connect().await?, None, Some(unanswered))
             }
         };
         let inbox = Rc::new(Inbox::default());
@@ -142,9 +142,9 @@ impl Application {
         let driver = Driver {
             application: Arc::clone(self),
             stream,
-            kept: unanswered.is_none(),
+            previous,
             unanswered,
-            outgoing: Outgoing { request, chunk: None, at: 0, body_at: 0, sent: 0, ended: false },
+            outgoing: Outgoing::new(request, previous.map_or(REQUEST_ID, next_id)),
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             inbox: Rc::clone(&inbox),
@@ -157,18 +157,18 @@ impl Application {
     }
 
     /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
-    fn take_idle(&self, usable: bool) -> Option<Stream> {
+    fn take_idle(&self, usable: bool) -> Option<(Stream, u16)> {
         if !usable {
             let closed = self.state().idle.pop_front();
             drop(closed);
             return None;
         }
         loop {
-            let (parked, _) = self.state().idle.pop_back()?;
+            let (parked, last, _) = self.state().idle.pop_back()?;
             if parked.is_quiet()
                 && let Ok(stream) = parked.resume()
             {
-                return Some(stream);
+                return Some((stream, last));
             }
         }
     }
@@ -182,19 +182,19 @@ impl Application {
         }
     }
 
-    fn keep(&self, stream: Stream) {
+    fn keep(&self, stream: Stream, last: u16) {
         let Ok(parked) = stream.park() else { return };
         let mut state = self.state();
         if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
-            state.idle.push_back((parked, Instant::now()));
+            state.idle.push_back((parked, last, Instant::now()));
         }
     }
 
     fn close_old(&self) {
         let now = Instant::now();
-        self.state()
-            .idle
-            .retain(|(parked, since)| now.duration_since(*since) < IDLE_TIME && parked.is_quiet());
+        self.state().idle.retain(|(parked, _, since)| {
+            now.duration_since(*since) < IDLE_TIME && parked.is_quiet()
+        });
     }
 }
 
@@ -292,8 +292,8 @@ impl Drop for Exchange {
 struct Driver {
     application: Arc<Application>,
     stream: Stream,
-    /// The connection has served before, so the peer may have closed it meanwhile.
-    kept: bool,
+    /// The request before this one on a kept connection, which the peer may have closed meanwhile.
+    previous: Option<u16>,
     unanswered: Option<Unanswered>,
     outgoing: Outgoing,
     decoder: Decoder,
@@ -322,13 +322,13 @@ impl Driver {
     async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, stream, kept, outgoing, decoder, buffer, inbox, log_name, .. } =
-            self;
+        let Self { application, stream, outgoing, decoder, buffer, inbox, log_name, .. } = self;
+        let kept = self.previous.is_some();
         inbox.push(match result {
             Ok(()) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 if outgoing.ended && buffer.is_empty() && decoder.at_boundary() {
-                    application.keep(stream);
+                    application.keep(stream, outgoing.id);
                 }
                 Event::End
             }
@@ -427,7 +427,11 @@ impl Driver {
         let (Part::Stream { kind, request_id, .. }
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
-        if request_id != REQUEST_ID {
+        // php-fpm writes what a script says after fastcgi_finish_request() behind the end of its response.
+        if Some(request_id) == self.previous {
+            return Ok(false);
+        }
+        if request_id != self.outgoing.id {
             return Err(Failure::Broken(format!("a record of type {} out of place", kind.0)));
         }
         match part {
@@ -463,9 +467,15 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
+/// Not the last request's, so that what comes late for that one is not taken for this one's.
+fn next_id(last: u16) -> u16 {
+    if last == REQUEST_ID { REQUEST_ID + 1 } else { REQUEST_ID }
+}
+
 /// A request on its way out.
 struct Outgoing {
     request: Rc<StreamedRequest>,
+    id: u16,
     /// The record being sent, once the request's own are.
     chunk: Option<Vec<u8>>,
     /// Sent of the request's records or of the chunk.
@@ -478,6 +488,11 @@ struct Outgoing {
 }
 
 impl Outgoing {
+    fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
+        let request = if id == REQUEST_ID { request } else { Rc::new(request.with_id(id)) };
+        Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
+    }
+
     /// What is to be sent next; nothing at the end.
     fn bytes(&mut self) -> io::Result<&[u8]> {
         while !self.ended && self.at == self.chunk.as_ref().unwrap_or(&self.request.records).len() {
@@ -497,7 +512,7 @@ impl Outgoing {
             return Ok(());
         }
         let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
-        let mut chunk = Header::new(Kind::STDIN, REQUEST_ID, size).encode().to_vec();
+        let mut chunk = Header::new(Kind::STDIN, self.id, size).encode().to_vec();
         let start = chunk.len();
         chunk.resize(start + usize::from(size), 0);
         let mut filled = start;
