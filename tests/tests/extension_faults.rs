@@ -142,10 +142,10 @@ fn a_process_killed_at_work_costs_its_request_only() {
 
 #[test]
 fn processes_that_are_replaced_cost_no_request() {
-    for max_requests in 1..=3 {
+    for max_requests in 1..=2 {
         let extended = start(&format!("pm.max_requests = {max_requests}"));
         let mut client = extended.server.connect();
-        for _ in 0..20 {
+        for _ in 0..10 {
             assert!(client.ask(&Request::get("/big.php")).expect(200) == pattern(2, 8 * MB));
         }
     }
