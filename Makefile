@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi test test-heavy phpt bench check fmt
+.PHONY: serve build libfcgi install-extension test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -17,6 +17,11 @@ libfcgi:
 	tools/install libfcgi
 	cargo build --release --package sendoff-capi
 	libfcgi/build target/release/libsendoff_capi.a target/release
+
+# sendoff.so for the php-fpm that is there (docs/fastcgi.md); PHP_CONFIG=/path/to/php-config for another PHP.
+install-extension:
+	tools/install extension
+	tools/extension install
 
 # What every commit must pass; under 10 minutes.
 test:

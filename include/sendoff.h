@@ -245,6 +245,34 @@ int sendoff_blob_store(sendoff_worker *worker, const void *data, size_t len, uin
 /* Forgets a blob. What was written of it is sent all the same. */
 void sendoff_blob_drop(sendoff_worker *worker, uint32_t blob);
 
+/*
+ * A process that gets its requests elsewhere (php-fpm: over FastCGI) and answers on a link what it would not copy; docs/handover.md,
+ * section 8. Instead of sendoff_worker_new() and sendoff_accept() it calls, for each request, sendoff_channel_begin(), perhaps
+ * sendoff_channel_claim() and then the functions of a response except sendoff_write_head(), and sendoff_channel_end().
+ * `announcement` is the value of the request parameter SENDOFF_CHANNEL.
+ */
+
+/*
+ * Makes the worker of this process and opens its links to the front that announced them, which may take up to a second. Call it after the last
+ * fork: it starts a thread. NULL if the front cannot be reached from here, or answers nothing, or a thread or descriptor could not be had (errno).
+ */
+sendoff_worker *sendoff_channel_open(const char *announcement, size_t len);
+
+/* Whether the front has gone. The worker must then be freed. */
+int sendoff_channel_lost(const sendoff_worker *worker);
+
+/* Begins a request: files may be held and used until its end. -1: it is another front's, or the front has gone. */
+int sendoff_channel_begin(sendoff_worker *worker, const char *announcement, size_t len);
+
+/*
+ * Tells the front that the rest of the body comes from this worker. Once per request. -1: the front has not heard it; the body must go on
+ * where it went.
+ */
+int sendoff_channel_claim(sendoff_worker *worker);
+
+/* Ends the request, and the response if it was claimed. */
+void sendoff_channel_end(sendoff_worker *worker);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,8 @@
 
 ZEND_DECLARE_MODULE_GLOBALS(sendoff)
 
+bool lazy_is_wanted = true;
+
 static zif_handler php_file_get_contents;
 static zif_handler php_readfile;
 
@@ -221,7 +223,7 @@ zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler han
 static PHP_MINIT_FUNCTION(sendoff)
 {
 	REGISTER_INI_ENTRIES();
-	if (SENDOFF_G(threshold) == 0 || lazy_region_startup() == FAILURE) {
+	if (SENDOFF_G(threshold) == 0 || !lazy_is_wanted || lazy_region_startup() == FAILURE) {
 		return SUCCESS;
 	}
 	lazy_output_startup();
@@ -260,7 +262,8 @@ static PHP_RSHUTDOWN_FUNCTION(sendoff)
 static PHP_MINFO_FUNCTION(sendoff)
 {
 	php_info_print_table_start();
-	php_info_print_table_row(2, "Lazy strings", SENDOFF_G(threshold) ? "enabled" : "disabled");
+	bool enabled = SENDOFF_G(threshold) && lazy_is_wanted;
+	php_info_print_table_row(2, "Lazy strings", enabled ? "enabled" : "disabled");
 	php_info_print_table_end();
 	DISPLAY_INI_ENTRIES();
 }
@@ -298,7 +301,3 @@ zend_module_entry sendoff_module_entry = {
 	STANDARD_MODULE_PROPERTIES_EX
 };
 /* clang-format on */
-
-#ifdef COMPILE_DL_SENDOFF
-ZEND_GET_MODULE(sendoff)
-#endif

@@ -11,6 +11,7 @@
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
+ * extension.c    for php-fpm and php-cgi: how they get a worker
  *
  * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
  */
@@ -20,12 +21,19 @@
 #include "php.h"
 #include "sendoff.h"
 
+#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
+#error "for PHP 8.2, not thread-safe"
+#endif
+
 /* What the SAPI calls. */
 
 /* Goes to php_module_startup(). Everything stays PHP's own until a worker is attached. */
 extern zend_module_entry sendoff_module_entry;
 
-/* Gives this process its worker (borrowed; NULL takes it away). Once, after the last fork. */
+/*
+ * Gives this process its worker (borrowed), after the last fork. NULL takes it away, between
+ * requests, and gives its files back.
+ */
 void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
@@ -68,7 +76,6 @@ sendoff_worker *lazy_attached(void);
 sendoff_worker *lazy_worker(void);
 
 /* The worker, whatever this request may do. */
-sendoff_worker *lazy_worker_attached(void);
 
 /* Seconds on a clock that only goes forward, cheaply. */
 time_t lazy_now(void);
@@ -158,8 +165,9 @@ bool lazy_match_sent(const char *str, size_t len);
 /* Forgets the request's notes. */
 void lazy_match_reset(void);
 
-/* Looks where this process has shared memory. Call it when PHP has started. */
+/* With a worker: looks where this process has shared memory. Without: forgets what that worker stored. */
 void lazy_blob_attach(void);
+void lazy_blob_detach(void);
 
 /* Whether `len` bytes at `str` are, by all appearances, a constant that is worth a segment. */
 bool lazy_blob_is_constant(const char *str, size_t len);
@@ -205,6 +213,12 @@ void lazy_stream_startup(void);
  * resource number, which a script can see in the next resource it opens.
  */
 void lazy_imitate_stream(void);
+
+/* Whether to replace anything at all. Before the module starts. */
+extern bool lazy_is_wanted;
+
+/* Asked before a segment is handed over, if set; false: it must leave as bytes. */
+extern bool (*lazy_before_hand_over)(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);

@@ -143,9 +143,16 @@ static void forget(constant *entry)
 	if (entry->contents) {
 		stored--;
 		stored_bytes -= entry->len;
-		sendoff_blob_drop(lazy_worker_attached(), entry->blob);
+		sendoff_blob_drop(lazy_attached(), entry->blob);
 	}
 	memset(entry, 0, sizeof(*entry));
+}
+
+void lazy_blob_detach(void)
+{
+	for (constant *one = constants[0]; lazy_attached() && one < constants[0] + SETS * WAYS; one++) {
+		forget(one);
+	}
 }
 
 /* The stored constant not used for longest; none that this request has used. */

@@ -16,6 +16,8 @@
 #define SEGMENT_MIN 4096
 #endif
 
+bool (*lazy_before_hand_over)(void);
+
 static zend_write_func_t php_zend_write;
 static size_t (*sapi_ub_write)(const char *str, size_t len);
 
@@ -203,7 +205,8 @@ static bool hand_over_constant(const char *str, size_t len)
 	if (UNEXPECTED(lazy_explaining)) {
 		lazy_explain_constant();
 	}
-	if (sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
+	if ((lazy_before_hand_over && !lazy_before_hand_over()) ||
+		sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
 		return false;
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;
@@ -220,7 +223,8 @@ static bool hand_over(const char *str, size_t len)
 	if (UNEXPECTED(lazy_explaining) && found) {
 		lazy_explain_file(file, found != str);
 	}
-	if (!found || sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
+	if (!found || (lazy_before_hand_over && !lazy_before_hand_over()) ||
+		sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
 		return false;
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;

@@ -125,19 +125,6 @@ zend_result lazy_region_startup(void)
 	return SUCCESS;
 }
 
-void sendoff_lazy_attach(sendoff_worker *worker)
-{
-	attached = worker;
-	if (worker) {
-		lazy_blob_attach();
-	}
-}
-
-sendoff_worker *lazy_worker_attached(void)
-{
-	return attached;
-}
-
 sendoff_worker *lazy_attached(void)
 {
 	return attached;
@@ -189,6 +176,20 @@ static void give_back(lazy_region *region)
 	total -= size;
 	keys[region - regions] = 0;
 	memset(region, 0, sizeof(*region));
+}
+
+void sendoff_lazy_attach(sendoff_worker *worker)
+{
+	for (lazy_region *region = regions; attached && region < regions + REGIONS; region++) {
+		if (region->size) {
+			give_back(region);
+		}
+	}
+	lazy_blob_detach();
+	attached = worker;
+	if (worker) {
+		lazy_blob_attach();
+	}
 }
 
 /* Nobody can hold the string of a region that this request did not use. */

@@ -17,6 +17,7 @@ const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
 pub struct Fpm {
     folder: PathBuf,
     listen: String,
+    ini: Vec<String>,
     child: Option<Child>,
     log: Arc<Mutex<String>>,
 }
@@ -27,9 +28,18 @@ impl Fpm {
     /// # Panics
     /// If it does not start.
     pub fn start(root: &Path, pool: &str) -> Self {
+        Self::start_with(root, pool, &[])
+    }
+
+    /// The same with php.ini settings (`KEY=VALUE`).
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_with(root: &Path, pool: &str, ini: &[&str]) -> Self {
         let folder = new_folder();
         let listen = folder.join("php.sock").display().to_string();
-        let mut fpm = Self { folder, listen, child: None, log: Arc::default() };
+        let ini = ini.iter().map(|setting| (*setting).to_owned()).collect();
+        let mut fpm = Self { folder, listen, ini, child: None, log: Arc::default() };
         fpm.configure(root, pool);
         assert!(fpm.try_run(), "php-fpm does not start:\n{}", fpm.log());
         fpm
@@ -40,8 +50,17 @@ impl Fpm {
     /// # Panics
     /// If it does not start.
     pub fn start_tcp(root: &Path, pool: &str) -> Self {
-        let mut fpm =
-            Self { folder: new_folder(), listen: String::new(), child: None, log: Arc::default() };
+        Self::start_tcp_with(root, pool, &[])
+    }
+
+    /// The same with php.ini settings (`KEY=VALUE`).
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_tcp_with(root: &Path, pool: &str, ini: &[&str]) -> Self {
+        let (folder, listen) = (new_folder(), String::new());
+        let ini = ini.iter().map(|setting| (*setting).to_owned()).collect();
+        let mut fpm = Self { folder, listen, ini, child: None, log: Arc::default() };
         // Somebody else may take the port between our look and php-fpm's bind.
         let started = (0..5).any(|_| {
             fpm.listen =
@@ -67,7 +86,9 @@ impl Fpm {
     }
 
     fn try_run(&mut self) -> bool {
+        let settings = self.ini.iter().flat_map(|setting| ["-d", setting]);
         let mut child = dies_with_us(Path::new(PHP_FPM), "TERM")
+            .args(settings)
             .arg("-F")
             .arg("-y")
             .arg(self.folder.join("php-fpm.conf"))
@@ -125,6 +146,16 @@ impl Fpm {
     /// If it does not start.
     pub fn start_again(&mut self) {
         assert!(self.try_run(), "php-fpm does not start again:\n{}", self.log());
+    }
+
+    /// How many processes answer requests.
+    ///
+    /// # Panics
+    /// If its configuration cannot be read.
+    pub fn processes(&self) -> usize {
+        let config = fs::read_to_string(self.folder.join("php-fpm.conf")).unwrap();
+        let value = config.lines().find_map(|line| line.strip_prefix("pm.max_children = "));
+        value.unwrap().parse().unwrap()
     }
 
     /// What it has logged.

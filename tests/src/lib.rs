@@ -11,6 +11,7 @@
 
 mod client;
 mod compare;
+mod extension;
 mod fpm;
 pub mod load;
 pub mod mapper;
@@ -23,6 +24,7 @@ pub mod wait;
 
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
+pub use extension::{Extended, extension};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use server::{Failed, Server};

@@ -34,6 +34,7 @@ struct Process {
     stdout: BufReader<std::process::ChildStdout>,
     ready_line: String,
     workers: usize,
+    threads: usize,
     unix_sockets: usize,
     root: PathBuf,
     unchecked: bool,
@@ -106,6 +107,7 @@ impl Server {
             stdout,
             ready_line,
             workers: if has_workers(&arguments) { count("--workers") } else { 0 },
+            threads: count("--threads"),
             unix_sockets: 0,
             root: root.to_owned(),
             unchecked: false,
@@ -224,6 +226,15 @@ impl Server {
         let children =
             |pid| processes::children(pid).into_iter().filter(|child| processes::runs(*child));
         self.process().masters().into_iter().flat_map(children).collect()
+    }
+
+    /// Expects that at the end so many processes of FastCGI applications still have links to the front.
+    ///
+    /// # Panics
+    /// If this is not `sendoff`.
+    pub fn expect_linked_processes(&mut self, count: usize) {
+        let process = self.process.as_mut().unwrap();
+        process.unix_sockets += count * 2 * process.threads;
     }
 
     /// Sends a signal to the supervisor.

@@ -66,6 +66,28 @@ fn connections_are_kept() {
     }
 }
 
+/// PHP writes it to the connection, behind the end of the response: it must not become part of the next.
+#[test]
+fn output_after_the_end_is_in_nobodys_response() {
+    let site = Site::with("quick.php", "<?php echo 'quick';");
+    let late = "<?php echo 'x'; fastcgi_finish_request(); file_get_contents('go-on');
+        echo str_repeat(\"X-Late: yes\\r\\n\\r\\nlate\", 2000);";
+    site.write("late.php", late);
+    let go_on = site.fifo("go-on");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    for _ in 0..3 {
+        assert_eq!(server.page("/late.php"), "x");
+        // It waits for the only process, on the connection that was kept.
+        let mut client = server.connect();
+        client.send(Request::get("/quick.php").bytes());
+        go_on.release();
+        let response = client.response("GET");
+        assert!(response.text() == "quick", "{} bytes", response.body.len());
+        assert_eq!(response.header("x-late"), None);
+    }
+}
+
 #[test]
 fn processes_that_are_replaced_cost_no_request() {
     let site = Site::with("pid.php", "<?php echo getmypid();");

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 
 mod blob;
+mod channel;
 mod connection;
 mod explain;
 mod files;
@@ -17,6 +18,7 @@ use std::{ptr, slice};
 use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use blob::*;
+pub use channel::*;
 pub use connection::*;
 pub use explain::*;
 pub use files::*;

@@ -124,6 +124,12 @@ int main(int argc, char **argv)
 	CHECK(hold(argv[3], addr + 1, (uint64_t)st.st_size, &file) == -1 && errno == EINVAL);
 	CHECK(hold(argv[3], addr, (uint64_t)st.st_size, &file) == 0 && addr[0] == 'f');
 
+	/* Its links were given to it: there is no channel. */
+	CHECK(sendoff_channel_open("nobody", 6) == NULL && errno == EINVAL);
+	CHECK(sendoff_channel_begin(worker, "nobody", 6) == -1 && sendoff_channel_claim(worker) == -1);
+	sendoff_channel_end(worker);
+	CHECK(sendoff_channel_lost(worker) == 0);
+
 	CHECK(sendoff_accept(worker) == 1);
 	fork_a_child();
 	respond(file, (uint64_t)st.st_size);

@@ -1,6 +1,7 @@
 //! The handover records and guard messages of `docs/handover.md`.
 
 use crate::Error;
+use crate::channel::Secret;
 use crate::direct::{SENT_LEN, Sent};
 use crate::record::{HEADER_LEN, Header, Kind};
 use crate::region::Piece;
@@ -39,6 +40,8 @@ pub fn hint_at_region(record: &mut [u8; HEADER_LEN + 8]) {
 pub fn hints_at_region(content: &[u8]) -> bool {
     content.get(HINT_AT) == Some(&1)
 }
+/// The word in [`ACCEPT_PARAM`] for the channel: the body may be answered on a link that the application opens itself.
+pub const ACCEPT_CHANNEL: &[u8] = b"channel";
 
 /// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
@@ -81,6 +84,8 @@ pub enum Record {
     Named,
     /// The worker has written to the client's socket, which `CLIENT` brought, and does so no more.
     Sent(Sent),
+    /// The rest of the body of that request follows on this link, under the id of this record.
+    Claim(Secret),
 }
 
 /// A whole record of the longest kind: header and the content of `SENT`.
@@ -96,7 +101,7 @@ impl Record {
                 Self::Segment { .. } => 24,
                 Self::Length(_) | Self::Body(_) => 8,
                 Self::Detach | Self::Ready | Self::Named | Self::Region => 0,
-                Self::Piece(_) => 16,
+                Self::Piece(_) | Self::Claim(_) => 16,
                 Self::Sent(_) => SENT_LEN,
             }
     }
@@ -144,6 +149,10 @@ impl Record {
                 start(Kind::SENT, request_id, 32);
                 sent.encode(out);
             }
+            Self::Claim(secret) => {
+                start(Kind::CLAIM, request_id, 16);
+                out.extend_from_slice(&secret.0);
+            }
         }
     }
 
@@ -179,6 +188,7 @@ impl Record {
             Kind::PIECE => Self::Piece(Piece::decode(content)?),
             Kind::NAMED => empty(Self::Named)?,
             Kind::SENT => Self::Sent(Sent::decode(content).ok_or_else(wrong)?),
+            Kind::CLAIM => Self::Claim(Secret(content.try_into().map_err(|_| wrong())?)),
             _ => return Ok(None),
         }))
     }
@@ -254,6 +264,7 @@ mod tests {
             Record::Region,
             Record::Piece(Piece { chunk: 1, last: true, offset: 2, length: 3 }),
             Record::Named,
+            Record::Claim(Secret([8; 16])),
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);

@@ -3,9 +3,11 @@
 //! Numbers on the wire are big-endian. Section numbers refer to the FastCGI specification, version 1.0.
 #![forbid(unsafe_code)]
 
+pub mod channel;
 mod decoder;
 pub mod direct;
 mod error;
+pub mod frames;
 pub mod handover;
 pub mod params;
 pub mod record;

@@ -39,6 +39,7 @@ impl Kind {
     pub const BODY: Self = Self(135);
     pub const REGION: Self = Self(136);
     pub const PIECE: Self = Self(137);
+    pub const CLAIM: Self = Self(138);
     pub const CLIENT: Self = Self(139);
     pub const SENT: Self = Self(140);
     pub const EXPLAIN: Self = Self(141);

@@ -16,7 +16,7 @@ use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
-use crate::options::{Delivery, Inherited, Serve};
+use crate::options::{Delivery, Inherited, Serve, Snapshot};
 
 pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
@@ -69,6 +69,7 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
             Delivery::Direct => Direct::Always,
             Delivery::File | Delivery::Region | Delivery::Relay => Direct::Never,
         },
+        channel: serve.delivery != Delivery::Relay && serve.snapshot == Snapshot::Lease,
         workers,
         fastcgi: serve.fastcgi,
         fastcgi_timeout: serve.fastcgi_timeout,

@@ -20,8 +20,10 @@ use crate::handler::sendfile::Sendable;
 use crate::response::Head;
 use crate::router::Router;
 use crate::settings::{Attachment, Settings};
-use crate::upstream::{Application, Link, Links, NewLink, Pool, WorkerId};
-use crate::upstream::{receive_workers, sweep, tune};
+use crate::upstream::{
+    Address, Application, Channel, Claims, Link, Links, NewLink, Pool, WorkerId, receive_workers,
+    sweep, tune,
+};
 
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -49,6 +51,9 @@ pub(crate) struct Loop {
     pub(crate) applications: Arc<[Arc<Application>]>,
     pub(crate) sendable: Sendable,
     pub(crate) sizes: Sizes,
+    /// Where applications on this host may open links; `None` if there is none.
+    pub(crate) channel: Option<Channel>,
+    pub(crate) claims: Rc<Claims>,
     links: Rc<Links>,
     stop: watch::Receiver<bool>,
     connections: Cell<usize>,
@@ -72,6 +77,7 @@ impl Front {
         let pool = Pool::new(listeners.len());
         let settings = Arc::new(settings);
         let applications = applications(&settings);
+        let (channel, registrations) = open_channel(&settings, listeners.len()).unzip();
         let (stopper, stopping) = watch::channel(false);
         let (ready, said) = (Box::new(ready), Once::new());
         let announce = Arc::new(Announce {
@@ -92,6 +98,7 @@ impl Front {
                 settings: Arc::clone(&settings),
                 pool: Arc::clone(&pool),
                 applications: Arc::clone(&applications),
+                channel: channel.clone(),
                 listeners,
                 links,
                 master: None,
@@ -120,6 +127,9 @@ impl Front {
             })
             .collect::<io::Result<_>>()?;
         let result = first.run(async move {
+            if let Some((channel, registrations)) = channel.zip(registrations) {
+                tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
+            }
             let registered = receive_workers(pool_socket, &senders);
             tokio::select! {
                 () = stop => {}
@@ -150,6 +160,19 @@ fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
     all.into()
 }
 
+/// The channel, if there is an application that could use it: one on this host.
+fn open_channel(settings: &Settings, event_loops: usize) -> Option<(Channel, OwnedFd)> {
+    let is_here = |attachment: &Attachment| matches!(attachment.address, Address::Unix(_));
+    if !settings.channel || !settings.fastcgi.iter().any(is_here) {
+        return None;
+    }
+    let opened = Channel::open(event_loops);
+    if let Err(error) = &opened {
+        tracing::warn!(%error, "no channel for FastCGI applications: they cannot hand files over");
+    }
+    opened.ok()
+}
+
 /// Calls `ready` when every event loop runs and the last of the first workers has arrived.
 struct Announce {
     workers: usize,
@@ -175,6 +198,7 @@ struct Start {
     settings: Arc<Settings>,
     pool: Arc<Pool>,
     applications: Arc<[Arc<Application>]>,
+    channel: Option<Channel>,
     listeners: Vec<TcpListener>,
     links: mpsc::UnboundedReceiver<NewLink>,
     /// Where this event loop says how many workers there should be.
@@ -202,7 +226,7 @@ impl Start {
 
     async fn serve(self) -> io::Result<()> {
         let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
-        let Self { master, stop, announce, busy, draining, .. } = self;
+        let Self { channel, master, stop, announce, busy, draining, .. } = self;
         let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
         let mut router = Router::new(&settings.root, &settings.follow)?;
         for (number, attachment) in settings.fastcgi.iter().enumerate() {
@@ -219,6 +243,8 @@ impl Start {
             settings,
             pool,
             access_log,
+            channel,
+            claims: Rc::default(),
             links: Rc::default(),
             stop,
             connections: Cell::new(0),
@@ -309,7 +335,7 @@ impl Loop {
 
     fn add_link(&self, new: NewLink, announce: &Announce) {
         let pid = new.pid;
-        if let Err(error) = Link::start(new, self.number, &self.pool, &self.links) {
+        if let Err(error) = Link::start(new, self.number, &self.pool, &self.links, &self.claims) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
         announce.when_complete();

@@ -22,6 +22,8 @@ pub struct Settings {
     pub accept_regions: bool,
     /// Whether workers may write to clients themselves.
     pub direct: Direct,
+    /// Whether FastCGI applications on this host may open links and hand files over on them.
+    pub channel: bool,
     /// Between which numbers of workers to choose; `None`: the operator has chosen.
     pub workers: Option<Bounds>,
     /// FastCGI applications that somebody else has started, and what they answer.

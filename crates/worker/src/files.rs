@@ -357,6 +357,14 @@ impl Files {
             .collect()
     }
 
+    /// The front has gone: nobody waits for its answers. A process may live on that serves others.
+    pub(crate) fn expect_no_answers(&mut self) {
+        let gone = |held: &Held| !held.stands();
+        let waiting: Vec<FileId> =
+            self.held.iter().filter(|(_, held)| gone(held)).map(|(file, _)| *file).collect();
+        waiting.into_iter().for_each(|file| self.give_up(file));
+    }
+
     /// Gives up a lease without waiting for answers.
     pub(crate) fn give_up(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {

@@ -30,6 +30,9 @@ impl State {
                     for link in tell.iter() {
                         self.tell(links, link, Record::Recall(file));
                     }
+                    if self.unguarded {
+                        self.files.expect_no_answers();
+                    }
                 }
                 Err(error) => die(&error),
             }

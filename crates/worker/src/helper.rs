@@ -161,7 +161,10 @@ impl Loop {
                 // The front has gone, and with it every reason to take requests.
                 Ok((0, _)) | Err(_) => {
                     self.guard = None;
-                    self.shared.lock().unguarded = true;
+                    let mut state = self.shared.lock();
+                    state.unguarded = true;
+                    state.files.expect_no_answers();
+                    drop(state);
                     self.shared.stop();
                     return;
                 }

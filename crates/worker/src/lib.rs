@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod blob;
+mod channel;
 mod direct;
 mod files;
 mod guard;

@@ -18,6 +18,7 @@ use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 
 use sendoff_sys::mapping::Region;
 
+use crate::channel::Channel;
 use crate::direct::{Direct, Offer};
 use crate::files::{Held, Identity};
 use crate::helper::Helper;
@@ -72,6 +73,8 @@ pub struct Worker {
     deaf: bool,
     /// `None` without a guard socket.
     helper: Option<Helper>,
+    /// `None`: the front gave us our links, and requests come on them.
+    pub(crate) channel: Option<Channel>,
 }
 
 /// Ends a worker's `accept`.
@@ -96,11 +99,18 @@ pub(crate) struct Response {
     is_long: bool,
     wrote_stdout: bool,
     wrote_stderr: bool,
-    finished: bool,
+    pub(crate) finished: bool,
     /// `READY` is owed.
     detached: bool,
     /// The file that the head names has been sent.
     named: bool,
+}
+
+impl Response {
+    /// One whose head left elsewhere, so that no length can be told. It takes no output yet.
+    pub(crate) fn elsewhere() -> Self {
+        Self { begun: true, finished: true, ..Self::default() }
+    }
 }
 
 impl Worker {
@@ -117,7 +127,8 @@ impl Worker {
         let shared = Arc::new(Shared::new(links));
         let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
         let (request, response) = (Request::default(), Response::default());
-        Ok(Self { shared, inputs, request, response, peer: Peer::Front, deaf: false, helper })
+        let peer = Peer::Front;
+        Ok(Self { shared, inputs, request, response, peer, deaf: false, helper, channel: None })
     }
 
     /// Waits for the next request; `false` when none will come and the process should end. Ends the one at hand first.

@@ -144,6 +144,7 @@ impl Front {
             Record::Length(length) => assert_eq!(self.length.replace(length), None),
             Record::Detach | Record::Ready => {}
             Record::Body(_)
+            | Record::Claim(_)
             | Record::Named
             | Record::Region
             | Record::Piece(_)

@@ -14,9 +14,9 @@ use sendoff_fastcgi::handover::{
 };
 use tokio::time::Instant;
 
-use super::direct;
 use super::parameters::parameters;
 use super::sendfile::{self, Denied, Sendable, ZeroCopy, ranges};
+use super::{channel, direct};
 use crate::connection::{Asked, Client, Outcome, Request};
 use crate::delivery::Progress;
 use crate::explain::Remark;
@@ -81,10 +81,7 @@ pub(crate) async fn respond(
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
-            if event_loop.settings.accept_regions && application.knows_region() {
-                parameters.param(ACCEPT_PARAM, ACCEPT_REGION);
-            }
-            ask_application(application, request, parameters, &log_name).await
+            ask_application(event_loop, application, request, parameters, &log_name).await
         }
     };
     let outcome = match answered {
@@ -173,17 +170,19 @@ async fn ask_worker(
 }
 
 async fn ask_application(
+    event_loop: &Loop,
     application: &Arc<Application>,
     request: &Request,
-    parameters: RequestMessageBuilder,
+    mut parameters: RequestMessageBuilder,
     log_name: &Rc<str>,
 ) -> Answered {
+    let claim = channel::announce(event_loop, application, &mut parameters);
     let message = Rc::new(parameters.streamed(&request.body));
     // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
     let mut repeatable = request.head.method.is_idempotent();
     loop {
         let begun = application.begin(Rc::clone(&message), repeatable, Rc::clone(log_name)).await;
-        let exchange = match begun {
+        let mut exchange = match begun {
             Ok(exchange) => Exchange::Application(exchange),
             Err(why) => {
                 let status = match why {
@@ -195,7 +194,12 @@ async fn ask_application(
             }
         };
         match begin(&exchange).await {
-            Ok(begun) => return Ok((exchange, begun)),
+            Ok(mut answer) => {
+                if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
+                    channel::look_for_frames(application, &mut exchange, claim, head, rest);
+                }
+                return Ok((exchange, answer));
+            }
             // The next one goes over a new connection.
             Err(Failure::Unread) if repeatable => repeatable = false,
             Err(Failure::Unread) => {

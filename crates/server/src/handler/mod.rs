@@ -1,6 +1,7 @@
 //! Those who answer requests.
 
 pub(crate) mod application;
+mod channel;
 pub(crate) mod direct;
 pub(crate) mod error;
 pub(crate) mod file;

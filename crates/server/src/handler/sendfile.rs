@@ -208,6 +208,7 @@ pub(super) fn named_file(
 pub(super) fn is_for_us(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-sendfile")
         || name.eq_ignore_ascii_case(b"x-sendfile2")
+        || name.eq_ignore_ascii_case(sendoff_fastcgi::channel::CHANNEL_FIELD)
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sendoff_fastcgi::direct;
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
-use sendoff_fastcgi::record::{BeginRequest, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_fastcgi::record::{BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 
 use crate::request::Body;
 
@@ -30,6 +30,20 @@ pub struct StreamedRequest {
     pub(super) records: Vec<u8>,
     /// A body that is still to become `STDIN` records, and its length in bytes.
     pub(super) body: Option<(Rc<OwnedFd>, u64)>,
+}
+
+impl StreamedRequest {
+    /// The same under another id.
+    pub(super) fn with_id(&self, id: u16) -> Self {
+        let mut records = self.records.clone();
+        let mut at = 0;
+        while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
+            header[2..4].copy_from_slice(&id.to_be_bytes());
+            let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            at += HEADER_LEN + content + usize::from(header[6]);
+        }
+        Self { records, body: self.body.clone() }
+    }
 }
 
 /// Collects the parameters of a request.
@@ -110,4 +124,37 @@ fn push_stream(records: &mut Vec<u8>, kind: Kind, content: &[u8]) {
         records.extend_from_slice(piece);
     }
     records.extend_from_slice(&Header::new(kind, REQUEST_ID, 0).encode());
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use sendoff_fastcgi::{Decoder, Part};
+
+    use super::*;
+
+    fn parts(records: &[u8]) -> Vec<(Kind, u16, usize)> {
+        let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::from(records));
+        let mut all = Vec::new();
+        while let Some(part) = decoder.next(&mut buffer).unwrap() {
+            all.push(match part {
+                Part::Stream { kind, request_id, data } => (kind, request_id, data.len()),
+                Part::EndOfStream { kind, request_id } => (kind, request_id, 0),
+                Part::Record { kind, request_id, content } => (kind, request_id, content.len()),
+            });
+        }
+        assert!(buffer.is_empty() && decoder.at_boundary());
+        all
+    }
+
+    #[test]
+    fn every_record_gets_the_other_id_and_nothing_else_changes() {
+        let mut builder = RequestMessageBuilder::new();
+        builder.param(b"LONG", &[b'x'; 100_000]);
+        let request = builder.streamed(&Body::Memory(vec![0; 200_000].into()));
+        let changed = parts(&request.with_id(7).records);
+        assert!(changed.iter().all(|&(_, id, _)| id == 7));
+        let back = changed.into_iter().map(|(kind, _, len)| (kind, REQUEST_ID, len));
+        assert_eq!(back.collect::<Vec<_>>(), parts(&request.records));
+    }
 }

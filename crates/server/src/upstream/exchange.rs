@@ -1,7 +1,7 @@
 //! One request and its answer, whoever answers.
 
 use super::gateway;
-use super::inbox::{Event, Inbox};
+use super::inbox::Event;
 use super::link;
 
 /// One request and its answer. Dropped before the last event, it abandons the rest.
@@ -14,22 +14,21 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    fn inbox(&self) -> &Inbox {
-        match self {
-            Self::Worker(exchange) => exchange.inbox(),
-            Self::Application(exchange) => exchange.inbox(),
-        }
-    }
-
     /// The next event, if it is there already.
     #[must_use]
     pub fn try_next(&self) -> Option<Event> {
-        self.inbox().take()
+        match self {
+            Self::Worker(exchange) => exchange.inbox().take(),
+            Self::Application(exchange) => exchange.try_next(),
+        }
     }
 
     /// The next event.
     pub async fn next(&self) -> Event {
-        self.inbox().next().await
+        match self {
+            Self::Worker(exchange) => exchange.inbox().next().await,
+            Self::Application(exchange) => exchange.next().await,
+        }
     }
 
     /// Who answers, for the log.

@@ -4,6 +4,7 @@
 //! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
 //! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -23,6 +24,8 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::cgi::{REQUEST_ID, StreamedRequest};
+use super::channel::Claim;
+use super::framed::{self, Framed};
 use super::inbox::{Event, Inbox};
 use super::region::{BadRegion, LinkRegion};
 use super::stream::{Parked, Stream};
@@ -57,13 +60,24 @@ pub struct Application {
     timeout: Duration,
     /// Its last answer said that it could put bytes into shared memory.
     knows_region: AtomicBool,
+    /// Its last response said that it knows the channel.
+    knows_channel: AtomicBool,
     state: Mutex<State>,
+}
+
+/// A kept connection that nobody uses.
+#[derive(Debug)]
+struct Idle {
+    parked: Parked,
+    region: LinkRegion,
+    /// The id of the last request on it.
+    last: u16,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Used last at the end.
-    idle: VecDeque<(Parked, LinkRegion, Instant)>,
+    idle: VecDeque<(Idle, Instant)>,
     /// Requests on new connections of which the application has said nothing yet.
     unanswered: usize,
 }
@@ -95,14 +109,31 @@ impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
-        let knows_region = AtomicBool::new(false);
-        Arc::new(Self { address, timeout, knows_region, state: Mutex::default() })
+        Arc::new(Self {
+            address,
+            timeout,
+            knows_region: AtomicBool::new(false),
+            knows_channel: AtomicBool::new(false),
+            state: Mutex::default(),
+        })
     }
 
     /// Whether `region` should be announced to it.
     #[must_use]
     pub fn knows_region(&self) -> bool {
         self.knows_region.load(Ordering::Relaxed)
+    }
+
+    /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
+    #[must_use]
+    pub fn knows_channel(&self) -> bool {
+        self.knows_channel.load(Ordering::Relaxed)
+    }
+
+    /// Remembers whether it says so in its responses. Over TCP no descriptors pass, whatever it says.
+    pub fn says_it_knows_channel(&self, knows: bool) {
+        let knows = knows && matches!(self.address, Address::Unix(_));
+        self.knows_channel.store(knows, Ordering::Relaxed);
     }
 
     /// Where it listens.
@@ -127,44 +158,47 @@ impl Application {
         repeatable: bool,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (stream, region, unanswered) = match self.take_idle(repeatable) {
-            Some((stream, region)) => (stream, region, None),
+        let (stream, region, previous, unanswered) = match self.take_idle(repeatable) {
+            Some((stream, region, previous)) => (stream, region, Some(previous), None),
             None => {
                 let unanswered = Unanswered::new(Arc::clone(self));
-                (self.connect().await?, LinkRegion::default(), Some(unanswered))
+                (self.connect().await?, LinkRegion::default(), None, Some(unanswered))
             }
         };
         let inbox = Rc::new(Inbox::default());
+        let may_be_silent = Rc::new(Cell::new(false));
         let driver = Driver {
             application: Arc::clone(self),
             stream,
-            kept: unanswered.is_none(),
+            previous,
             unanswered,
-            outgoing: Outgoing { request, chunk: None, at: 0, body_at: 0, sent: 0, ended: false },
+            outgoing: Outgoing::new(request, previous.map_or(REQUEST_ID, next_id)),
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
             inbox: Rc::clone(&inbox),
+            may_be_silent: Rc::clone(&may_be_silent),
             log_name,
         };
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
-        Ok(Exchange { application: Arc::clone(self), inbox, task })
+        let application = Arc::clone(self);
+        Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
     }
 
     /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
-    fn take_idle(&self, usable: bool) -> Option<(Stream, LinkRegion)> {
+    fn take_idle(&self, usable: bool) -> Option<(Stream, LinkRegion, u16)> {
         if !usable {
             let closed = self.state().idle.pop_front();
             drop(closed);
             return None;
         }
         loop {
-            let (parked, region, _) = self.state().idle.pop_back()?;
+            let (Idle { parked, region, last }, _) = self.state().idle.pop_back()?;
             if parked.is_quiet()
                 && let Ok(stream) = parked.resume()
             {
-                return Some((stream, region));
+                return Some((stream, region, last));
             }
         }
     }
@@ -178,17 +212,17 @@ impl Application {
         }
     }
 
-    fn keep(&self, stream: Stream, region: LinkRegion) {
+    fn keep(&self, stream: Stream, region: LinkRegion, last: u16) {
         let Ok(parked) = stream.park() else { return };
         let mut state = self.state();
         if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
-            state.idle.push_back((parked, region, Instant::now()));
+            state.idle.push_back((Idle { parked, region, last }, Instant::now()));
         }
     }
 
     fn close_old(&self) {
         let now = Instant::now();
-        self.state().idle.retain(|(parked, _, since)| {
+        self.state().idle.retain(|(Idle { parked, .. }, since)| {
             now.duration_since(*since) < IDLE_TIME && parked.is_quiet()
         });
     }
@@ -224,13 +258,48 @@ impl Drop for Unanswered {
 pub struct Exchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
+    /// The rest of the body comes elsewhere.
+    may_be_silent: Rc<Cell<bool>>,
+    framed: RefCell<Option<Framed>>,
     task: AbortHandle,
 }
 
 impl Exchange {
-    /// What it has said.
-    pub(super) fn inbox(&self) -> &Inbox {
-        &self.inbox
+    /// The body is framed and may move to a link; `rest` is what of it came with the header block.
+    pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
+        *self.framed.get_mut() = Some(Framed::new(claim, rest));
+    }
+
+    pub(super) fn try_next(&self) -> Option<Event> {
+        let mut framed = self.framed.borrow_mut();
+        let Some(framed) = &mut *framed else { return self.inbox.take() };
+        let event = framed::try_next(framed, &self.inbox);
+        self.may_be_silent.set(framed.has_moved());
+        event
+    }
+
+    pub(super) async fn next(&self) -> Event {
+        let silence = self.application.timeout;
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            let source = |framed: &Framed| (framed.source(&self.inbox), framed.patience(silence));
+            let Some((source, patience)) = self.framed.borrow().as_ref().map(source) else {
+                return self.inbox.next().await;
+            };
+            let event = framed::next(&source, patience).await;
+            let mut framed = self.framed.borrow_mut();
+            let Some(framed) = &mut *framed else { continue };
+            let meaning = match (event, patience) {
+                (Some(event), _) => framed.take(event),
+                (None, Some(patience)) => framed.too_long(patience, silence),
+                (None, None) => None,
+            };
+            if let Some(event) = meaning {
+                return event;
+            }
+        }
     }
 
     /// Where the application listens.
@@ -253,8 +322,8 @@ impl Drop for Exchange {
 struct Driver {
     application: Arc<Application>,
     stream: Stream,
-    /// The connection has served before, so the peer may have closed it meanwhile.
-    kept: bool,
+    /// The request before this one on a kept connection, which the peer may have closed meanwhile.
+    previous: Option<u16>,
     unanswered: Option<Unanswered>,
     outgoing: Outgoing,
     decoder: Decoder,
@@ -263,6 +332,8 @@ struct Driver {
     descriptors: VecDeque<OwnedFd>,
     region: LinkRegion,
     inbox: Rc<Inbox>,
+    /// The rest of the body comes on a link, which has a clock of its own.
+    may_be_silent: Rc<Cell<bool>>,
     log_name: Rc<str>,
 }
 
@@ -290,14 +361,15 @@ impl Driver {
     async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, stream, region, kept, outgoing, decoder, buffer, .. } = self;
-        let Self { inbox, log_name, descriptors, .. } = self;
+        let Self { application, stream, region, outgoing, decoder, buffer, .. } = self;
+        let Self { inbox, log_name, descriptors, previous, .. } = self;
+        let kept = previous.is_some();
         inbox.push(match result {
             Ok(()) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
                 if outgoing.ended && is_quiet && decoder.at_boundary() {
-                    application.keep(stream, region);
+                    application.keep(stream, region, outgoing.id);
                 }
                 Event::End
             }
@@ -389,7 +461,9 @@ impl Driver {
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
-            () = tokio::time::sleep(self.application.timeout), if may_read => Err(Failure::TimedOut),
+            () = tokio::time::sleep(self.application.timeout), if may_read => {
+                if self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
+            }
         }
     }
 
@@ -398,7 +472,11 @@ impl Driver {
         let (Part::Stream { kind, request_id, .. }
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
-        if request_id != REQUEST_ID {
+        // php-fpm writes what a script says after fastcgi_finish_request() behind the end of its response.
+        if Some(request_id) == self.previous {
+            return Ok(false);
+        }
+        if request_id != self.outgoing.id {
             return Err(Failure::Broken(format!("a record of type {} out of place", kind.0)));
         }
         match part {
@@ -450,9 +528,15 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
+/// Not the last request's, so that what comes late for that one is not taken for this one's.
+fn next_id(last: u16) -> u16 {
+    if last == REQUEST_ID { REQUEST_ID + 1 } else { REQUEST_ID }
+}
+
 /// A request on its way out.
 struct Outgoing {
     request: Rc<StreamedRequest>,
+    id: u16,
     /// The record being sent, once the request's own are.
     chunk: Option<Vec<u8>>,
     /// Sent of the request's records or of the chunk.
@@ -465,6 +549,11 @@ struct Outgoing {
 }
 
 impl Outgoing {
+    fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
+        let request = if id == REQUEST_ID { request } else { Rc::new(request.with_id(id)) };
+        Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
+    }
+
     /// What is to be sent next; nothing at the end.
     fn bytes(&mut self) -> io::Result<&[u8]> {
         while !self.ended && self.at == self.chunk.as_ref().unwrap_or(&self.request.records).len() {
@@ -484,7 +573,7 @@ impl Outgoing {
             return Ok(());
         }
         let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
-        let mut chunk = Header::new(Kind::STDIN, REQUEST_ID, size).encode().to_vec();
+        let mut chunk = Header::new(Kind::STDIN, self.id, size).encode().to_vec();
         let start = chunk.len();
         chunk.resize(start + usize::from(size), 0);
         let mut filled = start;

@@ -68,7 +68,7 @@ pub(super) struct Inbox {
     /// The last event was taken.
     ended: Cell<bool>,
     /// For the connection's task: something is in the inbox.
-    arrived: Notify,
+    pub(super) arrived: Notify,
     /// For the upstream's task: the inbox has room again.
     pub(super) room: Notify,
 }

@@ -1,6 +1,6 @@
 //! One event loop's link to one worker: requests go out, segments come in.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -17,11 +17,12 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::cgi::{REQUEST_ID, RequestMessage};
+use super::channel::Claims;
 use super::files::{BadFile, HandedFiles};
 use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::region::{BadRegion, LinkRegion};
-use super::register::NewLink;
+use super::register::{NewLink, Origin};
 use crate::segment::Segment;
 
 /// What one `recvmsg` may bring, in bytes.
@@ -40,6 +41,8 @@ pub struct Link {
     socket: UnixStream,
     pid: i32,
     state: RefCell<State>,
+    /// That of the request at hand. Ours is always the same; a process that claims requests counts.
+    request_id: Cell<u16>,
 }
 
 /// ```text
@@ -48,6 +51,7 @@ pub struct Link {
 ///                  │ DETACH, END_REQUEST   ▲ READY
 ///                  └────────▶ Detached ────┘       any: link closed or broken ──▶ Lost
 /// ```
+/// On a link that a process has opened itself, `CLAIM` takes the place of `begin`, and nothing is ever detached.
 #[derive(Debug)]
 enum State {
     Idle,
@@ -59,7 +63,8 @@ enum State {
 /// A request the worker is at work on.
 #[derive(Debug)]
 struct Answering {
-    ticket: Ticket,
+    /// `None`: the worker is not ours to give work to.
+    ticket: Option<Ticket>,
     inbox: Rc<Inbox>,
     /// Nobody wants the rest of the response.
     abandoned: bool,
@@ -107,18 +112,23 @@ impl Link {
         event_loop: usize,
         pool: &Arc<Pool>,
         links: &Rc<Links>,
+        claims: &Rc<Claims>,
     ) -> io::Result<()> {
-        let NewLink { worker, pid, number, socket, guard } = new;
+        let NewLink { origin, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
         let link = Rc::new(Self {
             socket: UnixStream::from_std(socket)?,
             pid,
             state: RefCell::new(State::Idle),
+            request_id: Cell::new(REQUEST_ID),
         });
-        links.borrow_mut().insert(worker, Rc::clone(&link));
-        pool.link_made(worker, event_loop);
+        if let Origin::Pool(worker) = origin {
+            links.borrow_mut().insert(worker, Rc::clone(&link));
+            pool.link_made(worker, event_loop);
+        }
         let (pool, links) = (Arc::clone(pool), Rc::clone(links));
+        let claims = (origin == Origin::Channel).then(|| Rc::clone(claims));
         tokio::task::spawn_local(async move {
             let mut reader = Reader {
                 decoder: Decoder::default(),
@@ -126,13 +136,16 @@ impl Link {
                 descriptors: VecDeque::new(),
                 files: HandedFiles::new(guard, number),
                 region: LinkRegion::default(),
+                claims,
             };
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            pool.remove(worker);
-            links.borrow_mut().remove(&worker);
+            if let Origin::Pool(worker) = origin {
+                pool.remove(worker);
+                links.borrow_mut().remove(&worker);
+            }
             reader.files.orphan();
             link.lose(failure);
         });
@@ -155,7 +168,7 @@ impl Link {
         }
         let inbox = Rc::new(Inbox::default());
         *self.state.borrow_mut() = State::Answering(Answering {
-            ticket,
+            ticket: Some(ticket),
             inbox: Rc::clone(&inbox),
             abandoned: false,
             detached: false,
@@ -234,16 +247,43 @@ impl Link {
     }
 
     /// Stops caring for the response in `inbox`: the worker is told, and what it still sends is dropped.
-    fn abandon(&self, inbox: &Rc<Inbox>) {
+    pub(super) fn abandon(&self, inbox: &Rc<Inbox>) {
         inbox.clear();
         if let State::Answering(answering) = &mut *self.state.borrow_mut()
             && Rc::ptr_eq(&answering.inbox, inbox)
         {
             answering.abandoned = true;
-            let abort = Header::new(Kind::ABORT_REQUEST, REQUEST_ID, 0).encode();
-            // If even 8 bytes do not fit now, the worker finds out at the end of its response.
-            drop(self.socket.try_write(&abort));
+            self.abort();
         }
+    }
+
+    fn abort(&self) {
+        let abort = Header::new(Kind::ABORT_REQUEST, self.request_id.get(), 0).encode();
+        // If even 8 bytes do not fit now, the worker finds out at the end of its response.
+        drop(self.socket.try_write(&abort));
+    }
+
+    /// `CLAIM`: the body of a request that went elsewhere follows.
+    fn claimed(self: &Rc<Self>, request_id: u16, inbox: Option<Rc<Inbox>>) -> Result<(), Failure> {
+        if !matches!(*self.state.borrow(), State::Idle) {
+            return Err(out_of_place(Kind::CLAIM));
+        }
+        self.request_id.set(request_id);
+        let abandoned = inbox.is_none();
+        *self.state.borrow_mut() = State::Answering(Answering {
+            ticket: None,
+            inbox: inbox.unwrap_or_default(),
+            abandoned,
+            detached: false,
+            named: false,
+            lent: false,
+            body_begun: true,
+            log_name: "claimed".into(),
+        });
+        if abandoned {
+            self.abort();
+        }
+        Ok(())
     }
 
     /// Where what comes now goes, if the connection's task is behind with it.
@@ -264,10 +304,12 @@ struct Reader {
     descriptors: VecDeque<OwnedFd>,
     files: HandedFiles,
     region: LinkRegion,
+    /// What may be claimed here; `None` on the link of a worker of ours.
+    claims: Option<Rc<Claims>>,
 }
 
 impl Reader {
-    async fn run(&mut self, link: &Link) -> Result<std::convert::Infallible, Failure> {
+    async fn run(&mut self, link: &Rc<Link>) -> Result<std::convert::Infallible, Failure> {
         loop {
             while let Some(inbox) = link.full_inbox() {
                 inbox.room.notified().await;
@@ -317,7 +359,7 @@ impl Reader {
         }
     }
 
-    fn handle(&mut self, link: &Link, part: Part) -> Result<(), Failure> {
+    fn handle(&mut self, link: &Rc<Link>, part: Part) -> Result<(), Failure> {
         let (Part::Stream { kind, request_id, .. }
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
@@ -325,7 +367,8 @@ impl Reader {
             // A worker may have something to say before its first request.
             Kind::STDERR => request_id,
             Kind::RECALL | Kind::RELEASE => 0,
-            _ => REQUEST_ID,
+            Kind::CLAIM if request_id != 0 => request_id,
+            _ => link.request_id.get(),
         };
         if request_id != expected {
             return Err(out_of_place(kind));
@@ -348,6 +391,10 @@ impl Reader {
                 })
             }
             Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
+                Some(Record::Claim(secret)) => {
+                    let claims = self.claims.as_ref().ok_or_else(|| out_of_place(kind))?;
+                    link.claimed(request_id, claims.take(secret, link))
+                }
                 Some(record) => self.handover(link, record),
                 None => Err(out_of_place(kind)),
             },
@@ -432,6 +479,7 @@ impl Reader {
                     return Err(out_of_place(Kind::SENT));
                 }
             }
+            Record::Claim(_) => return Err(out_of_place(Kind::CLAIM)),
         }
         Ok(())
     }
@@ -470,11 +518,12 @@ fn end_request(link: &Link, content: &[u8]) -> Result<(), Failure> {
     else {
         return Err(out_of_place(Kind::END_REQUEST));
     };
-    let free = if detached {
-        *state = State::Detached { _ticket: ticket };
-        None
-    } else {
-        Some(ticket)
+    let free = match ticket {
+        Some(ticket) if detached => {
+            *state = State::Detached { _ticket: ticket };
+            None
+        }
+        other => other,
     };
     drop(state);
     if !abandoned {
@@ -538,6 +587,7 @@ impl Drop for Exchange {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use sendoff_fastcgi::channel::Secret;
     use sendoff_fastcgi::direct::{self, Rest, Sent};
     use sendoff_fastcgi::handover::FileId;
     use sendoff_fastcgi::region::Piece;
@@ -554,13 +604,13 @@ pub(super) mod tests {
         let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
         let new = NewLink {
-            worker: WorkerId(0),
+            origin: Origin::Pool(WorkerId(0)),
             pid: 1,
             number: 0,
             socket: ours.into(),
             guard: guard.into(),
         };
-        Link::start(new, 0, &pool, &links).unwrap();
+        Link::start(new, 0, &pool, &links, &Rc::default()).unwrap();
         (pool, links, UnixStream::from_std(theirs).unwrap())
     }
 
@@ -604,6 +654,7 @@ pub(super) mod tests {
             stdout(0, b"x"),
             record(Record::Ready, 1),
             record(Record::Body(1), 1),
+            record(Record::Claim(Secret([0; 16])), 1),
             record(Record::Open(FileId(1)), 1),
             record(Record::Release(FileId(9)), 0),
             record(Record::Named, 1),

@@ -3,8 +3,10 @@
 
 mod address;
 mod cgi;
+mod channel;
 mod exchange;
 mod files;
+mod framed;
 mod gateway;
 mod inbox;
 mod link;
@@ -16,10 +18,11 @@ mod tuner;
 
 pub use address::Address;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
+pub use channel::{Channel, Claim, Claims};
 pub use exchange::Exchange;
 pub use gateway::{Application, ConnectError, sweep};
 pub use inbox::Event;
 pub use link::{Link, Links};
 pub use pool::{AcquireError, Pool, Ticket, WorkerId};
-pub use register::{NewLink, receive_workers};
+pub use register::{NewLink, Origin, receive_workers};
 pub use tuner::{Bounds, tune};

@@ -312,7 +312,7 @@ mod tests {
         let exchange = application.begin(message, true, "GET /".into()).await.unwrap();
         let (mut all, mut lent) = (Vec::new(), 0);
         loop {
-            match exchange.inbox().next().await {
+            match exchange.next().await {
                 Event::Segment(Segment::Bytes(bytes)) => all.push(bytes),
                 Event::Piece(bytes) => {
                     lent += bytes.len();

@@ -15,8 +15,8 @@ use super::pool::WorkerId;
 /// One event loop's link to a new worker.
 #[derive(Debug)]
 pub struct NewLink {
-    /// The worker.
-    pub worker: WorkerId,
+    /// Whose it is.
+    pub origin: Origin,
     /// Its process, for the log.
     pub pid: i32,
     /// The worker's number for the link.
@@ -25,6 +25,15 @@ pub struct NewLink {
     pub socket: OwnedFd,
     /// A descriptor for the worker's guard socket.
     pub guard: OwnedFd,
+}
+
+/// Where the other end of a link came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// One of our workers: it takes requests on the link.
+    Pool(WorkerId),
+    /// A process of somebody else's application has opened it: it answers there what it is asked over FastCGI.
+    Channel,
 }
 
 /// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
@@ -82,7 +91,8 @@ fn register(
     let guard = fds.pop_back()?;
     for (i, (event_loop, socket)) in loops.iter().zip(fds).enumerate() {
         let guard = guard.try_clone().ok()?;
-        let new = NewLink { worker, pid, number: u8::try_from(i).ok()?, socket, guard };
+        let origin = Origin::Pool(worker);
+        let new = NewLink { origin, pid, number: u8::try_from(i).ok()?, socket, guard };
         // A loop that has ended needs no link.
         drop(event_loop.send(new));
     }

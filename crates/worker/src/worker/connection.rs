@@ -37,6 +37,7 @@ impl Worker {
             peer: Peer::Server(roles),
             deaf: false,
             helper: None,
+            channel: None,
         }
     }
 

@@ -79,7 +79,7 @@ pub fn push(out: &mut Vec<u8>, kind: Kind, id: u16, content: &[u8]) {
 }
 
 impl Link {
-    fn new(socket: UnixStream) -> Self {
+    pub fn new(socket: UnixStream) -> Self {
         Self { socket, buf: BytesMut::new(), decoder: Decoder::default(), fds: VecDeque::new() }
     }
 

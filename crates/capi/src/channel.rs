@@ -1,0 +1,89 @@
+//! Links that the process opens itself.
+
+use std::ffi::{c_char, c_int};
+use std::panic::catch_unwind;
+use std::ptr;
+
+use sendoff_fastcgi::channel::Announcement;
+use sendoff_worker::Worker;
+
+use crate::{Handle, Inner, bytes, look, set_errno, status, with};
+
+/// See `include/sendoff.h`.
+///
+/// # Safety
+/// `announcement` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_channel_open(
+    announcement: *const c_char,
+    len: usize,
+) -> *mut Handle {
+    // SAFETY: per this function's contract.
+    let announcement = unsafe { bytes(announcement.cast(), len) };
+    let opened = catch_unwind(|| {
+        let invalid = || std::io::Error::from_raw_os_error(libc::EINVAL);
+        Worker::register(&Announcement::decode(announcement).ok_or_else(invalid)?)
+    });
+    match opened {
+        Ok(Ok(worker)) => {
+            let stopper = worker.stopper();
+            let inner = Inner { worker, params: Vec::new() };
+            Box::into_raw(Box::new(Handle { inner, stopper }))
+        }
+        Ok(Err(error)) => {
+            set_errno(&error);
+            ptr::null_mut()
+        }
+        Err(_) => ptr::null_mut(),
+    }
+}
+
+/// See `include/sendoff.h`.
+///
+/// # Safety
+/// `worker` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_channel_lost(worker: *const Handle) -> c_int {
+    // SAFETY: passed on.
+    unsafe { look(worker, 1, |handle| c_int::from(handle.worker.is_lost())) }
+}
+
+/// See `include/sendoff.h`.
+///
+/// # Safety
+/// `worker` is valid and not in use; `announcement` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_channel_begin(
+    worker: *mut Handle,
+    announcement: *const c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe {
+        with(worker, -1, |handle| {
+            let begun = Announcement::decode(bytes(announcement.cast(), len))
+                .is_some_and(|announcement| handle.worker.begin_elsewhere(&announcement));
+            if begun { 0 } else { -1 }
+        })
+    }
+}
+
+/// See `include/sendoff.h`.
+///
+/// # Safety
+/// `worker` is valid and not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_channel_claim(worker: *mut Handle) -> c_int {
+    // SAFETY: passed on.
+    unsafe { with(worker, -1, |handle| status(handle.worker.claim())) }
+}
+
+/// See `include/sendoff.h`.
+///
+/// # Safety
+/// `worker` is valid and not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_channel_end(worker: *mut Handle) {
+    // SAFETY: passed on.
+    unsafe { with(worker, (), |handle| handle.worker.end_elsewhere()) }
+}

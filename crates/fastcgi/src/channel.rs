@@ -1,0 +1,173 @@
+//! The channel of `docs/handover.md` §8: how a process of a FastCGI application that somebody else has started opens
+//! links to the front.
+
+use std::fmt;
+
+/// The request parameter in which the front announces its channel.
+pub const CHANNEL_PARAM: &[u8] = b"SENDOFF_CHANNEL";
+
+/// The response field by which an application says that it knows the channel. Its value is `1`, or the claim of the
+/// request if the body is framed ([`crate::frames`]). In lower case.
+pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";
+
+/// What the front answers to a registration that it has taken.
+pub const REGISTERED: u8 = b'R';
+
+/// 128 random bits that nobody can guess.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    /// It must not get into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// As 32 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(self) -> [u8; 32] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        hex
+    }
+
+    /// Reads 32 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        let hex: &[u8; 32] = hex.try_into().ok()?;
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut raw = [0; 16];
+        for (byte, pair) in raw.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(raw))
+    }
+}
+
+/// What [`CHANNEL_PARAM`] says: `NAME TOKEN LINKS LINK CLAIM`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// The abstract UNIX socket (`SOCK_SEQPACKET`) that takes registrations, without its leading NUL.
+    pub name: String,
+    /// What a registration must say.
+    pub token: Secret,
+    /// How many links a process opens: one to each event loop.
+    pub links: u8,
+    /// The link on which this request may be answered.
+    pub link: u8,
+    /// Names this request on that link, once.
+    pub claim: Secret,
+}
+
+impl Announcement {
+    /// The parameter's value.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let Self { name, token, links, link, claim } = self;
+        let mut value = Vec::with_capacity(name.len() + 80);
+        value.extend_from_slice(name.as_bytes());
+        value.push(b' ');
+        value.extend_from_slice(&token.to_hex());
+        value.extend_from_slice(format!(" {links} {link} ").as_bytes());
+        value.extend_from_slice(&claim.to_hex());
+        value
+    }
+
+    /// Reads the parameter's value; `None` if it is of another version.
+    #[must_use]
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let mut words = value.split(|&b| b == b' ');
+        let name = std::str::from_utf8(words.next()?).ok().filter(|name| !name.is_empty())?;
+        let token = Secret::from_hex(words.next()?)?;
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u8>().ok();
+        let (links, link) = (number()?, number()?);
+        let claim = Secret::from_hex(words.next()?)?;
+        let fits = words.next().is_none() && link < links;
+        fits.then(|| Self { name: name.to_owned(), token, links, link, claim })
+    }
+}
+
+/// Bytes in a registration.
+pub const REGISTRATION_LEN: usize = 24;
+
+/// What a process sends to the announced socket, together with the descriptors of `links` links and of the guard socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// From the announcement.
+    pub token: Secret,
+    /// The process.
+    pub pid: u32,
+    /// The number of links.
+    pub links: u32,
+}
+
+impl Registration {
+    /// The message as it goes over the wire.
+    #[must_use]
+    pub fn encode(self) -> [u8; REGISTRATION_LEN] {
+        let mut raw = [0; REGISTRATION_LEN];
+        raw[..16].copy_from_slice(&self.token.0);
+        raw[16..20].copy_from_slice(&self.pid.to_be_bytes());
+        raw[20..].copy_from_slice(&self.links.to_be_bytes());
+        raw
+    }
+
+    /// Reads a message; `None` if it is of another length.
+    #[must_use]
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        let raw: &[u8; REGISTRATION_LEN] = raw.try_into().ok()?;
+        let (token, numbers) = raw.split_first_chunk::<16>()?;
+        let (pid, links) = numbers.split_first_chunk::<4>()?;
+        Some(Self {
+            token: Secret(*token),
+            pid: u32::from_be_bytes(*pid),
+            links: u32::from_be_bytes(links.try_into().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_survive_the_round_trip_and_others_are_not_understood() {
+        let announcement = Announcement {
+            name: "sendoff-1".to_owned(),
+            token: Secret([0xa7; 16]),
+            links: 3,
+            link: 2,
+            claim: Secret(std::array::from_fn(|i| u8::try_from(i * 17).unwrap_or(255))),
+        };
+        let value = announcement.encode();
+        assert_eq!(Announcement::decode(&value), Some(announcement.clone()));
+        let link_outside = Announcement { link: 3, ..announcement }.encode();
+        for other in [&value[..value.len() - 1], &[&value[..], b" x"].concat(), b"", &link_outside]
+        {
+            assert_eq!(Announcement::decode(other), None);
+        }
+    }
+
+    #[test]
+    fn registrations_survive_the_round_trip() {
+        let registration = Registration { token: Secret([9; 16]), pid: 70_000, links: 2 };
+        let raw = registration.encode();
+        assert_eq!(Registration::decode(&raw), Some(registration));
+        assert_eq!(Registration::decode(&raw[1..]), None);
+    }
+
+    #[test]
+    fn secrets_do_not_get_into_logs() {
+        assert_eq!(format!("{:?}", Secret([7; 16])), "Secret");
+    }
+}

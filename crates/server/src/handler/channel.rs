@@ -1,0 +1,56 @@
+//! The channel to applications that somebody else has started (`docs/handover.md` §8): who hears of it, and who uses it.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
+use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
+
+use crate::front::Loop;
+use crate::response::CgiHead;
+use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
+
+/// Tells an application what it may answer with besides records on its connection, as far as it has said that it knows what
+/// to do with it. The claim that goes with an announcement of the channel.
+pub(super) fn announce(
+    event_loop: &Loop,
+    application: &Application,
+    parameters: &mut RequestMessageBuilder,
+) -> Option<Rc<Claim>> {
+    if event_loop.settings.accept_regions && application.knows_region() {
+        // Such an application has no use for the channel: files could come on its own connection.
+        parameters.param(ACCEPT_PARAM, ACCEPT_REGION);
+        return None;
+    }
+    let channel = event_loop.channel.as_ref().filter(|_| application.knows_channel())?;
+    match event_loop.claims.announce(channel, event_loop.number) {
+        Ok((announcement, claim)) => {
+            parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
+            parameters.param(CHANNEL_PARAM, &announcement);
+            Some(claim)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the channel could not be announced");
+            None
+        }
+    }
+}
+
+/// Learns from a header block whether the application knows the channel, and whether the body is framed.
+pub(super) fn look_for_frames(
+    application: &Application,
+    exchange: &mut Exchange,
+    claim: Option<Rc<Claim>>,
+    head: &CgiHead,
+    rest: &mut Bytes,
+) {
+    let is_ours = |name: &[u8]| name.eq_ignore_ascii_case(CHANNEL_FIELD);
+    let field = head.fields.iter().find(|(name, _)| is_ours(name));
+    application.says_it_knows_channel(field.is_some());
+    if let (Some((_, value)), Some(claim), Exchange::Application(exchange)) =
+        (field, claim, exchange)
+        && **value == claim.secret().to_hex()
+    {
+        exchange.expect_frames(claim, std::mem::take(rest));
+    }
+}

@@ -1,0 +1,186 @@
+//! Links that a process opens itself: the application gets its requests elsewhere, over FastCGI from a front that it
+//! shares with nobody or with many, and answers on a link what it would not copy (`docs/handover.md` §8).
+//!
+//! ```text
+//!         begin_elsewhere()          claim()              finish()
+//!  Idle ───────────────────▶ Ready ─────────▶ Ready ─────────────▶ Ready ──▶ Idle
+//!                         takes no output   takes output    takes no output   end_elsewhere()
+//! ```
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, sendmsg, socket_with, socketpair,
+};
+use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration, Secret};
+use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+
+use crate::numbers::out_of_the_way;
+use crate::peer::Role;
+use crate::request::{Body, Phase};
+use crate::worker::Response;
+use crate::{Gone, Worker};
+
+/// How long the front may take to answer a registration. It has sent us a request just now, so it is not far.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a worker knows of the channel it came by.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// The front's token: another front has another.
+    token: Secret,
+    /// Of the request at hand, until it is claimed.
+    claim: Option<Secret>,
+    /// The request id used last.
+    last_id: u16,
+}
+
+impl Worker {
+    /// Opens links to the front that made this announcement.
+    ///
+    /// # Errors
+    /// The front cannot be reached from here, or does not answer in time; or as for [`Self::new`].
+    pub fn register(announcement: &Announcement) -> io::Result<Self> {
+        let links = usize::from(announcement.links);
+        if links >= MAX_FDS_PER_MESSAGE {
+            return Err(Errno::INVAL.into());
+        }
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        connect(&socket, &SocketAddrUnix::new_abstract_name(announcement.name.as_bytes())?)?;
+        let (mut ours, mut theirs) = (Vec::with_capacity(links), Vec::with_capacity(links + 1));
+        for _ in 0..links {
+            let (our, their) = pair(SocketType::STREAM)?;
+            ours.push(our);
+            theirs.push(their);
+        }
+        let (guard, their_guard) = pair(SocketType::SEQPACKET)?;
+        theirs.push(their_guard);
+        let registration = Registration {
+            token: announcement.token,
+            pid: std::process::id(),
+            links: announcement.links.into(),
+        };
+        send(socket.as_fd(), &registration.encode(), &theirs)?;
+        drop(theirs);
+        await_answer(socket.as_fd())?;
+        let mut worker = Self::new(ours, Some(guard))?;
+        worker.channel = Some(Channel { token: announcement.token, claim: None, last_id: 0 });
+        Ok(worker)
+    }
+
+    /// Whether this worker's front made the announcement.
+    #[must_use]
+    pub fn is_of(&self, announcement: &Announcement) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.token == announcement.token)
+    }
+
+    /// Whether the front has gone: the worker is of no use any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        if self.shared.is_forked() {
+            return true;
+        }
+        let state = self.shared.lock();
+        state.lost || state.unguarded
+    }
+
+    /// A request has come elsewhere, which may be answered here. Files can be held; output is taken after
+    /// [`Self::claim`]. `false`: not by this worker.
+    pub fn begin_elsewhere(&mut self, announcement: &Announcement) -> bool {
+        if !self.is_of(announcement) || self.is_lost() {
+            return false;
+        }
+        self.end_elsewhere();
+        let (Some(channel), link) = (&mut self.channel, usize::from(announcement.link)) else {
+            return false;
+        };
+        if link >= self.shared.links.len() {
+            return false;
+        }
+        // A late ABORT_REQUEST must not be taken for this request's. 0 is for management.
+        channel.last_id = channel.last_id.checked_add(1).unwrap_or(1);
+        channel.claim = Some(announcement.claim);
+        self.request.begin(link, channel.last_id, true, Role::Responder);
+        self.request.phase = Phase::Ready;
+        self.request.accepts_files = true;
+        self.request.body = Body::Stream { data: Vec::new(), read: 0, ended: true };
+        self.response = Response::elsewhere();
+        self.shared.lock().link = link;
+        true
+    }
+
+    /// From now on the response's output goes to this worker. The front knows it when this returns.
+    ///
+    /// # Errors
+    /// It does not: output must go on where it went.
+    pub fn claim(&mut self) -> Result<(), Gone> {
+        let claim = self.channel.as_mut().and_then(|channel| channel.claim.take()).ok_or(Gone)?;
+        if self.is_lost() {
+            return Err(Gone);
+        }
+        self.response.finished = false;
+        self.shared.lock().queue.record(self.request.id, Record::Claim(claim));
+        let sent = self.flush();
+        self.response.finished = sent.is_err();
+        sent
+    }
+
+    /// Ends the request, and its response if it was claimed.
+    pub fn end_elsewhere(&mut self) {
+        if self.channel.is_some() && self.request.phase != Phase::Idle {
+            self.finish(0, false);
+            self.request.phase = Phase::Idle;
+        }
+    }
+}
+
+/// Where scripts do not see them among their own.
+fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    Ok((out_of_the_way(ours), theirs))
+}
+
+fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn await_answer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let deadline = Instant::now() + REGISTER_TIMEOUT;
+    loop {
+        let mut answer = [0; 1];
+        match recv(socket, &mut answer, RecvFlags::DONTWAIT) {
+            Ok((1, _)) if answer == [REGISTERED] => return Ok(()),
+            Ok(_) => return Err(Errno::CONNREFUSED.into()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT.into());
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

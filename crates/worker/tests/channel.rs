@@ -1,0 +1,141 @@
+//! Links that a process opens itself.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod front;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bytes::BytesMut;
+use front::{Link, Seen, push};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, send,
+    socket_with,
+};
+use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration, Secret};
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::record::Kind;
+use sendoff_worker::Worker;
+
+const TOKEN: Secret = Secret([3; 16]);
+
+/// A front that waits for registrations.
+struct Registry {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl Registry {
+    fn new(test: &str) -> Self {
+        let name = format!("sendoff-test-{}-{test}", std::process::id());
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        listen(&socket, 1).unwrap();
+        Self { socket, name }
+    }
+
+    fn announcement(&self, link: u8, claim: u8) -> Announcement {
+        let claim = Secret([claim; 16]);
+        Announcement { name: self.name.clone(), token: TOKEN, links: 2, link, claim }
+    }
+
+    /// A worker that has registered, and the front's ends of its links and guard.
+    fn register(&self) -> (Worker, Vec<Link>, OwnedFd) {
+        let announcement = self.announcement(0, 0);
+        let process = std::thread::spawn(move || Worker::register(&announcement).unwrap());
+        let peer = accept(&self.socket).unwrap();
+        let (mut message, mut fds) = (BytesMut::with_capacity(100), VecDeque::new());
+        sendoff_sys::fdpass::receive(peer.as_fd(), &mut message, &mut fds).unwrap();
+        let expected = Registration { token: TOKEN, pid: std::process::id(), links: 2 };
+        assert_eq!(Registration::decode(&message), Some(expected));
+        assert_eq!(fds.len(), 3);
+        let guard = fds.pop_back().unwrap();
+        send(&peer, &[REGISTERED], SendFlags::NOSIGNAL).unwrap();
+        let links = fds.into_iter().map(|link| Link::new(link.into())).collect();
+        (process.join().unwrap(), links, guard)
+    }
+}
+
+fn claim(number: u8) -> Seen {
+    Seen::Record(Record::Claim(Secret([number; 16])))
+}
+
+#[test]
+fn a_response_goes_to_the_link_after_its_claim_and_not_before() {
+    let registry = Registry::new("claim");
+    let (mut worker, mut links, _guard) = registry.register();
+    assert!(worker.claim().is_err(), "there is no request");
+    assert!(worker.begin_elsewhere(&registry.announcement(1, 7)));
+    assert!(worker.accepts_files());
+    assert!(worker.write(b"too early").is_err());
+    worker.claim().unwrap();
+    assert_eq!(links[1].next(), Some(claim(7)), "the claim does not wait for output");
+    assert!(worker.claim().is_err(), "once");
+    worker.write(b"body").unwrap();
+    worker.finish(0, false);
+    assert!(worker.write(b"too late").is_err());
+    worker.end_elsewhere();
+    assert_eq!(links[1].next(), Some(Seen::Stdout(b"body".to_vec())));
+    assert_eq!(links[1].next(), Some(Seen::End(0)));
+    // One that needs no link leaves no trace on it.
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 8)));
+    worker.end_elsewhere();
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 9)));
+    worker.claim().unwrap();
+    worker.end_elsewhere();
+    assert_eq!((links[0].next(), links[0].next()), (Some(claim(9)), Some(Seen::End(0))));
+}
+
+#[test]
+fn an_abort_that_comes_late_is_not_for_the_next_request() {
+    let registry = Registry::new("abort");
+    let (mut worker, mut links, _guard) = registry.register();
+    let mut abort = Vec::new();
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 1)));
+    worker.claim().unwrap();
+    push(&mut abort, Kind::ABORT_REQUEST, 1, &[]);
+    links[0].send(&abort);
+    worker.end_elsewhere();
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 2)));
+    worker.claim().unwrap();
+    assert!(!worker.aborted());
+    worker.write(b"whole").unwrap();
+    worker.flush().unwrap();
+    let mut abort = Vec::new();
+    push(&mut abort, Kind::ABORT_REQUEST, 2, &[]);
+    links[0].send(&abort);
+    assert!(worker.aborted(), "this one is");
+}
+
+#[test]
+fn another_front_and_one_that_has_gone_get_nothing() {
+    let registry = Registry::new("gone");
+    let (mut worker, links, guard) = registry.register();
+    let other = Announcement { token: Secret([4; 16]), ..registry.announcement(0, 1) };
+    assert!(!worker.begin_elsewhere(&other));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 2)));
+    drop((links, guard));
+    assert!(worker.claim().is_err());
+    worker.end_elsewhere();
+    assert!(worker.is_lost());
+    assert!(!worker.begin_elsewhere(&registry.announcement(0, 3)));
+}
+
+#[test]
+fn nobody_there_is_no_worker() {
+    let nobody = Announcement {
+        name: format!("sendoff-test-{}-nobody", std::process::id()),
+        token: TOKEN,
+        links: 1,
+        link: 0,
+        claim: TOKEN,
+    };
+    assert!(Worker::register(&nobody).is_err());
+    // Somebody who hangs up is not a front either.
+    let registry = Registry::new("rude");
+    let announcement = registry.announcement(0, 1);
+    let process = std::thread::spawn(move || Worker::register(&announcement).is_err());
+    drop(accept(&registry.socket).unwrap());
+    assert!(process.join().unwrap());
+}

@@ -1,0 +1,357 @@
+/*
+ * The module as an extension for stock php-fpm and php-cgi (docs/handover.md, section 6).
+ *
+ * Requests come over FastCGI and PHP's SAPI answers them, head first. A request from a Sendoff
+ * front announces a channel: links that this process opens to it. The body of its response is then
+ * framed, so that at the first lazy string it can move to a link, where the rest follows as bytes
+ * and file segments. Against any other server nothing of this happens: no parameter, no worker.
+ */
+#include "lazy.h"
+
+#include "SAPI.h"
+#include "ext/standard/head.h"
+#include "php_main.h"
+#include "php_output.h"
+#include "php_variables.h"
+
+#include <time.h>
+
+#define CHANNEL "SENDOFF_CHANNEL"
+#define ACCEPT "SENDOFF_ACCEPT"
+
+/* An announcement ends with what names the request, in hexadecimal digits. */
+#define CLAIM_LEN 32
+
+/* A frame's length that says: the rest of the body comes on a link. */
+#define MOVED 0xffffffffu
+
+/* Bytes of one frame. */
+#define FRAME_MAX ((size_t)1 << 30)
+
+/* After a front that could not be reached, in seconds: it may be in another network namespace. */
+#define RETRY_SECONDS 5
+
+/* Where the body of the response at hand goes. */
+typedef enum body {
+	/* As ever. The headers have not been sent, or the front has not asked for more. */
+	BODY_PLAIN,
+	/* To PHP's SAPI, in frames. */
+	BODY_FRAMED,
+	/* To the worker. */
+	BODY_MOVED,
+	/* Nowhere: the response has ended, the script goes on. */
+	BODY_ENDED,
+} body;
+
+static body where;
+/* Whose worker this is: scripts may fork. */
+static pid_t owner;
+static sendoff_worker *worker;
+/* The worker knows of the request. */
+static bool taken_on;
+/* The front should learn that we are here. */
+static bool greeting;
+static char claim[CLAIM_LEN + 1];
+static time_t retry_at;
+
+static size_t (*stock_ub_write)(const char *str, size_t len);
+static void (*stock_flush)(void *server_context);
+static int (*stock_send_headers)(sapi_headers_struct *headers);
+static char *(*stock_getenv)(const char *name, size_t len);
+static unsigned int (*stock_input_filter)(int arg, const char *var, char **val, size_t len,
+										  size_t *new_len);
+static void (*stock_load_environment)(zval *array);
+static zif_handler stock_finish_request;
+
+static zend_result (*lazy_module_startup)(INIT_FUNC_ARGS);
+static zend_result (*lazy_module_shutdown)(SHUTDOWN_FUNC_ARGS);
+static zend_result (*lazy_request_startup)(INIT_FUNC_ARGS);
+
+/* Parameters that scripts do not see. */
+static bool is_ours(const char *name, size_t len)
+{
+	return (len == sizeof(CHANNEL) - 1 && memcmp(name, CHANNEL, len) == 0) ||
+		   (len == sizeof(ACCEPT) - 1 && memcmp(name, ACCEPT, len) == 0);
+}
+
+static char *hiding_getenv(const char *name, size_t len)
+{
+	return is_ours(name, len) ? NULL : stock_getenv(name, len);
+}
+
+static unsigned int hiding_input_filter(int arg, const char *var, char **val, size_t len,
+										size_t *new_len)
+{
+	if ((arg == PARSE_SERVER || arg == PARSE_ENV) && is_ours(var, strlen(var))) {
+		return 0;
+	}
+	return stock_input_filter(arg, var, val, len, new_len);
+}
+
+/* For getenv() without arguments, which passes the filter by. */
+static void hiding_load_environment(zval *array)
+{
+	stock_load_environment(array);
+	zend_hash_str_del(Z_ARRVAL_P(array), CHANNEL, sizeof(CHANNEL) - 1);
+	zend_hash_str_del(Z_ARRVAL_P(array), ACCEPT, sizeof(ACCEPT) - 1);
+}
+
+static size_t write_frame(const char *str, size_t len)
+{
+	unsigned char head[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16),
+							 (unsigned char)(len >> 8), (unsigned char)len};
+
+	if (stock_ub_write((char *)head, sizeof(head)) != sizeof(head)) {
+		return 0;
+	}
+	return stock_ub_write(str, len);
+}
+
+static size_t write_frames(const char *str, size_t len)
+{
+	size_t written = 0;
+
+	while (written < len) {
+		size_t piece = MIN(len - written, FRAME_MAX);
+		size_t n = write_frame(str + written, piece);
+
+		written += n;
+		if (n != piece) {
+			break;
+		}
+	}
+	return written;
+}
+
+/* No function of the worker is on the stack when PHP leaves by a long jump. */
+static size_t extension_ub_write(const char *str, size_t len)
+{
+	switch (where) {
+	case BODY_FRAMED:
+		return write_frames(str, len);
+	case BODY_MOVED:
+		if (sendoff_write(worker, str, len) != 0) {
+			php_handle_aborted_connection();
+			return 0;
+		}
+		return len;
+	case BODY_ENDED:
+		/* PHP would write it behind the end, into what the front takes for the next response. */
+		return len;
+	default:
+		return stock_ub_write(str, len);
+	}
+}
+
+static void extension_flush(void *server_context)
+{
+	if (where != BODY_MOVED) {
+		stock_flush(server_context);
+	} else if (sendoff_flush(worker) != 0) {
+		php_handle_aborted_connection();
+	}
+}
+
+/*
+ * The header block passes ub_write too, as it is. Our field must not stay in the list: scripts can
+ * look at it.
+ */
+static int send_headers_with(sapi_headers_struct *headers, const char *value)
+{
+	sapi_header_struct field;
+	int result = SAPI_HEADER_SEND_FAILED;
+
+	field.header_len = spprintf(&field.header, 0, "X-Sendoff: %s", value);
+	zend_llist_add_element(&headers->headers, &field);
+	zend_try
+	{
+		result = stock_send_headers(headers);
+	}
+	zend_catch
+	{
+		zend_llist_remove_tail(&headers->headers);
+		zend_bailout();
+	}
+	zend_end_try();
+	zend_llist_remove_tail(&headers->headers);
+	return result;
+}
+
+static int extension_send_headers(sapi_headers_struct *headers)
+{
+	/* A header callback that writes makes PHP send them twice; the second time they are body. */
+	if (!greeting || where != BODY_PLAIN || SG(request_info).no_headers) {
+		return stock_send_headers(headers);
+	}
+	int result = send_headers_with(headers, taken_on ? claim : "1");
+	if (taken_on) {
+		where = BODY_FRAMED;
+	}
+	return result;
+}
+
+/*
+ * The worker is about to get a file segment. It tells the front first, so that what follows here
+ * finds it informed; if it cannot, the bytes go where they went.
+ */
+static bool move_body(void)
+{
+	static const unsigned char moved[4] = {MOVED >> 24, MOVED >> 16 & 0xff, MOVED >> 8 & 0xff,
+										   MOVED & 0xff};
+
+	if (where == BODY_MOVED) {
+		return true;
+	}
+	if (where != BODY_FRAMED || sendoff_channel_claim(worker) != 0) {
+		return false;
+	}
+	where = BODY_MOVED;
+	stock_ub_write((const char *)moved, sizeof(moved));
+	stock_flush(SG(server_context));
+	return true;
+}
+
+static void end_body(void)
+{
+	if (where == BODY_MOVED) {
+		sendoff_finish(worker, 0, 0);
+	}
+	where = BODY_ENDED;
+}
+
+/* fastcgi_finish_request() ends the response where it was asked for; it must be whole by then. */
+static ZEND_NAMED_FUNCTION(extension_finish_request)
+{
+	if (ZEND_NUM_ARGS() == 0 && greeting && where != BODY_ENDED) {
+		php_output_end_all();
+		php_header();
+		end_body();
+	}
+	stock_finish_request(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+}
+
+static time_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return ts.tv_sec;
+}
+
+static void drop_worker(void)
+{
+	sendoff_lazy_attach(NULL);
+	sendoff_worker_free(worker);
+	worker = NULL;
+}
+
+/* Gives this process its worker, whatever its last front was. */
+static bool have_worker(const char *announcement, size_t len)
+{
+	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
+		drop_worker();
+	}
+	if (!worker && now() >= retry_at) {
+		worker = sendoff_channel_open(announcement, len);
+		retry_at = now() + RETRY_SECONDS;
+		if (worker) {
+			owner = getpid();
+			sendoff_lazy_attach(worker);
+			retry_at = 0;
+		}
+	}
+	return worker && owner == getpid();
+}
+
+static void begin_request(void)
+{
+	/* 1: plain CGI. */
+	if (!SG(server_context) || SG(server_context) == (void *)1) {
+		return;
+	}
+	const char *server = stock_getenv("SERVER_SOFTWARE", sizeof("SERVER_SOFTWARE") - 1);
+	const char *announcement = stock_getenv(CHANNEL, sizeof(CHANNEL) - 1);
+	size_t len = announcement ? strlen(announcement) : 0;
+
+	greeting = server && strncmp(server, "sendoff/", sizeof("sendoff/") - 1) == 0;
+	if (!greeting || len <= CLAIM_LEN || !have_worker(announcement, len)) {
+		return;
+	}
+	memcpy(claim, announcement + len - CLAIM_LEN, CLAIM_LEN);
+	taken_on = sendoff_channel_begin(worker, announcement, len) == 0;
+}
+
+static PHP_RINIT_FUNCTION(extension)
+{
+	/* php-fpm sets its own in every process, when all modules have started. */
+	if (stock_getenv && php_load_environment_variables != hiding_load_environment) {
+		stock_load_environment = php_load_environment_variables;
+		php_load_environment_variables = hiding_load_environment;
+	}
+	if (stock_getenv && SENDOFF_G(threshold) != 0) {
+		begin_request();
+	}
+	return lazy_request_startup(INIT_FUNC_ARGS_PASSTHRU);
+}
+
+/* Nothing is written any more, and the SAPI has not yet ended the response. */
+static zend_result end_request(void)
+{
+	if (taken_on) {
+		end_body();
+		sendoff_channel_end(worker);
+	}
+	sendoff_lazy_end_request();
+	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
+		drop_worker();
+	}
+	where = BODY_PLAIN;
+	taken_on = false;
+	greeting = false;
+	return SUCCESS;
+}
+
+static PHP_MINIT_FUNCTION(extension)
+{
+	if (strcmp(sapi_module.name, "fpm-fcgi") != 0 && strcmp(sapi_module.name, "cgi-fcgi") != 0) {
+		lazy_is_wanted = false;
+		return lazy_module_startup(INIT_FUNC_ARGS_PASSTHRU);
+	}
+	stock_getenv = sapi_module.getenv;
+	sapi_module.getenv = hiding_getenv;
+	stock_input_filter = sapi_module.input_filter;
+	sapi_module.input_filter = hiding_input_filter;
+	stock_send_headers = sapi_module.send_headers;
+	sapi_module.send_headers = extension_send_headers;
+	stock_flush = sapi_module.flush;
+	sapi_module.flush = extension_flush;
+	/* What the lazy strings' own hook, which is set up next, does not hand over comes here. */
+	stock_ub_write = sapi_module.ub_write;
+	sapi_module.ub_write = extension_ub_write;
+	lazy_before_hand_over = move_body;
+	stock_finish_request =
+		lazy_replace(CG(function_table), "fastcgi_finish_request", extension_finish_request);
+	return lazy_module_startup(INIT_FUNC_ARGS_PASSTHRU);
+}
+
+static PHP_MSHUTDOWN_FUNCTION(extension)
+{
+	if (worker && owner == getpid()) {
+		drop_worker();
+	}
+	return lazy_module_shutdown(SHUTDOWN_FUNC_ARGS_PASSTHRU);
+}
+
+ZEND_DLEXPORT zend_module_entry *get_module(void)
+{
+	zend_module_entry *module = &sendoff_module_entry;
+
+	lazy_module_startup = module->module_startup_func;
+	lazy_module_shutdown = module->module_shutdown_func;
+	lazy_request_startup = module->request_startup_func;
+	module->module_startup_func = PHP_MINIT(extension);
+	module->module_shutdown_func = PHP_MSHUTDOWN(extension);
+	module->request_startup_func = PHP_RINIT(extension);
+	module->post_deactivate_func = end_request;
+	return module;
+}

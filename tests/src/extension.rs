@@ -1,0 +1,105 @@
+//! `sendoff.so`, built from the sources as they are, in a php-fpm behind our front.
+
+use crate::{Fpm, Response, Server, Site};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+use std::{env, fs};
+
+/// The php.ini line that loads the extension.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn extension() -> String {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    format!("extension={}", BUILT.get_or_init(build).display())
+}
+
+/// A site, php-fpm with the extension, and a front that knows that it has it.
+pub struct Extended {
+    /// The front. It ends first: its end is checked while php-fpm is there.
+    pub server: Server,
+    /// The application.
+    pub fpm: Fpm,
+    /// The site, with `quick.php`.
+    pub site: Site,
+}
+
+impl Extended {
+    /// Starts both with lines for the pool's section and options for the front.
+    ///
+    /// # Panics
+    /// If one of them does not start.
+    pub fn start(site: Site, pool: &str, options: &[&str]) -> Self {
+        site.write("quick.php", "<?php echo 'quick';");
+        site.write("counts", "");
+        let fpm = Fpm::start_with(site.root(), pool, &[&extension()]);
+        let mut server =
+            Server::start(site.root(), &[&["--fastcgi", &fpm.php()], options].concat());
+        server.expect_linked_processes(fpm.processes());
+        assert_eq!(server.page("/quick.php"), "quick");
+        Self { server, fpm, site }
+    }
+
+    /// What a script answers, and how it left: bytes handed over, bytes copied.
+    ///
+    /// # Panics
+    /// If the script does not come to its end.
+    pub fn counted(&self, code: &str) -> (Response, (u64, u64)) {
+        self.site.write("counted.php", counted(code));
+        self.site.write("counts", "");
+        let response = self.server.get("/counted.php");
+        let counts = fs::read_to_string(self.site.path("counts")).unwrap();
+        let mut counts = counts.split(' ').map(|count| count.parse().unwrap());
+        (response, (counts.next().unwrap(), counts.next().unwrap()))
+    }
+}
+
+/// A script that notes how its output left, when the last of it has been written.
+fn counted(code: &str) -> String {
+    format!(
+        "<?php opcache_invalidate(__FILE__, true); chdir(__DIR__);
+        class Count {{ function __destruct() {{
+            while (ob_get_level()) ob_end_flush();
+            $s = sendoff_stats();
+            file_put_contents(__DIR__ . '/counts', $s['handed_over_bytes'] . ' ' . $s['copied_bytes']);
+        }} }}
+        $count = new Count; {code}"
+    )
+}
+
+fn build() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let module = folder.join("sendoff.so");
+    let library = newest(entries(&folder).filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libsendoff_capi") && name.ends_with(".a")
+    }));
+    let library = library.expect("cargo has built the library that the tests depend on").1;
+    let sources = [root.join("php/src"), root.join("include")];
+    let made_of = sources.iter().flat_map(|folder| entries(folder)).chain([library.clone()]);
+    if changed(&module) < newest(made_of).map(|(time, _)| time) {
+        // Other test programs may be at it too.
+        let ours = folder.join(format!("sendoff.so.{}", std::process::id()));
+        let mut build = Command::new(root.join("tools/extension"));
+        let built = build.env("CFLAGS", "-Wextra -Werror -Wno-unused-parameter").arg("build");
+        let built = built.args([&ours, &library]).status();
+        assert!(built.unwrap().success(), "sendoff.so cannot be built");
+        fs::rename(ours, &module).unwrap();
+    }
+    module
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|data| data.modified()).ok()
+}
+
+fn newest(paths: impl Iterator<Item = PathBuf>) -> Option<(SystemTime, PathBuf)> {
+    paths.filter_map(|path| Some((changed(&path)?, path))).max()
+}
