@@ -263,6 +263,13 @@ static bool have_worker(const char *announcement, size_t len)
 	return worker && owner == getpid();
 }
 
+static void forget_request(void)
+{
+	where = BODY_PLAIN;
+	taken_on = false;
+	greeting = false;
+}
+
 static void begin_request(void)
 {
 	/* 1: plain CGI. */
@@ -288,6 +295,8 @@ static PHP_RINIT_FUNCTION(extension)
 		stock_load_environment = php_load_environment_variables;
 		php_load_environment_variables = hiding_load_environment;
 	}
+	/* Also after a request that PHP gave up before it had begun. */
+	forget_request();
 	if (stock_getenv && SENDOFF_G(threshold) != 0) {
 		begin_request();
 	}
@@ -305,9 +314,7 @@ static zend_result end_request(void)
 	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
 		drop_worker();
 	}
-	where = BODY_PLAIN;
-	taken_on = false;
-	greeting = false;
+	forget_request();
 	return SUCCESS;
 }
 
