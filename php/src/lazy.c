@@ -245,8 +245,8 @@ static PHP_RINIT_FUNCTION(sendoff)
 	SENDOFF_G(handed_over_bytes) = 0;
 	SENDOFF_G(copied_bytes) = 0;
 	SENDOFF_G(segments) = 0;
-	lazy_explain_begin(lazy_attached());
 	SENDOFF_G(in_request) = true;
+	lazy_explain_begin(lazy_attached());
 	return SUCCESS;
 }
 

@@ -41,11 +41,15 @@ fn serve(site: &Site, mode: &str, more: &[&str]) -> Server {
     Server::start(site.root(), &[&options[..], more].concat())
 }
 
-/// What must be the same: status, fields but the date, framing, body.
-fn facts(response: &Response) -> (u16, Vec<(String, String)>, Framing, usize) {
+/// What must be the same: status, fields but the date, framing, body. A response with a file has another framing where the
+/// file is copied: its length is not known early enough.
+fn facts(response: &Response, has_file: bool) -> (u16, Vec<(String, String)>, Framing, usize) {
     let mut fields = response.head.headers.clone();
-    fields.retain(|(name, _)| !name.eq_ignore_ascii_case("date"));
-    (response.status(), fields, response.framing, response.body.len())
+    let differ: &[&str] =
+        if has_file { &["date", "content-length", "transfer-encoding"] } else { &["date"] };
+    fields.retain(|(name, _)| !differ.iter().any(|other| name.eq_ignore_ascii_case(other)));
+    let framing = if has_file { Framing::None } else { response.framing };
+    (response.status(), fields, framing, response.body.len())
 }
 
 /// Asks every mode the same, and expects of each what the first answers, and that body.
@@ -58,7 +62,8 @@ fn same_everywhere(servers: &[Server], requests: &[(Request, Option<Vec<u8>>)]) 
         }
         for (server, mode) in servers.iter().zip(MODES).skip(1) {
             let response = server.ask(request);
-            assert_eq!(facts(&response), facts(&first), "{line}: {mode}");
+            let has_file = line.contains("file=");
+            assert_eq!(facts(&response, has_file), facts(&first, has_file), "{line}: {mode}");
             assert!(response.body == first.body, "{line}: {mode} gets other bytes");
         }
     }

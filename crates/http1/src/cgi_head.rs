@@ -185,6 +185,17 @@ mod tests {
     }
 
     #[test]
+    fn what_the_application_says_takes_the_place_of_what_is_usual() {
+        let head = parse("Set-Cookie: a\r\nserver: mine\r\n\r\n").unwrap();
+        let common = [(&b"Server"[..], &b"sendoff"[..]), (b"Date", b"now")];
+        let fields: Vec<_> = head.with_common(common).collect();
+        assert_eq!(
+            fields,
+            [(&b"Date"[..], &b"now"[..]), (b"Set-Cookie", b"a"), (b"server", b"mine")]
+        );
+    }
+
+    #[test]
     fn lengths_must_be_numbers_and_agree() {
         assert_eq!(parse("Content-Length: 12\r\n\r\n").unwrap().content_length, Some(12));
         for bad in ["-1", "+1", "1 2", "", "99999999999999999999", "1\r\nContent-Length: 2"] {

@@ -15,8 +15,9 @@ use crate::router::Script;
 use crate::settings::Direct;
 use crate::upstream::{Exchange, RequestMessageBuilder};
 
-/// A script whose responses are so large gets the client's socket, in body bytes that it generates.
-const LARGE: u64 = 128 * 1024;
+/// A script whose responses are so large gets the client's socket, in body bytes that it generates. Measured against the link,
+/// CPU of front and worker: 32 KiB cost 12 % more, 64 KiB the same, 128 KiB 40 % less.
+const LARGE: u64 = 96 * 1024;
 
 /// Scripts whose responses are remembered.
 const MAX_SCRIPTS: usize = 1024;
