@@ -165,7 +165,8 @@ bool lazy_match_sent(const char *str, size_t len);
 /* Forgets the request's notes. */
 void lazy_match_reset(void);
 
-/* With a worker: looks where this process has shared memory. Without: forgets what that worker stored. */
+/* With a worker: looks where this process has shared memory. Without: forgets what that worker
+ * stored. */
 void lazy_blob_attach(void);
 void lazy_blob_detach(void);
 

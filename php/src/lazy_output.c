@@ -88,12 +88,12 @@ static const char *buffer_with_callback(const php_output_handler *handler)
 
 const char *lazy_output_obstacle(void)
 {
-	const php_output_handler *handler = OG(active);
+	int count = zend_stack_count(&OG(handlers));
 
-	if (!handler || default_buffer()) {
+	/* Without one on the stack the buffer is being passed by. */
+	if (!OG(active) || count == 0 || default_buffer()) {
 		return NULL;
 	}
-	int count = zend_stack_count(&OG(handlers));
 	php_output_handler **all = zend_stack_base(&OG(handlers));
 	for (int i = 0; i < count; i++) {
 		if (!zend_string_equals_literal(all[i]->name, "default output handler")) {

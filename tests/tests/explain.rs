@@ -10,6 +10,7 @@ if ($case === 'echo') echo file_get_contents($big);
 if ($case === 'small') echo file_get_contents(__DIR__ . '/files/small.bin');
 if ($case === 'loop') { $f = fopen($big, 'r'); while (!feof($f)) echo fread($f, 8192); }
 if ($case === 'join') echo 'head' . file_get_contents($big);
+if ($case === 'changed') echo strrev(file_get_contents($big));
 if ($case === 'callback') { ob_start(
     fn ($text) => strrev($text));
     echo file_get_contents($big); }
@@ -71,29 +72,30 @@ fn each_segment_has_its_origin_and_each_copy_its_reason() {
                 "x.php:4 file_get_contents(files/small.bin) smaller than sendoff.threshold",
             ],
         ),
-        ("loop", &["file recognised, sendfile x.php:5 files/big.bin"]),
-        ("join", &["300004", "bytes x.php:6 echo", joined]),
+        ("loop", &["file, sendfile x.php:5 files/big.bin"]),
+        ("join", &["4 bytes x.php:6 echo", "300000 file, sendfile x.php:6 files/big.bin"]),
+        ("changed", &["300000", "bytes x.php:7 echo", joined]),
         (
             "callback",
-            &["bytes x.php:9 echo passes the output callback Closure::__invoke at x.php:8"],
+            &["bytes x.php:10 echo passes the output callback Closure::__invoke at x.php:9"],
         ),
-        ("buffer", &["bytes x.php:10 2 writes collected in an output buffer (ob_start())"]),
-        ("readfile", &["x.php:11 readfile(files/big.bin) written into an output buffer"]),
-        ("passthru", &["x.php:12 fpassthru(files/big.bin) written into an output buffer"]),
-        ("copy", &["x.php:13 copy(files/big.bin) written into an output buffer"]),
+        ("buffer", &["bytes x.php:11 2 writes collected in an output buffer (ob_start())"]),
+        ("readfile", &["x.php:12 readfile(files/big.bin) written into an output buffer"]),
+        ("passthru", &["x.php:13 fpassthru(files/big.bin) written into an output buffer"]),
+        ("copy", &["x.php:14 copy(files/big.bin) written into an output buffer"]),
         ("gzip", &["compressed by PHP (ob_gzhandler)"]),
         (
             "writer",
             &[
                 "no lease: EAGAIN (somebody has it open for writing)",
-                "bytes x.php:15 echo file_get_contents(files/big.bin): no lease: EAGAIN",
+                "bytes x.php:16 echo file_get_contents(files/big.bin): no lease: EAGAIN",
             ],
         ),
         ("url", &["not a plain local file"]),
-        ("part", &["x.php:17 file_get_contents(files/big.bin) called with more than a path"]),
+        ("part", &["x.php:18 file_get_contents(files/big.bin) called with more than a path"]),
         ("sendfile", &["300000 file, sendfile X-Sendfile:"]),
-        ("made", &["11 bytes x.php:19-20 3 writes"]),
-        ("late", &["3 bytes x.php:21 echo"]),
+        ("made", &["11 bytes x.php:20-21 3 writes"]),
+        ("late", &["3 bytes x.php:22 echo"]),
         ("none", &["200 OK, 0 bytes"]),
     ] {
         expect(&server, &format!("/x.php?case={case}"), expected);
