@@ -133,8 +133,12 @@ fn stdio_does_what_it_always_did() {
 fn our_own_parameter_is_hidden() {
     let application = Application::start(&program("stdio"), &[], Library::Ours);
     let asked = ask("environment").param("SENDOFF_ACCEPT", "file later");
-    let text = application.connect().ask(&asked).text();
+    let answer = application.connect().ask(&asked);
+    let text = answer.text();
     assert!(text.contains("QUERY_STRING=environment") && !text.contains("SENDOFF"), "{text}");
+    // The worker behind it has understood: LENGTH.
+    let body = text.split_once("\r\n\r\n").unwrap().1.len() as u64;
+    assert_eq!(answer.others, [(130, body.to_be_bytes().to_vec())]);
 }
 
 #[test]
@@ -352,6 +356,16 @@ fn without_a_socket_it_is_cgi() {
     assert_eq!(seen[1], seen[0]);
     assert_eq!(seen[1][2].0, Some(9));
     assert_eq!(seen[1][4].2, b"this is CGI\n");
+}
+
+/// FastCGI §2.2 lets programs start without descriptors 1 and 2.
+#[test]
+fn what_a_program_prints_is_no_part_of_an_answer() {
+    let program = program("probe");
+    let closing = ["-c", "exec \"$0\" >&- 2>&-", program.to_str().unwrap()];
+    let application = Application::start(Path::new("/bin/sh"), &closing, Library::Ours);
+    let answer = application.connect().ask(&ask("shout"));
+    assert!(answer.text().ends_with("\r\n\r\nclosed"), "{answer:?}");
 }
 
 /// The other end of the protocol: cgi-fcgi turns a CGI request into one for an application, by this library's functions.
