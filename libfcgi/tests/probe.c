@@ -376,6 +376,7 @@ static void *serve(void *unused)
 		for (i = 0; i < sizeof actions / sizeof *actions; i++) {
 			if (wanted != NULL && strcmp(wanted, actions[i].name) == 0) {
 				actions[i].answer(&request);
+				break;
 			}
 		}
 		/* Half of the time accept has to do it. */

@@ -358,6 +358,45 @@ fn without_a_socket_it_is_cgi() {
     assert_eq!(seen[1][4].2, b"this is CGI\n");
 }
 
+#[test]
+fn valgrind_finds_nothing() {
+    let program = program("probe");
+    let actions = [
+        "environment",
+        "echo",
+        "lines",
+        "characters",
+        "conversions",
+        "sizes",
+        "errors",
+        "misuse",
+        "flushes",
+        "many",
+        "nothing",
+        "closed",
+        "freed",
+        "child",
+        "filter",
+        "authorize",
+    ];
+    let count = (actions.len() + 2).to_string();
+    let arguments =
+        ["-q", "--error-exitcode=9", "--leak-check=full", program.to_str().unwrap(), "1", &count];
+    let application = Application::start(Path::new("/usr/bin/valgrind"), &arguments, Library::Ours);
+    for action in actions {
+        let asked =
+            ask(action).body(pattern(8, 20_000)).role(if action == "filter" { 3 } else { 1 });
+        let asked = Ask { data: (action == "filter").then(|| pattern(9, 9000)), ..asked };
+        assert!(application.connect().ask(&asked).closed);
+    }
+    let mut kept = application.connect();
+    for id in [1, 2] {
+        assert!(kept.ask(&ask("echo").body(pattern(8, 20_000)).keep().id(id)).end.is_some());
+    }
+    let (status, log) = application.end();
+    assert!(status.success() && log == "accept: 0\n", "{status}\n{log}");
+}
+
 /// FastCGI §2.2 lets programs start without descriptors 1 and 2.
 #[test]
 fn what_a_program_prints_is_no_part_of_an_answer() {
