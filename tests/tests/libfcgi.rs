@@ -359,6 +359,23 @@ fn without_a_socket_it_is_cgi() {
 }
 
 #[test]
+fn an_aborted_request_is_ended() {
+    let application = Application::start(&program("probe"), &[], Library::Ours);
+    let asked = ask("echo");
+    let mut begun = asked.head();
+    // Before the record that ends the parameters, and in the body.
+    begun.truncate(begun.len() - 8);
+    for start in [begun, [asked.head(), vec![1, 5, 0, 1, 0, 1, 0, 0, b'x']].concat()] {
+        let mut connection = application.connect();
+        connection.send(&[start, vec![1, 2, 0, 1, 0, 0, 0, 0]].concat());
+        let answer = connection.answer(1);
+        assert_eq!((answer.stdout, answer.end), (Vec::new(), Some((0, 0))));
+        assert!(connection.next().is_none());
+    }
+    assert!(application.connect().ask(&ask("head")).end.is_some());
+}
+
+#[test]
 fn valgrind_finds_nothing() {
     let program = program("probe");
     let actions = [
