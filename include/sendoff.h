@@ -58,7 +58,7 @@ int sendoff_accept(sendoff_worker *worker);
 
 /*
  * Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal handler, and does nothing
- * in a child that the process forked.
+ * in a child that the process forked. On a connection it cuts a request body that is still arriving, too.
  */
 void sendoff_stop(const sendoff_worker *worker);
 
@@ -92,7 +92,7 @@ int sendoff_listen(const char *address, int backlog);
 int sendoff_is_listener(int fd);
 
 /*
- * Waits for a connection on a listening socket, blocking or not. `peers`, NUL-terminated or NULL, is a list of IP
+ * Waits for a connection on a listening socket, blocking or not. Its descriptor is never 0, 1 or 2. `peers`, NUL-terminated or NULL, is a list of IP
  * addresses with commas, as servers give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from
  * others are closed. UNIX connections that stay silent for 2 s are closed, too. The descriptor, or -1: errno EINTR if a signal
  * handler ran (one installed without SA_RESTART), or others of accept(2). Several threads and processes may wait on one socket.

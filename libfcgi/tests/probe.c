@@ -316,6 +316,15 @@ static void free_unfinished(FCGX_Request *request)
 	FCGX_Free(request, 1);
 }
 
+/* To what others take for stdout and stderr. */
+static void shout(FCGX_Request *request)
+{
+	ssize_t done = write(1, "shouted", 7) + write(2, "shouted", 7);
+
+	head(request);
+	FCGX_PutS(done == 14 ? "open" : "closed", request->out);
+}
+
 static void usr1(FCGX_Request *request)
 {
 	raise(SIGUSR1);
@@ -346,6 +355,7 @@ static const struct {
 	{"head", head},
 	{"closed", close_both},
 	{"freed", free_unfinished},
+	{"shout", shout},
 	{"usr1", usr1},
 };
 
@@ -366,6 +376,7 @@ static void *serve(void *unused)
 		for (i = 0; i < sizeof actions / sizeof *actions; i++) {
 			if (wanted != NULL && strcmp(wanted, actions[i].name) == 0) {
 				actions[i].answer(&request);
+				break;
 			}
 		}
 		/* Half of the time accept has to do it. */

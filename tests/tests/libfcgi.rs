@@ -133,8 +133,12 @@ fn stdio_does_what_it_always_did() {
 fn our_own_parameter_is_hidden() {
     let application = Application::start(&program("stdio"), &[], Library::Ours);
     let asked = ask("environment").param("SENDOFF_ACCEPT", "file later");
-    let text = application.connect().ask(&asked).text();
+    let answer = application.connect().ask(&asked);
+    let text = answer.text();
     assert!(text.contains("QUERY_STRING=environment") && !text.contains("SENDOFF"), "{text}");
+    // The worker behind it has understood: LENGTH.
+    let body = text.split_once("\r\n\r\n").unwrap().1.len() as u64;
+    assert_eq!(answer.others, [(130, body.to_be_bytes().to_vec())]);
 }
 
 #[test]
@@ -352,6 +356,72 @@ fn without_a_socket_it_is_cgi() {
     assert_eq!(seen[1], seen[0]);
     assert_eq!(seen[1][2].0, Some(9));
     assert_eq!(seen[1][4].2, b"this is CGI\n");
+}
+
+#[test]
+fn an_aborted_request_is_ended() {
+    let application = Application::start(&program("probe"), &[], Library::Ours);
+    let asked = ask("echo");
+    let mut begun = asked.head();
+    // Before the record that ends the parameters, and in the body.
+    begun.truncate(begun.len() - 8);
+    for start in [begun, [asked.head(), vec![1, 5, 0, 1, 0, 1, 0, 0, b'x']].concat()] {
+        let mut connection = application.connect();
+        connection.send(&[start, vec![1, 2, 0, 1, 0, 0, 0, 0]].concat());
+        let answer = connection.answer(1);
+        assert_eq!((answer.stdout, answer.end), (Vec::new(), Some((0, 0))));
+        assert!(connection.next().is_none());
+    }
+    assert!(application.connect().ask(&ask("head")).end.is_some());
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    let program = program("probe");
+    let actions = [
+        "environment",
+        "echo",
+        "lines",
+        "characters",
+        "conversions",
+        "sizes",
+        "errors",
+        "misuse",
+        "flushes",
+        "many",
+        "nothing",
+        "closed",
+        "freed",
+        "child",
+        "filter",
+        "authorize",
+    ];
+    let count = (actions.len() + 2).to_string();
+    let arguments =
+        ["-q", "--error-exitcode=9", "--leak-check=full", program.to_str().unwrap(), "1", &count];
+    let application = Application::start(Path::new("/usr/bin/valgrind"), &arguments, Library::Ours);
+    for action in actions {
+        let asked =
+            ask(action).body(pattern(8, 20_000)).role(if action == "filter" { 3 } else { 1 });
+        let asked = Ask { data: (action == "filter").then(|| pattern(9, 9000)), ..asked };
+        assert!(application.connect().ask(&asked).closed);
+    }
+    let mut kept = application.connect();
+    for id in [1, 2] {
+        assert!(kept.ask(&ask("echo").body(pattern(8, 20_000)).keep().id(id)).end.is_some());
+    }
+    let (status, log) = application.end();
+    assert!(status.success() && log == "accept: 0\n", "{status}\n{log}");
+}
+
+/// FastCGI §2.2 lets programs start without descriptors 1 and 2.
+#[test]
+fn what_a_program_prints_is_no_part_of_an_answer() {
+    let program = program("probe");
+    let closing = ["-c", "exec \"$0\" >&- 2>&-", program.to_str().unwrap()];
+    let application = Application::start(Path::new("/bin/sh"), &closing, Library::Ours);
+    let answer = application.connect().ask(&ask("shout"));
+    assert!(answer.text().ends_with("\r\n\r\nclosed"), "{answer:?}");
 }
 
 /// The other end of the protocol: cgi-fcgi turns a CGI request into one for an application, by this library's functions.

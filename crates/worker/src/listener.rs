@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -83,9 +83,19 @@ pub fn accept(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<Owned
             Err(error) => return Err(error.into()),
         };
         if is_welcome(&connection, peers)? {
-            return Ok(connection);
+            return away_from_stdio(connection);
         }
     }
+}
+
+/// FastCGI applications may be started without descriptors 1 and 2 (§2.2). A connection in their place would get what
+/// the program prints.
+fn away_from_stdio(connection: OwnedFd) -> io::Result<OwnedFd> {
+    const FIRST_FREE: i32 = 3;
+    if connection.as_raw_fd() >= FIRST_FREE {
+        return Ok(connection);
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(connection, FIRST_FREE)?)
 }
 
 /// accept(2): "errors already pending on the new socket", which concern that connection only.

@@ -323,6 +323,8 @@ impl Worker {
             self.request.phase = Phase::Idle;
             let end = EndRequest { app_status: 0, protocol_status: 0 };
             self.say(at, &end.encode(self.request.id));
+            // It may have been the connection's only one.
+            self.deaf = self.is_on_connection() && !self.request.keep_conn;
         }
     }
 

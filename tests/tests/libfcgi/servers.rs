@@ -181,6 +181,7 @@ impl Spawned {
         let child = command(Path::new("/usr/bin/spawn-fcgi"), &arguments, Library::Ours)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let address = Address::Unix(path.clone());

@@ -66,6 +66,9 @@ impl Worker {
     fn next_on_connection(&mut self) -> Result<bool, Bad> {
         loop {
             self.take_parts(0)?;
+            if self.deaf {
+                return Ok(false);
+            }
             if self.request.phase == Phase::Ready {
                 return Ok(true);
             }
