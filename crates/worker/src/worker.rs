@@ -500,6 +500,10 @@ impl Worker {
             self.look_for_abort()?;
             data = self.write_to_client(data)?;
             self.response.begun = true;
+            if data.is_empty() {
+                // The client has it; what is for the log need not wait.
+                return self.shared.flush(self.shared.lock()).map(drop);
+            }
         }
         // What goes to the client waits in the queue. The front looks into the header block, so it must not lie where we
         // could change it.
