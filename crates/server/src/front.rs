@@ -15,6 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::handler::choice::Choice;
 use crate::handler::direct::Sizes;
 use crate::handler::sendfile::Sendable;
 use crate::response::Head;
@@ -51,6 +52,7 @@ pub(crate) struct Loop {
     pub(crate) applications: Arc<[Arc<Application>]>,
     pub(crate) sendable: Sendable,
     pub(crate) sizes: Sizes,
+    pub(crate) choice: Choice,
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,
@@ -240,6 +242,7 @@ impl Start {
             applications,
             sendable,
             sizes: Sizes::default(),
+            choice: Choice::default(),
             settings,
             pool,
             access_log,

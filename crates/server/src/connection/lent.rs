@@ -43,6 +43,11 @@ impl Client {
         self.lent.slow = true;
     }
 
+    /// Whether the client has taken all of its last response as fast as it came.
+    pub(crate) fn kept_up(&self) -> bool {
+        !self.lent.slow
+    }
+
     /// The socket, for a worker to write to, if nothing is owed to the client and it takes what it is sent.
     pub(crate) fn lend(&mut self, version: Version) -> bool {
         let may = self.queue().is_empty() && !self.lent.slow;

@@ -73,17 +73,20 @@ pub(crate) async fn respond(
     let log_name: Rc<str> =
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
     let mut parameters = parameters(event_loop, client, request, script);
+    let mut since = Instant::now();
     let answered = match script.upstream {
         Upstream::Workers => {
             let direct = direct::offer(event_loop, client, asked, script, &mut parameters);
             let accept = accepted(event_loop, client, direct);
-            ask_worker(event_loop, client, request, parameters, &accept, &log_name).await
+            ask_worker(event_loop, client, request, parameters, &accept, &log_name, &mut since)
+                .await
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
             ask_application(event_loop, application, request, parameters, &log_name).await
         }
     };
+    let by_worker = matches!(answered, Ok((_, Answer::Sent(_))));
     let outcome = match answered {
         Ok((exchange, Answer::Begun(begun))) => {
             pass_on(event_loop, client, asked, request, exchange, begun).await
@@ -100,6 +103,9 @@ pub(crate) async fn respond(
     }?;
     if *asked.method != Method::HEAD && outcome.status != StatusCode::NOT_MODIFIED {
         event_loop.sizes.note(script, client.generated());
+        if client.kept_up() {
+            event_loop.choice.note(client.generated(), by_worker, since.elapsed());
+        }
     }
     Ok(outcome)
 }
@@ -137,6 +143,7 @@ async fn ask_worker(
     mut parameters: RequestMessageBuilder,
     accept: &[u8],
     log_name: &Rc<str>,
+    since: &mut Instant,
 ) -> Answered {
     parameters.param(ACCEPT_PARAM, accept);
     let message = match &request.body {
@@ -150,6 +157,7 @@ async fn ask_worker(
         let ticket = ticket.map_err(|why| (StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
         let Some(link) = event_loop.link(ticket.worker()) else { continue };
         let socket = Some(client.stream.as_fd());
+        *since = Instant::now();
         let Ok(exchange) = link.begin(ticket, &message, socket, Rc::clone(log_name)).await else {
             continue;
         };

@@ -15,10 +15,6 @@ use crate::router::Script;
 use crate::settings::Direct;
 use crate::upstream::{Exchange, RequestMessageBuilder};
 
-/// A script whose responses are so large gets the client's socket, in body bytes that it generates. Measured against the link,
-/// CPU of front and worker: 32 KiB cost 12 % more, 64 KiB the same, 128 KiB 40 % less.
-const LARGE: u64 = 96 * 1024;
-
 /// Scripts whose responses are remembered.
 const MAX_SCRIPTS: usize = 1024;
 
@@ -29,8 +25,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    fn is_large(&self, script: &Script) -> bool {
-        self.scripts.borrow().get(&script.filename).is_some_and(|&size| size >= LARGE)
+    fn of(&self, script: &Script) -> u64 {
+        self.scripts.borrow().get(&script.filename).copied().unwrap_or(0)
     }
 
     /// Notes the body bytes of a response, without those of files.
@@ -59,7 +55,7 @@ pub(super) fn offer(
 ) -> Option<&'static [u8]> {
     let wanted = match event_loop.settings.direct {
         Direct::Never => false,
-        Direct::Auto => event_loop.sizes.is_large(script),
+        Direct::Auto => event_loop.choice.worker_writes(event_loop.sizes.of(script)),
         Direct::Always => true,
     };
     let is_explained = client.report.is_some();
@@ -116,11 +112,11 @@ mod tests {
     #[test]
     fn a_script_is_known_by_its_last_responses_and_few_are_remembered() {
         let (sizes, page) = (Sizes::default(), script("/page.php".to_owned()));
-        assert!(!sizes.is_large(&page));
+        assert_eq!(sizes.of(&page), 0);
         sizes.note(&page, 1 << 20);
-        assert!(sizes.is_large(&page));
+        assert_eq!(sizes.of(&page), 1 << 20);
         let mut small = 0;
-        while sizes.is_large(&page) {
+        while sizes.of(&page) >= 1 << 17 {
             sizes.note(&page, 100);
             small += 1;
         }
@@ -130,6 +126,6 @@ mod tests {
         for number in 0..3 * MAX_SCRIPTS {
             sizes.note(&script(number.to_string()), 1);
         }
-        assert!(sizes.scripts.borrow().len() <= MAX_SCRIPTS && !sizes.is_large(&page));
+        assert!(sizes.scripts.borrow().len() <= MAX_SCRIPTS && sizes.of(&page) == 0);
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod application;
 mod channel;
+pub(crate) mod choice;
 pub(crate) mod direct;
 pub(crate) mod error;
 pub(crate) mod file;
