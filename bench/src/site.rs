@@ -31,6 +31,9 @@ enum Page {
     Loop(usize),
     /// The same as Symfony's BinaryFileResponse does it, in pieces of 16 KiB.
     Symfony(usize),
+    /// A file of this many bytes that the worker writes to before it prints it: what the snapshot guard costs when it has
+    /// to work, every time.
+    Changing(usize),
     /// So many bytes that the script makes itself.
     Generated(usize),
     /// So many bytes that a FastCGI program in C makes.
@@ -105,6 +108,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     workload("eager-md5", Page::Eager(60 * KIB, Look::Md5), cpu(0.95)),
     workload("eager-match", Page::Eager(60 * KIB, Look::Match), cpu(0.95)),
     workload("eager-replace", Page::Eager(60 * KIB, Look::Replace), cpu(0.95)),
+    workload("changing-60k", Page::Changing(60 * KIB), None),
     workload("generated-32k", Page::Generated(32 * KIB), None),
     workload("generated-128k", Page::Generated(128 * KIB), both(1.8)),
     workload("generated-1m", Page::Generated(MIB), both(2.2)),
@@ -160,6 +164,7 @@ impl Workload {
             | Page::Passthru(size)
             | Page::Loop(size)
             | Page::Symfony(size)
+            | Page::Changing(size)
             | Page::Include(size)
             | Page::Html(size)
             | Page::Static(size) => text(size, 'a'),
@@ -183,6 +188,7 @@ impl Workload {
             | Page::Symfony(size)
             | Page::Include(size)
             | Page::Eager(size, _)
+            | Page::Changing(size)
             | Page::Static(size) => vec![(size, 'a')],
             Page::Mixed(size) => vec![(size, 'a'), (size, 'b')],
         }
@@ -209,6 +215,14 @@ impl Workload {
                        while (($data = fread($f, 16384)) !== '' && $data !== false) {\n\
                        \tfwrite($out, $data);\n}"
             }
+            Page::Changing(size) => format!(
+                "$f = __DIR__ . '/data/of-' . getmypid() . '.txt';\n\
+                 if (!is_file($f)) copy({}, $f);\n\
+                 $first = file_get_contents($f, false, null, 0, 1);\n\
+                 $h = fopen($f, 'r+');\nfwrite($h, $first);\nfclose($h);\n\
+                 echo file_get_contents($f);",
+                path(size, 'a')
+            ),
             Page::Generated(size) => {
                 // Of two literals opcache would make a constant.
                 format!(
