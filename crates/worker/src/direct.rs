@@ -17,6 +17,7 @@ use http::{Method, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use sendoff_fastcgi::channel::CHANNEL_FIELD;
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
 use sendoff_fastcgi::handover::Record;
 use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
@@ -32,8 +33,8 @@ const DIRECT_MIN: usize = 16 * 1024;
 const FRONT_TAKES: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Fields by which applications tell the front what to send: the front does what they say.
-const FOR_THE_FRONT: [&str; 2] = ["x-sendfile", "x-zerocopy"];
+/// Fields for the front: it does what they say, or hides them. So are all that begin with `X-Accel-`.
+const FOR_THE_FRONT: [&[u8]; 4] = [b"x-sendfile", b"x-sendfile2", b"x-zerocopy", CHANNEL_FIELD];
 
 /// Who may write to the client.
 #[derive(Debug, Default)]
@@ -104,7 +105,7 @@ impl Offer {
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
         let is_for_front = |name: &[u8]| {
-            FOR_THE_FRONT.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            FOR_THE_FRONT.iter().any(|field| name.eq_ignore_ascii_case(field))
                 || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
         };
         if head.fields.iter().any(|(name, _)| is_for_front(name)) {
