@@ -1,18 +1,25 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
-//! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S. A program that is answered
-//! differently is made shorter for as long as it still is, and printed.
+//! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
+//! that `--delivery` alone, or in php-fpm with our extension (`fpm`). A program that is answered differently is made shorter
+//! for as long as it still is, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod generator;
 
-use generator::Program;
-use sendoff_tests::{Client, Request, Server, Site, Stock, difference};
+use generator::{Asks, Program};
+use rustix::fs::{FlockOperation, flock};
+use sendoff_tests::{Broken, Client, Fpm, Request, Response, Server, Site, Stock};
+use sendoff_tests::{difference, extension};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// The ways in which responses leave, and php-fpm with our extension.
+const DELIVERIES: [&str; 4] = ["auto", "direct", "region", "fpm"];
 
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
@@ -29,6 +36,8 @@ const USUAL: u64 = 300;
 struct Arena {
     site: Site,
     stock: Stock,
+    /// Ends before the front: the constants that it has handed over are given back.
+    _fpm: Option<Fpm>,
     ours: Server,
     logs: [PathBuf; 2],
     /// Every program gets a folder of its own, because PHP remembers scripts and settings by path.
@@ -38,20 +47,29 @@ struct Arena {
 }
 
 impl Arena {
-    fn new() -> Self {
+    fn new(delivery: &str) -> Self {
         let site = Site::new();
         let logs = ["stock.log", "ours.log"].map(|name| site.write_at(site.outside(name), ""));
         let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
         // Programs are new; opcache shall keep them all the same, so that their texts are constants.
         let cached = "opcache.file_update_protection=0";
         let stock = Stock::start(site.root(), &[&stock, "log_errors=1", cached]);
+        let settings = [&ours, "log_errors=1", "sendoff.threshold=1", cached];
         // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
-        let mut options = vec!["--workers", "1", "--max-requests", "90"];
-        for setting in [&ours, "log_errors=1", "sendoff.threshold=1", cached] {
-            options.extend(["--php-ini", setting]);
-        }
-        let ours = Server::start(site.root(), &options);
-        Self { site, stock, ours, logs, folders: 0, segments: 0 }
+        let (ours, fpm) = if delivery == "fpm" {
+            let pool = "pm.max_children = 1\npm.max_requests = 90";
+            let fpm =
+                Fpm::start_with(site.root(), pool, &[&settings[..], &[&extension()]].concat());
+            let mut ours = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+            ours.expect_linked_processes(fpm.processes());
+            (ours, Some(fpm))
+        } else {
+            let mut options =
+                vec!["--workers", "1", "--max-requests", "90", "--delivery", delivery];
+            options.extend(settings.iter().flat_map(|setting| ["--php-ini", setting]));
+            (Server::start(site.root(), &options), None)
+        };
+        Self { site, stock, ours, _fpm: fpm, logs, folders: 0, segments: 0 }
     }
 
     /// How ours answers the program differently; `None` if it does not.
@@ -60,9 +78,8 @@ impl Arena {
         let folder = format!("p{}", self.folders);
         self.site.write(&format!("{folder}/.user.ini"), &program.settings);
         self.site.write(&format!("{folder}/index.php"), program.source(self.folders));
-        let request = Request::get(&format!("/{folder}/index.php"));
-        let stock = self.runs(program, &folder, &request, self.stock.addr(), 0);
-        let ours = self.runs(program, &folder, &request, self.ours.addr(), 1);
+        let stock = self.runs(program, &folder, self.stock.addr(), 0);
+        let ours = self.runs(program, &folder, self.ours.addr(), 1);
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
             let what = format!("run {}", run + 1);
             match (stock.answer, ours.answer) {
@@ -89,14 +106,7 @@ impl Arena {
         found
     }
 
-    fn runs(
-        &self,
-        program: &Program,
-        folder: &str,
-        request: &Request,
-        addr: std::net::SocketAddr,
-        log: usize,
-    ) -> Vec<Run> {
+    fn runs(&self, program: &Program, folder: &str, addr: SocketAddr, log: usize) -> Vec<Run> {
         let files = self.site.path(folder).join("files");
         let _ = fs::remove_dir_all(&files);
         self.site.folder(&format!("{folder}/files"));
@@ -114,8 +124,11 @@ impl Arena {
             let mut log = fs::File::open(&self.logs[log]).unwrap();
             log.seek(SeekFrom::End(0)).unwrap();
             let begin = Instant::now();
-            let answer =
-                Client::connect(addr).try_ask(request).map_err(|broken| format!("{broken:?}"));
+            let answer = ask(program.asks, addr, &format!("/{folder}/index.php"));
+            let answer = answer.map_err(|broken| format!("{broken:?}"));
+            // The client may have all it wants, and the script goes on.
+            let at_work = fs::File::create(self.site.path(folder).join("lock")).unwrap();
+            flock(&at_work, FlockOperation::LockExclusive).unwrap();
             let took = begin.elapsed();
             let mut logged = Vec::new();
             log.read_to_end(&mut logged).unwrap();
@@ -143,8 +156,18 @@ impl Arena {
     }
 }
 
+fn ask(asks: Asks, addr: SocketAddr, page: &str) -> Result<Response, Broken> {
+    let request = Request::new(if asks == Asks::Head { "HEAD" } else { "GET" }, page);
+    match asks {
+        Asks::Usually | Asks::Head => Client::connect(addr).try_ask(&request),
+        Asks::Http10 => Client::connect(addr).try_ask(&request.http10()),
+        Asks::Once => Client::connect(addr).try_ask(&request.header("Connection", "close")),
+        Asks::Narrow => Client::connect_narrow(addr, 4096).try_ask(&request),
+    }
+}
+
 struct Run {
-    answer: Result<sendoff_tests::Response, String>,
+    answer: Result<Response, String>,
     took: Duration,
     log: String,
     files: Vec<(Option<Vec<u8>>, PathBuf)>,
@@ -177,7 +200,19 @@ fn thousands_of_programs_are_answered_as_stock_answers_them() {
 }
 
 fn run_programs(first: u64, count: u64) {
-    let mut arena = Arena::new();
+    match std::env::var("SENDOFF_DELIVERY") {
+        Ok(delivery) => run_with(&delivery, first, count),
+        Err(_) => {
+            for (at, delivery) in (0..).zip(DELIVERIES) {
+                let share = count / DELIVERIES.len() as u64;
+                run_with(delivery, first + at * share, share);
+            }
+        }
+    }
+}
+
+fn run_with(delivery: &str, first: u64, count: u64) {
+    let mut arena = Arena::new(delivery);
     let mut different = Vec::new();
     for seed in first..first + count {
         let program = Program::new(seed);
@@ -187,7 +222,8 @@ fn run_programs(first: u64, count: u64) {
         let shortest = arena.shorten(program);
         let how = arena.difference(&shortest);
         eprintln!(
-            "--- seed {seed}: {}\n{}{}",
+            "--- seed {seed}, {delivery}, {:?}: {}\n{}{}",
+            shortest.asks,
             how.unwrap_or_else(|| "not every time".into()),
             shortest.settings,
             shortest.source(0)
@@ -197,7 +233,7 @@ fn run_programs(first: u64, count: u64) {
             break;
         }
     }
-    eprintln!("{count} programs, {} file segments in their last runs", arena.segments);
-    assert!(count < USUAL || arena.segments > count / 4, "hardly any file was handed over");
+    eprintln!("{delivery}: {count} programs, {} file segments in their last runs", arena.segments);
+    assert!(count < USUAL / 4 || arena.segments > count / 4, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
 }
