@@ -39,6 +39,10 @@ pub(crate) enum Asks {
     Head,
     /// It takes little at a time.
     Narrow,
+    /// For the same page twice, without waiting for the first.
+    Twice,
+    /// It has gone before the end.
+    Leaves,
 }
 
 impl Program {
@@ -56,8 +60,8 @@ impl Program {
         let count = 3 + r.below(14);
         let statements = (0..count).map(|_| statement(r, 0)).collect();
         let appended = r.below(2) == 0;
-        let asks = [Asks::Http10, Asks::Once, Asks::Head, Asks::Narrow];
-        let asks = *asks.get(r.below(12)).unwrap_or(&Asks::Usually);
+        let asks = [Asks::Http10, Asks::Once, Asks::Head, Asks::Narrow, Asks::Twice, Asks::Leaves];
+        let asks = *asks.get(r.below(16)).unwrap_or(&Asks::Usually);
         Self { files, settings, statements, appended, asks }
     }
 

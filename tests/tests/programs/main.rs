@@ -1,7 +1,7 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
-//! that `--delivery` alone, or in php-fpm with our extension (`fpm`). A program that is answered differently is made shorter
+//! that `--delivery` alone, or in php-fpm with our extension (`fpm`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
 //! for as long as it still is, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
@@ -20,6 +20,18 @@ use std::time::{Duration, Instant};
 
 /// The ways in which responses leave, and php-fpm with our extension.
 const DELIVERIES: [&str; 4] = ["auto", "direct", "region", "fpm"];
+
+/// Settings for both sides, as JIT compilers make code that differs from what they compile.
+fn settings(delivery: &str) -> Vec<String> {
+    let compiled = |mode| format!("opcache.jit_buffer_size=32M opcache.jit={mode}");
+    let settings = match (std::env::var("SENDOFF_INI"), delivery) {
+        (Ok(settings), _) => settings,
+        (_, "region") => compiled("function"),
+        (_, "direct") => compiled("tracing") + " opcache.jit_hot_loop=2 opcache.jit_hot_func=2",
+        _ => String::new(),
+    };
+    settings.split_whitespace().map(str::to_owned).collect()
+}
 
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
@@ -53,8 +65,13 @@ impl Arena {
         let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
         // Programs are new; opcache shall keep them all the same, so that their texts are constants.
         let cached = "opcache.file_update_protection=0";
-        let stock = Stock::start(site.root(), &[&stock, "log_errors=1", cached]);
-        let settings = [&ours, "log_errors=1", "sendoff.threshold=1", cached];
+        let more = settings(delivery);
+        let with = |log| {
+            let own = [log, "log_errors=1", "sendoff.threshold=1", cached];
+            own.into_iter().chain(more.iter().map(String::as_str)).collect::<Vec<_>>()
+        };
+        let stock = Stock::start(site.root(), &with(&stock));
+        let settings = with(&ours);
         // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
         let (ours, fpm) = if delivery == "fpm" {
             let pool = "pm.max_children = 1\npm.max_requests = 90";
@@ -80,6 +97,10 @@ impl Arena {
         self.site.write(&format!("{folder}/index.php"), program.source(self.folders));
         let stock = self.runs(program, &folder, self.stock.addr(), 0);
         let ours = self.runs(program, &folder, self.ours.addr(), 1);
+        if program.asks == Asks::Once {
+            // What it says is another test's; here nothing must break.
+            let _table = self.ours.explain(&format!("/{folder}/index.php"), &[]);
+        }
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
             let what = format!("run {}", run + 1);
             match (stock.answer, ours.answer) {
@@ -162,7 +183,21 @@ fn ask(asks: Asks, addr: SocketAddr, page: &str) -> Result<Response, Broken> {
         Asks::Usually | Asks::Head => Client::connect(addr).try_ask(&request),
         Asks::Http10 => Client::connect(addr).try_ask(&request.http10()),
         Asks::Once => Client::connect(addr).try_ask(&request.header("Connection", "close")),
-        Asks::Narrow => Client::connect_narrow(addr, 4096).try_ask(&request),
+        Asks::Twice => {
+            let mut client = Client::connect(addr);
+            client.send(request.bytes().repeat(2));
+            let first = client.try_response("GET")?;
+            let mut second = client.try_response("GET")?;
+            second.body.extend_from_slice(&first.body);
+            Ok(second)
+        }
+        Asks::Leaves => {
+            let mut client = Client::connect(addr);
+            client.send(request.bytes());
+            client.head()?;
+            Err(Broken::Closed)
+        }
+        Asks::Narrow => Client::connect_narrow(addr, 32 * 1024).try_ask(&request),
     }
 }
 
@@ -233,6 +268,9 @@ fn run_with(delivery: &str, first: u64, count: u64) {
             break;
         }
     }
+    let log = arena.ours.log();
+    let broken = log.lines().find(|line| line.contains("broken"));
+    assert_eq!(broken, None, "{delivery}: two of ours do not understand each other:\n{log}");
     eprintln!("{delivery}: {count} programs, {} file segments in their last runs", arena.segments);
     assert!(count < USUAL / 4 || arena.segments > count / 4, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
