@@ -272,6 +272,7 @@ fn run_with(delivery: &str, first: u64, count: u64) {
     let broken = log.lines().find(|line| line.contains("broken"));
     assert_eq!(broken, None, "{delivery}: two of ours do not understand each other:\n{log}");
     eprintln!("{delivery}: {count} programs, {} file segments in their last runs", arena.segments);
-    assert!(count < USUAL / 4 || arena.segments > count / 4, "hardly any file was handed over");
+    let may_be_few = count < USUAL / 4 || delivery == "relay";
+    assert!(may_be_few || arena.segments > count / 4, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
 }
