@@ -262,4 +262,7 @@ bool lazy_output_is_hooked(void);
 /* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
 bool lazy_output_is_plain(size_t len);
 
+/* Whether nothing of the script runs while `len` bytes are written: no callback of any kind. */
+bool lazy_output_is_quiet(size_t len);
+
 #endif /* SENDOFF_LAZY_H */

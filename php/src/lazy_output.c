@@ -67,6 +67,11 @@ bool lazy_output_is_plain(size_t len)
 	return handler && would_overflow(handler, len) && !header_callback_pending();
 }
 
+bool lazy_output_is_quiet(size_t len)
+{
+	return lazy_output_is_plain(len) && !header_callback_pending();
+}
+
 static const char *buffer_with_callback(const php_output_handler *handler)
 {
 	static char text[512];

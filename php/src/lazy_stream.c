@@ -349,6 +349,10 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 		if (chunk || may_be_handed_over(str, len)) {
 			php_stream *to = stream_arg(execute_data, 1);
 			if (to && is_output(to)) {
+				if (chunk && !lazy_output_is_quiet(len)) {
+					/* A backtrace from there shows our arguments, and a token has no bytes. */
+					ZVAL_STRINGL(data, chunk, len);
+				}
 				write_to_output(to, str, len);
 				RETURN_LONG((zend_long)len);
 			}

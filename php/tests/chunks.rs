@@ -79,6 +79,31 @@ fn compiled_loops_too() {
     }
 }
 
+/// Callbacks that run while the result of fread() is written can look at the arguments of fwrite().
+#[test]
+fn backtraces_show_what_is_written() {
+    for setting in SETTINGS {
+        let mut site = Site::new(setting);
+        let a = content("a", 20_000);
+        site.file("a", &a);
+        let see = "foreach (debug_backtrace() as $c) foreach ($c['function'] == 'fwrite' ? $c['args'] : [] as $x) if (is_string($x)) $seen .= $x;";
+        for watch in [
+            format!("ob_start(function ($b) use (&$seen) {{ {see} return ''; }}, 1);"),
+            format!("header_register_callback(function () use (&$seen) {{ {see} }}); $n = 8192;"),
+        ] {
+            let code = format!(
+                r#"$f = fopen("$d/a", "r"); $out = fopen("php://output", "w"); $seen = ''; $n = 20000;
+                {watch} while (!feof($f) && ftell($f) < $n) fwrite($out, fread($f, 8192));
+                @ob_end_clean(); file_put_contents("$d/seen", $seen);"#
+            );
+            site.ask(&code);
+            let seen = fs::read(site.dir.path().join("seen")).unwrap();
+            let expected = if watch.starts_with("ob") { &a[..] } else { &a[..8192] };
+            assert!(seen == expected, "{setting}, {watch}: {} bytes", seen.len());
+        }
+    }
+}
+
 /// Another process rewrites, cuts, lengthens or replaces the file in the middle of a loop.
 #[test]
 fn a_file_that_somebody_changes_in_the_middle() {

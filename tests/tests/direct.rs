@@ -38,6 +38,11 @@ fn site() -> Site {
         "sendfile.php",
         "<?php header('X-Sendfile: ' . __DIR__ . '/big'); echo str_repeat('no', 100000);",
     );
+    site.write(
+        "ranges.php",
+        "<?php header('X-Sendfile2: ' . __DIR__ . '/big 10-99'); header('Content-Length: 90'); echo str_repeat('no', 100000);",
+    );
+    site.write("field.php", "<?php header('X-Sendoff: 1'); echo str_repeat('field', 100000);");
     site.write("accel.php", "<?php header('X-Accel-Buffering: no'); header('Date: then'); echo str_repeat('accel', 100000);");
     site.write("own.php", "<?php header('Server: mine'); header('date: now'); header('Connection: upgrade'); echo str_repeat('own', 100000);");
     site.write("fatal.php", "<?php echo str_repeat('x', 100000); nothing();");
@@ -80,11 +85,11 @@ fn every_response_is_the_same_as_through_the_front() {
     targets.push("/page.php?n=100000&length=-5".to_owned());
     targets.push("/page.php?n=1000000&length=-999999&how=blocks".to_owned());
     targets.push("/page.php?n=100000&length=-100000".to_owned());
-    for page in ["sendfile", "accel", "own", "fatal"] {
+    for page in ["sendfile", "ranges", "field", "accel", "own", "fatal"] {
         targets.push(format!("/{page}.php"));
     }
     // What nginx does in its own way.
-    let not_in_stock = ["length=-", "accel", "own", "sendfile"];
+    let not_in_stock = ["length=-", "accel", "own", "sendfile", "ranges", "field"];
     let (mut to_direct, mut to_relay) = (direct.connect(), relay.connect());
     for target in &targets {
         for method in ["GET", "HEAD", "POST"] {

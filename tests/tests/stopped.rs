@@ -66,21 +66,21 @@ fn a_file_opened_for_reading_and_truncated() {
     }
 }
 
-/// It has read a file and sent nothing.
-fn stopped_before_it_sends() {
+/// It has read a file and sent nothing; `output` is what the script makes of the contents, which are those of `original`.
+fn stopped_before_it_sends(delivery: &str, output: &str, expected: fn(Vec<u8>) -> Vec<u8>) {
     // It waits for nobody, so it goes on to send at the very moment that it runs again.
-    let site = Site::with(
-        "page.php",
+    let script = format!(
         "<?php
         $s = file_get_contents('f');
         file_put_contents('has-read', 'yes');
         while (!file_exists('go-on')) clearstatcache();
-        echo $s;",
+        echo {output};"
     );
+    let site = Site::with("page.php", &script);
     let has_read = site.fifo("has-read");
     let original = pattern(1, 300_000);
     let file = site.write("f", &original);
-    let server = Server::start(site.root(), &["--workers", "1"]);
+    let server = Server::start(site.root(), &["--workers", "1", "--delivery", delivery]);
     let mut client = server.connect();
     client.send(Request::get("/page.php").bytes());
     has_read.await_script();
@@ -91,7 +91,7 @@ fn stopped_before_it_sends() {
     let waited = start.elapsed();
     site.write("go-on", "");
     processes::signal(worker, Signal::CONT);
-    right_or_cut(client.try_response("GET"), &original);
+    right_or_cut(client.try_response("GET"), &expected(original));
     assert!(waited > Duration::from_secs(5), "the kernel let the writer go after {waited:?}");
     server.await_log("took a lease away");
     assert!(wait::until(sendoff_tests::LIMIT, || server.workers() != [worker]));
@@ -123,7 +123,17 @@ fn stopped_after_it_has_sent() {
 #[test]
 #[ignore = "heavy: make test-heavy; waits as long as the kernel does, 45 s"]
 fn a_worker_stopped_for_longer_than_the_kernel_waits() {
-    let one = thread::spawn(stopped_before_it_sends);
+    let reversed = |mut bytes: Vec<u8>| {
+        bytes.reverse();
+        bytes
+    };
+    let before = [
+        thread::spawn(|| stopped_before_it_sends("auto", "$s", |bytes| bytes)),
+        thread::spawn(move || stopped_before_it_sends("direct", "strrev($s)", reversed)),
+        thread::spawn(move || stopped_before_it_sends("region", "strrev($s)", reversed)),
+    ];
     stopped_after_it_has_sent();
-    one.join().unwrap();
+    for one in before {
+        one.join().unwrap();
+    }
 }

@@ -1,7 +1,7 @@
 //! `--workers auto`: as many PHP workers as requests need, and no more for long.
 
 use rustix::process::Signal;
-use sendoff_tests::{Client, LIMIT, Request, Server, Site, processes, wait};
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, processes, wait};
 use std::time::Duration;
 
 const OPTIONS: [&str; 4] = ["--workers", "auto", "--worker-idle-timeout", "0.3"];
@@ -78,4 +78,38 @@ fn a_front_that_is_started_again_goes_on_with_the_workers_there_are() {
     assert!(wait::until(LIMIT, || server.front() != front));
     all_at_once(&site, &server, fewest + 2);
     assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
+}
+
+/// What a worker has handed over, lent or written outlives it, for a client that takes its time; and so does the promise that
+/// a file is sent as it was read.
+#[test]
+#[ignore = "heavy: make test-heavy; whoever writes the file waits for the clients"]
+fn a_worker_that_is_let_go_owes_its_last_client_nothing() {
+    let (file, text) = (pattern(1, 1 << 20), "made ".repeat(60_000));
+    for delivery in ["region", "direct"] {
+        let site = site();
+        site.write("file", &file);
+        site.write(
+            "page.php",
+            "<?php $s = str_repeat('made ', 60000); echo $s, file_get_contents('file'), $s;",
+        );
+        let server =
+            Server::start(site.root(), &[&OPTIONS[..], &["--delivery", delivery]].concat());
+        let fewest = server.workers().len();
+        let mut slow: Vec<Client> = (0..fewest)
+            .map(|_| {
+                let mut client = Client::connect_narrow(server.addr(), 32 * 1024);
+                client.send(Request::get("/page.php").bytes());
+                client
+            })
+            .collect();
+        all_at_once(&site, &server, fewest + 3);
+        assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
+        std::fs::write(site.path("file"), "other").unwrap();
+        let expected = [text.as_bytes(), &file, text.as_bytes()].concat();
+        for client in &mut slow {
+            let response = client.response("GET");
+            assert!(response.expect(200) == expected, "{delivery}: {}", response.body.len());
+        }
+    }
 }

@@ -17,10 +17,12 @@ use http::{Method, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use sendoff_fastcgi::channel::CHANNEL_FIELD;
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
 use sendoff_fastcgi::handover::Record;
 use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
 
+use crate::output::Shared;
 use crate::worker::Response;
 use crate::{Bad, Gone, Worker};
 
@@ -32,8 +34,8 @@ const DIRECT_MIN: usize = 16 * 1024;
 const FRONT_TAKES: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Fields by which applications tell the front what to send: the front does what they say.
-const FOR_THE_FRONT: [&str; 2] = ["x-sendfile", "x-zerocopy"];
+/// Fields for the front: it does what they say, or hides them. So are all that begin with `X-Accel-`.
+const FOR_THE_FRONT: [&[u8]; 4] = [b"x-sendfile", b"x-sendfile2", b"x-zerocopy", CHANNEL_FIELD];
 
 /// Who may write to the client.
 #[derive(Debug, Default)]
@@ -104,7 +106,7 @@ impl Offer {
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
         let is_for_front = |name: &[u8]| {
-            FOR_THE_FRONT.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            FOR_THE_FRONT.iter().any(|field| name.eq_ignore_ascii_case(field))
                 || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
         };
         if head.fields.iter().any(|(name, _)| is_for_front(name)) {
@@ -141,7 +143,12 @@ impl Offer {
 
 impl Writing {
     /// Writes `self.queued` and `data`, and with `last` the end of the body. `None`: the socket has taken all of it.
-    fn write<'d>(&mut self, data: &'d [u8], last: bool) -> rustix::io::Result<Option<Left<'d>>> {
+    fn write<'d>(
+        &mut self,
+        shared: &Shared,
+        data: &'d [u8],
+        last: bool,
+    ) -> rustix::io::Result<Option<Left<'d>>> {
         let buffer = std::mem::take(&mut self.queued);
         let all = buffer.len() + data.len();
         let taken = usize::try_from(self.framing.take(all as u64)).unwrap_or(all);
@@ -156,7 +163,7 @@ impl Writing {
         after.extend(self.framing.end().filter(|_| last));
         let after = after.concat();
         let mut wire = Wire { pieces: [&before, queued, data, &after], done: 0 };
-        let result = wire.write(&self.socket, &mut self.patience);
+        let result = wire.write(shared, &self.socket, &mut self.patience);
         self.wire += wire.done as u64;
         result?;
         let left = wire.left();
@@ -205,9 +212,15 @@ impl<'a> Wire<'a> {
     }
 
     /// Writes until the socket is full; waits only for what would be too much for the front.
-    fn write(&mut self, socket: &OwnedFd, patience: &mut Duration) -> rustix::io::Result<()> {
+    fn write(
+        &mut self,
+        shared: &Shared,
+        socket: &OwnedFd,
+        patience: &mut Duration,
+    ) -> rustix::io::Result<()> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         while self.left() > 0 {
+            shared.lock().look_after_pause(&shared.links);
             let vectors = self.rest().map(IoSlice::new);
             match sendmsg(socket, &vectors, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(n) => self.done += n,
@@ -300,7 +313,7 @@ impl Worker {
         if !last && writing.head.is_empty() && writing.queued.is_empty() && data.is_empty() {
             return Ok(data);
         }
-        let result = writing.write(data, last);
+        let result = writing.write(&self.shared, data, last);
         match result {
             Ok(None) => Ok(&[]),
             Ok(Some(Left { sent, next, data })) => {

@@ -318,6 +318,8 @@ impl Worker {
 
     fn abort(&mut self, at: usize) {
         self.request.aborted = true;
+        // Nobody is to be written to any more.
+        self.request.direct = Direct::Unasked;
         if self.request.phase == Phase::Params {
             // The application never hears of it.
             self.request.phase = Phase::Idle;

@@ -14,12 +14,19 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
 use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::record::{Header, Kind};
 use sendoff_worker::{Gone, Worker};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// A request that brings a client's socket along, and the client.
 fn lend(front: &mut Front, http_10: bool, narrow: bool) -> TcpStream {
+    let whole = request(1, &[("REQUEST_METHOD", "GET")], b"");
+    lend_with(front, http_10, narrow, &whole)
+}
+
+/// The socket goes behind the first record of `whole`.
+fn lend_with(front: &mut Front, http_10: bool, narrow: bool, whole: &[u8]) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -28,7 +35,6 @@ fn lend(front: &mut Front, http_10: bool, narrow: bool) -> TcpStream {
         set_socket_send_buffer_size(&socket, 10_000).unwrap();
         set_socket_recv_buffer_size(&client, 10_000).unwrap();
     }
-    let whole = request(1, &[("REQUEST_METHOD", "GET")], b"");
     let (begin, rest) = whole.split_at(16);
     let mut wire = begin.to_vec();
     Client { http_10, keep_alive: !http_10, fields: b"Server: x\r\n" }.encode(1, &mut wire);
@@ -88,6 +94,19 @@ fn small_or_unusual_responses_leave_over_the_link_and_the_socket_is_closed() {
         assert!(seen.iter().any(is_whole), "{seen:?}");
         assert_eq!(read_all(client), b"");
     }
+}
+
+/// The application never hears of the request, and the worker has no more use for the socket.
+#[test]
+fn a_request_that_is_aborted_before_it_is_whole_leaves_no_socket_behind() {
+    let (mut front, mut worker) = connect(1);
+    let mut cut = request(1, &[("REQUEST_METHOD", "GET")], b"")[..16].to_vec();
+    cut.extend_from_slice(&Header::new(Kind::ABORT_REQUEST, 1, 0).encode());
+    let client = lend_with(&mut front, false, false, &cut);
+    drop(front);
+    assert!(!worker.accept());
+    assert_eq!(read_all(client), b"");
+    drop(worker);
 }
 
 #[test]

@@ -12,6 +12,9 @@ const SIZES: [usize; 15] = [
 /// Numbers for offsets, lengths and buffer sizes.
 const NUMBERS: [i64; 14] = [0, 1, 2, 7, 100, 4095, 4096, 4097, 5000, 8192, 16_384, 30_000, -1, -50];
 
+/// Too much for one write to a link, a chunk of shared memory, or what a client's socket takes at once.
+const LARGE: [usize; 7] = [32_768, 65_535, 131_072, 200_000, 262_145, 400_000, 1_500_000];
+
 /// A program: statements that stand alone, so that leaving some out makes another program.
 #[derive(Clone)]
 pub(crate) struct Program {
@@ -22,6 +25,24 @@ pub(crate) struct Program {
     pub(crate) statements: Vec<String>,
     /// Whether somebody else appends to a file before the second run.
     pub(crate) appended: bool,
+    /// How the client asks.
+    pub(crate) asks: Asks,
+}
+
+/// Ways to ask for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Usually,
+    Http10,
+    /// The client closes after it.
+    Once,
+    Head,
+    /// It takes little at a time.
+    Narrow,
+    /// For the same page twice, without waiting for the first.
+    Twice,
+    /// It has gone before the end.
+    Leaves,
 }
 
 impl Program {
@@ -38,15 +59,20 @@ impl Program {
         );
         let count = 3 + r.below(14);
         let statements = (0..count).map(|_| statement(r, 0)).collect();
-        Self { files, settings, statements, appended: r.below(2) == 0 }
+        let appended = r.below(2) == 0;
+        let asks = [Asks::Http10, Asks::Once, Asks::Head, Asks::Narrow, Asks::Twice, Asks::Leaves];
+        let asks = *asks.get(r.below(16)).unwrap_or(&Asks::Usually);
+        Self { files, settings, statements, appended, asks }
     }
 
     pub(crate) fn source(&self, number: u32) -> String {
         let source = format!(
-            "<?php\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
+            "<?php\nflock($GLOBALS['at work'] = fopen(__DIR__ . '/lock', 'c'), LOCK_EX);\nignore_user_abort(true);\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
              class Late {{ public function __construct(public $s) {{}}\n\
              \tpublic function __toString(): string {{ return (string) $this->s; }}\n\
              \tpublic function __destruct() {{ echo 'late:', $this->s; }} }}\n\
+             function large($n) {{ static $i = 0; for ($x = ''; strlen($x) < $n;) {{\n\
+             \t$x .= ++$i . ',' . ($i % 50 ? '' : str_repeat(\"$i \", 90)); }} return substr($x, 0, $n); }}\n\
              register_shutdown_function(fn () => file_put_contents(__DIR__ . '/stats',\n\
              \tjson_encode(function_exists('sendoff_stats') ? sendoff_stats() : null)));\n{}\n",
             self.statements.join("\n")
@@ -91,6 +117,10 @@ impl Random {
         self.pick(&SIZES)
     }
 
+    fn large(&mut self) -> usize {
+        self.pick(&LARGE)
+    }
+
     fn file(&mut self) -> String {
         let name = self.pick(&FILES);
         match self.below(8) {
@@ -103,7 +133,7 @@ impl Random {
     }
 }
 
-/// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@C` a call that yields a string, `@T` a
+/// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@L` a large one, `@C` a call that yields a string, `@T` a
 /// text that the program itself holds, `@S` a statement.
 const OUTPUT: &[&str] = &[
     "echo @C;",
@@ -159,6 +189,67 @@ const OUTPUT: &[&str] = &[
     "echo 'a', str_repeat('-', @Z), 'b';",
     "echo fopen(@F, 'r');",
     "error_log('logged ' . strlen((string) $s)); trigger_error(substr('t' . $t, 0, 30), E_USER_WARNING);",
+];
+
+/// Much at a time, in some of the ways in which pages are made.
+const MUCH: &[&str] = &[
+    "echo large(@L);",
+    "echo large(@L), $s, large(@L);",
+    "echo large(@L); echo @C;",
+    "echo @C; flush(); echo large(@L);",
+    "echo large(@L); flush(); echo 'end';",
+    "foreach (str_split(large(@L), 5000) as $x) { echo $x; }",
+    "foreach (str_split(large(@L), 40000) as $x) { echo $x; flush(); }",
+    "foreach (str_split(large(@L), 70001) as $x) { echo $x, 'x'; }",
+    "echo large(@L); readfile(@F); echo large(@L);",
+    "ob_start(); echo large(@L); readfile(@F); @ob_end_flush();",
+    "echo substr(large(@L), @N);",
+    "header('Content-Length: ' . @L); echo large(@L);",
+    "header('Content-Length: @L'); echo large(@L); echo large(@L);",
+    "echo large(@L) . $s . large(@L) . $t;",
+    "echo str_replace(',7,', (string) $s, large(65535));",
+    "echo large(@L); error_log('between'); echo large(@L);",
+    "if (function_exists('fastcgi_finish_request') && strlen((string) $s) > @Z) { echo large(@L); fastcgi_finish_request(); echo large(@L); }",
+    "@ob_flush(); flush(); echo large(@L); exit;",
+    "echo large(@L); throw new Exception('in the middle');",
+    "file_put_contents('f~', large(@L)); readfile('f~');",
+    "file_put_contents('f~', large(@L)); $s = file_get_contents('f~'); echo 'page: ', \"<$s>\", $s;",
+    "file_put_contents('f~', large(@L)); echo file_get_contents('f~') . large(@L);",
+    "file_put_contents('f~', large(@L)); $h = fopen('f~', 'r'); while (!feof($h)) { echo fread($h, 8192); }",
+    "file_put_contents('f~', large(@L)); echo file_get_contents('f~'); file_put_contents('f~', 'gone'); echo large(@L); readfile('f~');",
+    "file_put_contents('f~', large(@L)); readfile('f~'); unlink('f~'); echo large(@L);",
+];
+
+/// What may happen to the result of fread() behind its back.
+const CHUNKS: &[&str] = &[
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192) . ''; } }",
+    "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { print fread($h, 8192); } }",
+    "if ($h = @fopen(@F, 'r')) { echo (function () use ($h) { return fread($h, 8192); })(), fread($h, 8192); }",
+    "if ($h = @fopen(@F, 'r')) { $f = 'fread'; echo $f($h, 8192), call_user_func('fread', $h, 8192), $f(...[$h, 8192]), fread(...[$h, 8192]); }",
+    "if ($h = @fopen(@F, 'r')) { echo fread(length: 8192, stream: $h), \\fread($h, 8192), @fread($h, 8192); }",
+    "if ($h = @fopen(@F, 'r')) { echo fread($h, 8192) ?: 'none', fread($h, 8192) ?? 'none', (string) fread($h, 8192); }",
+    "if ($h = @fopen(@F, 'r')) { foreach ((function () use ($h) { while (!feof($h)) { yield fread($h, 8192); } })() as $x) { echo $x; } }",
+    "if ($h = @fopen(@F, 'r')) { (function () use ($h) { while (!feof($h)) { echo fread($h, 8192); yield 1; echo fread($h, 8192); } })()->next(); }",
+    "if ($h = @fopen(@F, 'r')) { $g = new Fiber(function () use ($h) { while (!feof($h)) { echo fread($h, 8192); Fiber::suspend(); } }); $g->start(); echo 'between'; while (!$g->isTerminated()) { $g->resume(); echo '.'; } }",
+    "if ($h = @fopen(@F, 'r')) { ob_start(fn ($b) => md5($b), 8192); while (!feof($h)) { echo fread($h, 8192); } @ob_end_flush(); }",
+    "if ($h = @fopen(@F, 'r')) { ob_start(fn ($b) => strrev($b)); while (!feof($h)) { echo fread($h, 8192); } ob_end_clean(); }",
+    "if ($h = @fopen(@F, 'r')) { $out = fopen('php://output', 'w'); while (!feof($h)) { echo fwrite($out, fread($h, 8192)), ','; } fclose($out); }",
+    "if ($h = @fopen(@F, 'r')) { $out = fopen('php://output', 'w'); stream_filter_append($out, 'string.rot13'); while (!feof($h)) { fwrite($out, fread($h, 8192)); } fclose($out); }",
+    "if ($h = @fopen(@F, 'r')) { $out = fopen('php://output', 'w'); while (!feof($h)) { fputs($out, fread($h, 8192), 5000); } }",
+    "if ($h = @fopen(@F, 'r')) { $out = fopen('php://memory', 'w+'); while (!feof($h)) { fwrite($out, fread($h, 8192)); } rewind($out); echo stream_get_contents($out); }",
+    "if ($h = @fopen(@F, 'r')) { try { echo fread($h, 8192), throw new Exception('x'); } catch (Exception) { echo fread($h, 8192); } finally { echo fread($h, 8192); } }",
+    "if ($h = @fopen(@F, 'r')) { ob_start(function ($b) { static $n = 0; if (++$n == 2) { throw new Exception('in a buffer'); } return $b; }, 1); try { while (!feof($h)) { echo fread($h, 8192); } } catch (Exception $e) { echo get_class($e); } }",
+    "if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 40; $k++) { $x = fread($h, 8192); } echo $x; fseek($h, @N); echo fread($h, 8192), $x = fread($h, 8192), $x; }",
+    "if ($h = @fopen(@F, 'r')) { echo fread($h, 8192)[5] ?? 'short', strlen(fread($h, 8192)), md5(fread($h, 8192)); }",
+    "if ($h = @fopen(@F, 'r')) { echo new Late(fread($h, 8192)), fread($h, 8192); }",
+    "if ($h = @fopen(@F, 'r')) { $x = &$y; $y = fread($h, 8192); echo $x; unset($x, $y); echo fread($h, 8192); if (strlen((string) $s) > @Z) { exit(fread($h, 8192)); } }",
+    "if ($h = @fopen(@F, 'r')) { echo $c = fread($h, 8192); echo $c .= fread($h, 8192); echo $c; }",
+    "if ($h = @fopen(@F, 'r')) { $w = fopen(@F, 'c'); echo fread($h, 8192); fwrite($w, 'MARK'); fflush($w); echo fread($h, 8192); unset($w); }",
+    "declare(ticks=1) { if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192); } } }",
+    "if ($h = @fopen(@F, 'r')) { switch (true) { case true: echo fread($h, 16384); default: echo match (true) { default => fread($h, 8192) }; } }",
+    "if ($h = @fopen(@F, 'r')) { stream_filter_append($h, 'string.toupper'); while (!feof($h)) { echo fread($h, 8192); } }",
+    "if ($h = @fopen(@F, 'r')) { while (ob_get_level()) { @ob_end_flush(); } for ($k = 0; $k < 300 && !feof($h); $k++) { echo fread($h, 8192); } }",
+    "function read~($h) { return fread($h, 8192); } if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 200 && !feof($h); $k++) { echo read~($h); } }",
 ];
 
 const VALUES: &[&str] = &[
@@ -289,7 +380,9 @@ const COMPOUND: &[&str] = &[
 fn statement(random: &mut Random, depth: usize) -> String {
     let kind = random.below(if depth < 2 { 100 } else { 91 });
     let from = match kind {
-        0..46 => OUTPUT,
+        0..32 => OUTPUT,
+        32..40 => MUCH,
+        40..46 => CHUNKS,
         46..62 => VALUES,
         62..72 => BUFFERS,
         72..82 => CHANGES,
@@ -311,6 +404,7 @@ fn fill(random: &mut Random, template: &str, depth: usize) -> String {
             Some(b'F') => filled.push_str(&random.file()),
             Some(b'N') => filled.push_str(&random.pick(&NUMBERS).to_string()),
             Some(b'Z') => filled.push_str(&random.size().to_string()),
+            Some(b'L') => filled.push_str(&random.large().to_string()),
             Some(b'T') => {
                 let size = random.size();
                 filled.push_str(&text(random.pick(&["T", "U", "V"]), size));
