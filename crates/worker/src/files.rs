@@ -37,6 +37,7 @@ use rustix::fs::{FileType, Stat, Timespec, fstat};
 use rustix::io::Errno;
 use rustix::thread::Pid;
 use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_sys::epoch;
 use sendoff_sys::lease;
 use sendoff_sys::mapping::Region;
 use sendoff_sys::memfd::Sealed;
@@ -399,6 +400,7 @@ impl State {
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
+        epoch::advance();
         let mut copied = queue.names(file);
         if let Some(region) = region {
             if *used_in == current_use {
