@@ -16,7 +16,7 @@
 #define SEGMENT_MIN 4096
 #endif
 
-/* A quarter of what the worker joins before it sends. */
+/* An eighth of what the worker joins before it sends. */
 #define WAITING_MAX ((size_t)256 * 1024)
 
 bool (*lazy_before_hand_over)(void);
