@@ -28,9 +28,9 @@ static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
 
 /*
  * A chunk loop hands a file over in many pieces, each of which continues the last. Those after the
- * first wait here until they are worth a call (0.1 us a piece instead of 0.35), or anything else
- * happens to the response. They lie in a region that this request uses: should the lease break,
- * the bytes there stay what they were, and the worker takes them.
+ * first wait here until they are worth a call (loops cost the worker a tenth less), or anything
+ * else happens to the response. They lie in a region that this request uses: should the lease
+ * break, the bytes there stay what they were, and the worker takes them.
  */
 static struct {
 	/* In a region: where the next piece would lie; NULL: nothing has been handed over. */
@@ -51,8 +51,7 @@ void lazy_output_settle(void)
 	size_t len = waiting.len;
 
 	waiting.len = 0;
-	if (len &&
-		sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
+	if (len && sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
 		/* As a rule the client has gone; the SAPI knows what to do. */
 		sapi_ub_write(waiting.next - len, len);
 	}

@@ -247,6 +247,7 @@ impl Files {
     /// Gives the mapping back. The links that must be told to release the file.
     pub(crate) fn drop_mapping(&mut self, file: FileId) -> LinkSet {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
+        epoch::advance();
         held.region = None;
         let mut tell = LinkSet::default();
         if matches!(held.lease, Lease::Sealed(_)) {
@@ -284,6 +285,7 @@ impl Files {
         if held.region.as_mut().is_some_and(|region| region.forbid().is_err()) {
             return LinkSet::default();
         }
+        epoch::advance();
         held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
             Lease::Stands(fd) => Lease::Releasing(fd),
             other => other,
