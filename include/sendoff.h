@@ -226,9 +226,9 @@ void sendoff_files_unuse(sendoff_worker *worker);
 int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
 
 /*
- * Where a number lies that changes when a lease breaks or a file is given back, and in a forked child. As long as it is what it was before
- * sendoff_file_intact() or sendoff_file_use() said yes, they would say so again, but without a lock. Read it with acquire
- * ordering (__atomic_load_n()).
+ * Where a number lies that changes when a lease breaks or a file is given back, and in a forked child. As long as it is
+ * what it was before sendoff_file_intact() or sendoff_file_use() said yes, they would say so again, but without a lock.
+ * Read it with acquire ordering (__atomic_load_n()).
  */
 const uint32_t *sendoff_file_epoch(void);
 
