@@ -225,6 +225,13 @@ void sendoff_files_unuse(sendoff_worker *worker);
 /* Whether the lease still stands. Unlike sendoff_file_use() it changes nothing. */
 int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
 
+/*
+ * Where a number lies that changes when a lease breaks or a file is given back, and in a forked child. As long as it is
+ * what it was before sendoff_file_intact() or sendoff_file_use() said yes, they would say so again, but without a lock.
+ * Read it with acquire ordering (__atomic_load_n()).
+ */
+const uint32_t *sendoff_file_epoch(void);
+
 /* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs the file no longer. */
 void sendoff_file_drop(sendoff_worker *worker, uint32_t file);
 

@@ -225,6 +225,7 @@ static ZEND_NAMED_FUNCTION(extension_finish_request)
 	if (ZEND_NUM_ARGS() == 0 && greeting && where != BODY_ENDED) {
 		php_output_end_all();
 		php_header();
+		lazy_output_end();
 		end_body();
 	}
 	stock_finish_request(INTERNAL_FUNCTION_PARAM_PASSTHRU);

@@ -252,6 +252,7 @@ static PHP_RINIT_FUNCTION(sendoff)
 
 static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
+	lazy_output_end();
 	SENDOFF_G(in_request) = false;
 	lazy_match_reset();
 	lazy_chunk_reset();

@@ -99,6 +99,15 @@ zend_string *lazy_region_string(lazy_region *region);
 bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
 
 /*
+ * As long as this is what it was before, all leases stand that stood then. Without a lock, so what
+ * it says may just have become untrue, as with lazy_region_find().
+ */
+uint32_t lazy_region_epoch(void);
+
+/* Where the contents of the region end in which this lies, or just behind which. */
+const char *lazy_region_end(const char *in_region);
+
+/*
  * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
  * for somebody, or if a lease does not guard it against everybody.
  */
@@ -223,6 +232,15 @@ extern bool (*lazy_before_hand_over)(void);
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
+
+/*
+ * Hands over what waits to be handed over with more. To be called before anything is done to the
+ * response that does not come through the hooks. May end the script, as a write does.
+ */
+void lazy_output_settle(void);
+
+/* The same before the response ends, which it cannot keep from ending. */
+void lazy_output_end(void);
 
 /* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
 const char *lazy_output_obstacle(void);

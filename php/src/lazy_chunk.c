@@ -37,6 +37,8 @@ static struct {
 	int fd;
 	const char *contents;
 	size_t size;
+	/* The lease stood then. */
+	uint32_t epoch;
 } bound;
 
 /* The file of this stream cannot be held. */
@@ -65,6 +67,7 @@ bool lazy_chunk_bind(php_stream *stream)
 	if (handle == bound.handle) {
 		return true;
 	}
+	uint32_t epoch = lazy_region_epoch();
 	lazy_region *region = handle != hopeless ? lazy_stream_region(stream) : NULL;
 	if (!region ||
 		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
@@ -75,6 +78,19 @@ bool lazy_chunk_bind(php_stream *stream)
 	bound.fd = fd;
 	bound.contents = ZSTR_VAL(lazy_region_string(region));
 	bound.size = ZSTR_LEN(lazy_region_string(region));
+	bound.epoch = epoch;
+	return true;
+}
+
+static bool still_stands(void)
+{
+	uint32_t epoch = lazy_region_epoch(), file;
+	uint64_t offset;
+
+	if (epoch != bound.epoch && !lazy_region_find(bound.contents, bound.size, &file, &offset)) {
+		return false;
+	}
+	bound.epoch = epoch;
 	return true;
 }
 
@@ -89,8 +105,6 @@ static bool reads_as_usual(const php_stream *stream)
 /* The part of the region that the stream would read next; NULL if the region cannot tell. */
 static const char *next_of(const php_stream *stream, size_t *left)
 {
-	uint32_t file;
-	uint64_t offset;
 	size_t ahead = (size_t)(stream->writepos - stream->readpos);
 
 	if (stream->res->handle != bound.handle || (size_t)stream->position >= bound.size) {
@@ -98,7 +112,7 @@ static const char *next_of(const php_stream *stream, size_t *left)
 	}
 	const char *next = bound.contents + stream->position;
 	*left = bound.size - (size_t)stream->position;
-	if (!lazy_region_find(next, *left, &file, &offset)) {
+	if (!still_stands()) {
 		bound.handle = 0;
 		return NULL;
 	}

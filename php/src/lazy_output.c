@@ -16,10 +16,88 @@
 #define SEGMENT_MIN 4096
 #endif
 
+/* An eighth of what the worker joins before it sends. */
+#define WAITING_MAX ((size_t)256 * 1024)
+
 bool (*lazy_before_hand_over)(void);
 
 static zend_write_func_t php_zend_write;
 static size_t (*sapi_ub_write)(const char *str, size_t len);
+static void (*sapi_flush_output)(void *server_context);
+static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
+
+/*
+ * A chunk loop hands a file over in many pieces, each of which continues the last. Those after the
+ * first wait here until they are worth a call (loops cost the worker a tenth less), or anything
+ * else happens to the response. They lie in a region that this request uses: should the lease
+ * break, the bytes there stay what they were, and the worker takes them.
+ */
+static struct {
+	/* In a region: where the next piece would lie; NULL: nothing has been handed over. */
+	const char *next;
+	/* Of that region. */
+	const char *end;
+	/* What waits: so many bytes before `next`. */
+	size_t len;
+	/* Where `next` is in the file. */
+	uint32_t file;
+	uint64_t offset;
+	/* The lease stood then. */
+	uint32_t epoch;
+} waiting;
+
+void lazy_output_settle(void)
+{
+	size_t len = waiting.len;
+
+	waiting.len = 0;
+	if (len && sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
+		/* As a rule the client has gone; the SAPI knows what to do. */
+		sapi_ub_write(waiting.next - len, len);
+	}
+}
+
+void lazy_output_end(void)
+{
+	zend_try
+	{
+		lazy_output_settle();
+	}
+	zend_end_try();
+	waiting.next = NULL;
+}
+
+/* Whether `len` bytes that are handed over continue what waits, and may wait with it. */
+static bool waits(const char *in_region, size_t len)
+{
+	if (!waiting.next || in_region != waiting.next || len > (size_t)(waiting.end - in_region) ||
+		waiting.len + len > WAITING_MAX || lazy_explaining ||
+		waiting.epoch != lazy_region_epoch()) {
+		return false;
+	}
+	waiting.len += len;
+	waiting.next += len;
+	waiting.offset += len;
+	return true;
+}
+
+/* Hands over what waits, then these; what continues them may wait. */
+static bool write_file(const char *in_region, size_t len, uint32_t file, uint64_t offset)
+{
+	uint32_t epoch = lazy_region_epoch();
+
+	lazy_output_settle();
+	if ((lazy_before_hand_over && !lazy_before_hand_over()) ||
+		sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
+		return false;
+	}
+	waiting.next = in_region + len;
+	waiting.end = lazy_region_end(in_region);
+	waiting.file = file;
+	waiting.offset = offset + len;
+	waiting.epoch = epoch;
+	return true;
+}
 
 /*
  * The buffer that php.ini's output_buffering starts, if it is the only one, does nothing but
@@ -210,6 +288,7 @@ static bool hand_over_constant(const char *str, size_t len)
 	if (UNEXPECTED(lazy_explaining)) {
 		lazy_explain_constant();
 	}
+	lazy_output_settle();
 	if ((lazy_before_hand_over && !lazy_before_hand_over()) ||
 		sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
 		return false;
@@ -223,14 +302,16 @@ static bool hand_over(const char *str, size_t len)
 {
 	uint32_t file;
 	uint64_t offset;
-	const char *found = in_region(str, len, &file, &offset);
+	const char *found = str;
 
-	if (UNEXPECTED(lazy_explaining) && found) {
-		lazy_explain_file(file, found != str);
-	}
-	if (!found || (lazy_before_hand_over && !lazy_before_hand_over()) ||
-		sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
-		return false;
+	if (!waits(str, len)) {
+		found = in_region(str, len, &file, &offset);
+		if (UNEXPECTED(lazy_explaining) && found) {
+			lazy_explain_file(file, found != str);
+		}
+		if (!found || (!waits(found, len) && !write_file(found, len, file, offset))) {
+			return false;
+		}
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;
 	SENDOFF_G(segments) += !lazy_match_sent(found, len);
@@ -242,6 +323,7 @@ static size_t copy(const char *str, size_t len)
 	if (UNEXPECTED(lazy_explaining)) {
 		lazy_explain_bytes(str, len);
 	}
+	lazy_output_settle();
 	SENDOFF_G(copied_bytes) += (zend_long)len;
 	return sapi_ub_write(str, len);
 }
@@ -272,8 +354,25 @@ static size_t lazy_ub_write(const char *str, size_t len)
 	return done == 0 ? copy(str, len) : (len > done ? done + copy(str + done, len - done) : len);
 }
 
+static void lazy_flush(void *server_context)
+{
+	lazy_output_settle();
+	sapi_flush_output(server_context);
+}
+
+/* A header callback that writes makes PHP send a second head, behind the first output. */
+static int lazy_send_headers(sapi_headers_struct *headers)
+{
+	lazy_output_settle();
+	return sapi_send_headers_now(headers);
+}
+
 void lazy_output_startup(void)
 {
+	sapi_flush_output = sapi_module.flush;
+	sapi_module.flush = lazy_flush;
+	sapi_send_headers_now = sapi_module.send_headers;
+	sapi_module.send_headers = lazy_send_headers;
 	php_zend_write = zend_write;
 	zend_write = lazy_zend_write;
 	sapi_ub_write = sapi_module.ub_write;

@@ -136,6 +136,11 @@ sendoff_worker *lazy_worker(void)
 																						 : NULL;
 }
 
+uint32_t lazy_region_epoch(void)
+{
+	return __atomic_load_n(sendoff_file_epoch(), __ATOMIC_ACQUIRE);
+}
+
 static bool same_time(const struct timespec *a, const struct timespec *b)
 {
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
@@ -401,6 +406,13 @@ bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *off
 	*file = region->file;
 	*offset = in_slot - PAGE;
 	return true;
+}
+
+const char *lazy_region_end(const char *in_region)
+{
+	const lazy_region *region = &regions[((uintptr_t)in_region - (uintptr_t)arena) / SLOT_SPAN];
+
+	return contents_of(region) + region->size;
 }
 
 static lazy_region *least_recently_used(void)

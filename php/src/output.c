@@ -5,6 +5,7 @@
  * on the stack then.
  */
 #include "php_sendoff.h"
+#include "lazy.h"
 #include "php_main.h"
 #include "http_status_codes.h"
 #include "zend_smart_str.h"
@@ -37,6 +38,7 @@ void sendoff_sapi_flush(void *server_context)
 void sendoff_end_response(bool detach)
 {
 	if (!sendoff_php_finished) {
+		lazy_output_end();
 		sendoff_php_finished = true;
 		sendoff_finish(sendoff_php_worker, 0, detach);
 	}

@@ -104,6 +104,33 @@ fn backtraces_show_what_is_written() {
     }
 }
 
+/// Pieces that continue each other wait for one another, and for nothing else.
+#[test]
+fn what_waits_leaves_before_anything_else_happens() {
+    let (mut site, mut plain) = (Site::new(SETTINGS[0]), Site::new("sendoff.threshold=0"));
+    let a = content("a", 1_000_000);
+    site.file("a", &a);
+    plain.file("a", &a);
+    for way in [
+        r#"$some(3); echo "x"; $some(2); echo "y"; $some(40);"#,
+        r#"$some(3); readfile("$d/a"); $some(3); echo file_get_contents("$d/a");"#,
+        "$some(3); fastcgi_finish_request(); $some(3); flush();",
+        "register_shutdown_function($some, 5); $some(50); exit;",
+        "header_register_callback(fn () => $some(3)); $some(2); $some(1);",
+        r#"$some(3); $g = fopen("$d/a", "r"); echo fread($g, 8192), fread($f, 8192), fread($g, 8192), fread($g, 8192);"#,
+    ] {
+        let code = format!(
+            r#"while (ob_get_level()) ob_end_clean(); $f = fopen("$d/a", "r");
+            $some = function ($n) use ($f) {{ while ($n--) echo fread($f, 8192); }}; {way}"#
+        );
+        assert!(body(site.ask(&code)) == body(plain.ask(&code)), "{way}");
+    }
+    let pieces = site.ask(
+        r#"$f = fopen("$d/a", "r"); for ($n = 0; $n < 9; $n++) { echo fread($f, 8192); if ($n == 3) flush(); }"#,
+    );
+    assert_eq!(pieces, [file(&a[..4 * 8192]), file(&a[4 * 8192..9 * 8192])]);
+}
+
 /// Another process rewrites, cuts, lengthens or replaces the file in the middle of a loop.
 #[test]
 fn a_file_that_somebody_changes_in_the_middle() {

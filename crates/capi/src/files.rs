@@ -89,6 +89,12 @@ pub unsafe extern "C" fn sendoff_file_intact(worker: *const Handle, file: u32) -
 }
 
 /// See `include/sendoff.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sendoff_file_epoch() -> *const u32 {
+    sendoff_sys::epoch::number().as_ptr()
+}
+
+/// See `include/sendoff.h`.
 ///
 /// # Safety
 /// `worker` is valid and not in use.

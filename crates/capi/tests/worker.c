@@ -68,6 +68,7 @@ static void respond(uint32_t file, uint64_t size)
 	CHECK(sendoff_read(worker, body, sizeof body) == 4 && memcmp(body, "body", 4) == 0);
 	CHECK(sendoff_read(worker, body, sizeof body) == 0);
 
+	uint32_t epoch = *sendoff_file_epoch();
 	CHECK(sendoff_file_use(worker, file) == 1 && sendoff_file_intact(worker, file) == 1);
 	CHECK(sendoff_write_head(worker, "\r\n", 2) == 0);
 	CHECK(sendoff_write(worker, "<", 1) == 0);
@@ -85,6 +86,7 @@ static void respond(uint32_t file, uint64_t size)
 	sendoff_files_unuse(worker);
 	sendoff_file_drop(worker, file);
 	CHECK(sendoff_file_use(worker, file) == 0 && sendoff_file_intact(worker, file) == 0);
+	CHECK(*sendoff_file_epoch() != epoch);
 }
 
 /* A child must not wait for the thread that it does not have, nor write to the links. */

@@ -3,6 +3,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::epoch;
+
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static REGISTER: Once = Once::new();
 
@@ -19,4 +21,5 @@ pub fn generation() -> u32 {
 
 unsafe extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    epoch::advance();
 }

@@ -1,6 +1,7 @@
 //! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors.
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
+pub mod epoch;
 pub mod fdpass;
 pub mod fork;
 pub mod lease;

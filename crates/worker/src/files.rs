@@ -37,6 +37,7 @@ use rustix::fs::{FileType, Stat, Timespec, fstat};
 use rustix::io::Errno;
 use rustix::thread::Pid;
 use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_sys::epoch;
 use sendoff_sys::lease;
 use sendoff_sys::mapping::Region;
 use sendoff_sys::memfd::Sealed;
@@ -246,6 +247,7 @@ impl Files {
     /// Gives the mapping back. The links that must be told to release the file.
     pub(crate) fn drop_mapping(&mut self, file: FileId) -> LinkSet {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
+        epoch::advance();
         held.region = None;
         let mut tell = LinkSet::default();
         if matches!(held.lease, Lease::Sealed(_)) {
@@ -283,6 +285,7 @@ impl Files {
         if held.region.as_mut().is_some_and(|region| region.forbid().is_err()) {
             return LinkSet::default();
         }
+        epoch::advance();
         held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
             Lease::Stands(fd) => Lease::Releasing(fd),
             other => other,
@@ -399,6 +402,7 @@ impl State {
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
+        epoch::advance();
         let mut copied = queue.names(file);
         if let Some(region) = region {
             if *used_in == current_use {

@@ -43,8 +43,9 @@ const LEND_FROM: usize = 32 * 1024;
 /// goes on. At 64 KiB a page of 128 KB costs 7 % more, from 256 KiB on nothing is gained.
 const ANNOUNCE_LIMIT: usize = 128 * 1024;
 
-/// Pieces of a file are joined up to this size: the front should have something to do while a script reads on.
-const JOIN_LIMIT: u64 = 1024 * 1024;
+/// Pieces of a file are joined up to this size: the front should have something to do while a script reads on. A response
+/// that ends before it is announced with its length, and in one message.
+const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 
 /// So much of a request body in `STDIN` records is waited for before the application starts. A front that finds a link
 /// reset while the worker had not read everything gives the request to another worker, which must not run it twice.

@@ -121,16 +121,17 @@ enum Answer {
 /// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
 fn accepted(event_loop: &Loop, client: &Client, direct: Option<&'static [u8]>) -> Vec<u8> {
     let settings = &event_loop.settings;
-    let mut words = vec![if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY }];
-    words.push(ACCEPT_NAMED);
-    words.extend(direct);
-    if settings.accept_regions {
-        words.push(ACCEPT_REGION);
+    let framing = if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY };
+    let region = settings.accept_regions.then_some(ACCEPT_REGION);
+    let explain = client.report.is_some().then_some(ACCEPT_EXPLAIN);
+    let mut words = Vec::with_capacity(64);
+    for word in [Some(framing), Some(ACCEPT_NAMED), direct, region, explain].into_iter().flatten() {
+        if !words.is_empty() {
+            words.push(b' ');
+        }
+        words.extend_from_slice(word);
     }
-    if client.report.is_some() {
-        words.push(ACCEPT_EXPLAIN);
-    }
-    words.join(&b' ')
+    words
 }
 
 /// An answer that has begun, or what to say instead and why.
