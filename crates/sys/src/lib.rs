@@ -10,3 +10,4 @@ pub mod process;
 pub mod shared;
 pub mod sock_diag;
 pub mod tcp;
+pub mod unix;

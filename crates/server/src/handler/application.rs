@@ -186,7 +186,9 @@ async fn ask_application(
             Ok(exchange) => Exchange::Application(exchange),
             Err(why) => {
                 let status = match why {
-                    ConnectError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+                    ConnectError::Busy | ConnectError::Waiting(_) => {
+                        StatusCode::SERVICE_UNAVAILABLE
+                    }
                     ConnectError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
                     ConnectError::Failed(_) => StatusCode::BAD_GATEWAY,
                 };

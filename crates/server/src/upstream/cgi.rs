@@ -26,6 +26,8 @@ pub struct RequestMessage {
 /// A request for an application that knows FastCGI and nothing more.
 #[derive(Debug)]
 pub struct StreamedRequest {
+    /// Where in `records` the request body begins.
+    pub(super) head_len: usize,
     /// Everything, or everything up to the body in the file.
     pub(super) records: Vec<u8>,
     /// A body that is still to become `STDIN` records, and its length in bytes.
@@ -42,7 +44,7 @@ impl StreamedRequest {
             let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
             at += HEADER_LEN + content + usize::from(header[6]);
         }
-        Self { records, body: self.body.clone() }
+        Self { head_len: self.head_len, records, body: self.body.clone() }
     }
 }
 
@@ -91,15 +93,16 @@ impl RequestMessageBuilder {
     /// The request for a FastCGI application: a large body is read while it is sent.
     #[must_use]
     pub fn streamed(self, body: &Body) -> StreamedRequest {
-        match body {
+        let mut records = self.head(32);
+        let head_len = records.len();
+        let body = match body {
             Body::Memory(bytes) => {
-                StreamedRequest { records: self.with_bytes(bytes).records, body: None }
+                push_stream(&mut records, Kind::STDIN, bytes);
+                None
             }
-            Body::File { descriptor, len } => {
-                let body = Some((Rc::clone(descriptor), *len));
-                StreamedRequest { records: self.head(0), body }
-            }
-        }
+            Body::File { descriptor, len } => Some((Rc::clone(descriptor), *len)),
+        };
+        StreamedRequest { head_len, records, body }
     }
 
     fn head(&self, more: usize) -> Vec<u8> {

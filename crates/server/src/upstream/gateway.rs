@@ -1,8 +1,6 @@
 //! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
 //!
-//! An application such as php-fpm gives a process to each connection, for as long as it is open. So a kept connection that
-//! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
-//! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
+//! Which request gets which connection: `connections.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,9 +8,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sendoff_fastcgi::handover::{Record, hints_at_region};
@@ -25,19 +23,21 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::cgi::{REQUEST_ID, StreamedRequest};
 use super::channel::Claim;
+use super::connections::{Connections, Grant, Place, WaitError};
 use super::framed::{self, Framed};
 use super::inbox::{Event, Inbox};
 use super::region::{BadRegion, LinkRegion};
 use super::stream::{Parked, Stream};
 use crate::segment::Segment;
 
-/// Connections to one application that are kept while idle.
-const MAX_IDLE: usize = 32;
-/// How long a connection is kept while idle: others may use the application too.
-const IDLE_TIME: Duration = Duration::from_secs(2);
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// So long after a new connection another one may be tried although nobody has taken the first. Over UNIX sockets we see
+/// whether somebody has, over TCP only that there is an answer.
+const PATIENCE_UNIX: Duration = Duration::from_secs(1);
+const PATIENCE_TCP: Duration = Duration::from_millis(1);
 
 /// What one read may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
@@ -62,29 +62,23 @@ pub struct Application {
     knows_region: AtomicBool,
     /// Its last response said that it knows the channel.
     knows_channel: AtomicBool,
-    state: Mutex<State>,
+    connections: Arc<Connections<Kept>>,
 }
 
 /// A kept connection that nobody uses.
 #[derive(Debug)]
-struct Idle {
+struct Kept {
     parked: Parked,
     region: LinkRegion,
     /// The id of the last request on it.
     last: u16,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Used last at the end.
-    idle: VecDeque<(Idle, Instant)>,
-    /// Requests on new connections of which the application has said nothing yet.
-    unanswered: usize,
-}
-
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ConnectError {
+    /// Others were before it.
+    Waiting(WaitError),
     /// As many connections wait already as the application lets wait.
     Busy,
     /// Nobody took the connection in time.
@@ -96,6 +90,7 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Waiting(why) => write!(f, "{why}"),
             Self::Busy => f.write_str("its queue of connections is full"),
             Self::TimedOut => {
                 write!(f, "it took no connection for {} s", CONNECT_TIMEOUT.as_secs())
@@ -109,12 +104,16 @@ impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
+        let patience = match address {
+            Address::Unix(_) => PATIENCE_UNIX,
+            Address::Tcp(_) => PATIENCE_TCP,
+        };
         Arc::new(Self {
             address,
             timeout,
             knows_region: AtomicBool::new(false),
             knows_channel: AtomicBool::new(false),
-            state: Mutex::default(),
+            connections: Connections::new(patience),
         })
     }
 
@@ -142,11 +141,6 @@ impl Application {
         &self.address
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere cannot leave the list half changed: nothing between lock and unlock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
     /// connection that closes at this moment, and must be sent again.
     ///
@@ -158,20 +152,15 @@ impl Application {
         repeatable: bool,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (stream, region, previous, unanswered) = match self.take_idle(repeatable) {
-            Some((stream, region, previous)) => (stream, region, Some(previous), None),
-            None => {
-                let unanswered = Unanswered::new(Arc::clone(self));
-                (self.connect().await?, LinkRegion::default(), None, Some(unanswered))
-            }
-        };
+        let (place, stream, region, previous) = self.connection(repeatable).await?;
         let inbox = Rc::new(Inbox::default());
         let may_be_silent = Rc::new(Cell::new(false));
         let driver = Driver {
             application: Arc::clone(self),
+            place,
             stream,
+            unread: 0,
             previous,
-            unanswered,
             outgoing: Outgoing::new(request, previous.map_or(REQUEST_ID, next_id)),
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
@@ -186,19 +175,27 @@ impl Application {
         Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
     }
 
-    /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
-    fn take_idle(&self, usable: bool) -> Option<(Stream, LinkRegion, u16)> {
-        if !usable {
-            let closed = self.state().idle.pop_front();
-            drop(closed);
-            return None;
-        }
+    /// A connection, and the id of the last request on it if it is not new.
+    async fn connection(
+        &self,
+        repeatable: bool,
+    ) -> Result<(Place<Kept>, Stream, LinkRegion, Option<u16>), ConnectError> {
         loop {
-            let (Idle { parked, region, last }, _) = self.state().idle.pop_back()?;
-            if parked.is_quiet()
-                && let Ok(stream) = parked.resume()
-            {
-                return Some((stream, region, last));
+            match self.connections.acquire(repeatable).await.map_err(ConnectError::Waiting)? {
+                Grant::Kept(place, Kept { parked, region, last }) => {
+                    if parked.is_quiet()
+                        && let Ok(stream) = parked.resume()
+                    {
+                        return Ok((place, stream, region, Some(last)));
+                    }
+                }
+                Grant::New(place) => {
+                    let connected = self.connect().await;
+                    if matches!(connected, Err(ConnectError::Busy)) {
+                        place.back_off();
+                    }
+                    return Ok((place, connected?, LinkRegion::default(), None));
+                }
             }
         }
     }
@@ -211,45 +208,15 @@ impl Application {
             Err(_) => Err(ConnectError::TimedOut),
         }
     }
-
-    fn keep(&self, stream: Stream, region: LinkRegion, last: u16) {
-        let Ok(parked) = stream.park() else { return };
-        let mut state = self.state();
-        if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
-            state.idle.push_back((Idle { parked, region, last }, Instant::now()));
-        }
-    }
-
-    fn close_old(&self) {
-        let now = Instant::now();
-        self.state().idle.retain(|(Idle { parked, .. }, since)| {
-            now.duration_since(*since) < IDLE_TIME && parked.is_quiet()
-        });
-    }
 }
 
 /// Closes connections that have been idle for too long, for ever.
 pub async fn sweep(applications: Arc<[Arc<Application>]>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
-        applications.iter().for_each(|application| application.close_old());
-    }
-}
-
-/// Counts a request as unanswered.
-#[derive(Debug)]
-struct Unanswered(Arc<Application>);
-
-impl Unanswered {
-    fn new(application: Arc<Application>) -> Self {
-        application.state().unanswered += 1;
-        Self(application)
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.0.state().unanswered -= 1;
+        applications.iter().for_each(|application| {
+            application.connections.close_old(|kept| kept.parked.is_quiet());
+        });
     }
 }
 
@@ -321,10 +288,12 @@ impl Drop for Exchange {
 /// and wait for its answer to be taken.
 struct Driver {
     application: Arc<Application>,
+    place: Place<Kept>,
     stream: Stream,
+    /// What of a new connection's bytes nobody had read when we looked last, in the kernel's counting.
+    unread: u64,
     /// The request before this one on a kept connection, which the peer may have closed meanwhile.
     previous: Option<u16>,
-    unanswered: Option<Unanswered>,
     outgoing: Outgoing,
     decoder: Decoder,
     buffer: BytesMut,
@@ -361,15 +330,19 @@ impl Driver {
     async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, stream, region, outgoing, decoder, buffer, .. } = self;
+        let Self { application, place, stream, region, outgoing, decoder, buffer, .. } = self;
         let Self { inbox, log_name, descriptors, previous, .. } = self;
         let kept = previous.is_some();
         inbox.push(match result {
             Ok(()) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
-                if outgoing.ended && is_quiet && decoder.at_boundary() {
-                    application.keep(stream, region, outgoing.id);
+                if outgoing.ended
+                    && is_quiet
+                    && decoder.at_boundary()
+                    && let Ok(parked) = stream.park()
+                {
+                    place.keep(Kept { parked, region, last: outgoing.id });
                 }
                 Event::End
             }
@@ -394,7 +367,7 @@ impl Driver {
             let received = may_read && self.receive()?;
             if received {
                 *heard = true;
-                self.unanswered = None;
+                self.place.is_taken();
                 while let Some(part) = self.decoder.next(&mut self.buffer)? {
                     if self.handle(part)? {
                         return Ok(());
@@ -402,7 +375,9 @@ impl Driver {
                 }
             }
             if !sent && !received {
-                self.wait(may_read, writable && !self.outgoing.ended).await?;
+                self.look_for_reader(false);
+                let may_write = writable && (!self.outgoing.ended || self.looks_for_reader());
+                self.wait(may_read, may_write).await?;
             }
         }
     }
@@ -410,6 +385,8 @@ impl Driver {
     /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
     /// same.
     fn send(&mut self, open: &mut bool) -> Result<bool, Failure> {
+        // In two pieces: of the second one an application may read nothing before it has worked.
+        let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
         let bytes = match self.outgoing.bytes() {
             Ok([]) => return Ok(false),
             Ok(bytes) => bytes,
@@ -417,9 +394,11 @@ impl Driver {
                 return Err(Failure::Broken(format!("the request body cannot be read: {error}")));
             }
         };
+        let bytes = if head > 0 { &bytes[..head] } else { bytes };
         match self.stream.try_write(bytes) {
             Ok(n) => {
                 self.outgoing.advance(n);
+                self.look_for_reader(true);
                 Ok(true)
             }
             Err(error) if is_for_later(&error) => Ok(false),
@@ -428,6 +407,26 @@ impl Driver {
                 Ok(true)
             }
         }
+    }
+
+    fn looks_for_reader(&self) -> bool {
+        !self.place.was_taken() && matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Notes whether a process has a new connection. `wrote`: something of the request was sent since the last look.
+    fn look_for_reader(&mut self, wrote: bool) {
+        if !self.looks_for_reader() {
+            return;
+        }
+        if !wrote {
+            // Before the look: what is read behind it counts as news.
+            self.stream.forget_writable();
+        }
+        let Some(unread) = self.stream.unread() else { return };
+        if unread < self.unread || (wrote && unread == self.unread) {
+            self.place.is_taken();
+        }
+        self.unread = unread;
     }
 
     fn receive(&mut self) -> Result<bool, Failure> {
@@ -552,6 +551,11 @@ impl Outgoing {
     fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
         let request = if id == REQUEST_ID { request } else { Rc::new(request.with_id(id)) };
         Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
+    }
+
+    /// Bytes that are missing up to the request body.
+    fn head_left(&self) -> usize {
+        if self.chunk.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
     }
 
     /// What is to be sent next; nothing at the end.

@@ -58,6 +58,24 @@ impl Stream {
         }
     }
 
+    /// What the kernel keeps because the peer has not read it; `None` where nobody knows.
+    pub(super) fn unread(&self) -> Option<u64> {
+        match self {
+            Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    /// From now on it is ready to be written to when the peer has read something.
+    pub(super) fn forget_writable(&self) {
+        let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        // It says only what it was told.
+        let _not_now = match self {
+            Self::Unix(stream) => stream.try_io(Interest::WRITABLE, not_now),
+            Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, not_now),
+        };
+    }
+
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.try_write(bytes),
