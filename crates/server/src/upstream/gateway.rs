@@ -6,14 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sendoff_fastcgi::handover::{Record, hints_at_region};
+use sendoff_fastcgi::handover::{Hints, Record};
 use sendoff_fastcgi::record::{EndRequest, HEADER_LEN, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
@@ -60,6 +60,8 @@ pub struct Application {
     timeout: Duration,
     /// Its last answer said that it could put bytes into shared memory.
     knows_region: AtomicBool,
+    /// Its last answer said that it could write to the client.
+    knows_direct: AtomicBool,
     /// Its last response said that it knows the channel.
     knows_channel: AtomicBool,
     connections: Arc<Connections<Kept>>,
@@ -70,8 +72,14 @@ pub struct Application {
 struct Kept {
     parked: Parked,
     region: LinkRegion,
-    /// The id of the last request on it.
-    last: u16,
+    last: Last,
+}
+
+/// The last exchange on a connection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    id: u16,
+    hints: Hints,
 }
 
 /// Why there is no connection.
@@ -112,6 +120,7 @@ impl Application {
             address,
             timeout,
             knows_region: AtomicBool::new(false),
+            knows_direct: AtomicBool::new(false),
             knows_channel: AtomicBool::new(false),
             connections: Connections::new(patience),
         })
@@ -121,6 +130,12 @@ impl Application {
     #[must_use]
     pub fn knows_region(&self) -> bool {
         self.knows_region.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may be lent a client's socket.
+    #[must_use]
+    pub fn knows_direct(&self) -> bool {
+        self.knows_direct.load(Ordering::Relaxed)
     }
 
     /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
@@ -142,7 +157,8 @@ impl Application {
     }
 
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
-    /// connection that closes at this moment, and must be sent again.
+    /// connection that closes at this moment, and must be sent again. The socket of its `client` goes along if the request
+    /// lends it and whoever is at the other end of a kept connection knows what to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -150,9 +166,20 @@ impl Application {
         self: &Arc<Self>,
         request: Rc<StreamedRequest>,
         repeatable: bool,
+        client: Option<BorrowedFd<'_>>,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (place, stream, region, previous) = self.connection(repeatable).await?;
+        let (place, stream, region, last) = self.connection(repeatable).await?;
+        let knows_direct = last.is_some_and(|last| last.hints.direct);
+        let client = client.filter(|_| knows_direct && !request.client.is_empty());
+        let lent = client.and_then(|client| Lent::new(client).ok());
+        let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
+        let request = if id == REQUEST_ID && lent.is_none() {
+            request
+        } else {
+            Rc::new(request.with(id, lent.is_some()))
+        };
+        let previous = last.map(|last| last.id);
         let inbox = Rc::new(Inbox::default());
         let may_be_silent = Rc::new(Cell::new(false));
         let driver = Driver {
@@ -161,7 +188,9 @@ impl Application {
             stream,
             unread: 0,
             previous,
-            outgoing: Outgoing::new(request, previous.map_or(REQUEST_ID, next_id)),
+            lent,
+            hints: Hints::default(),
+            outgoing: Outgoing::new(request, id),
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
@@ -175,11 +204,11 @@ impl Application {
         Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
     }
 
-    /// A connection, and the id of the last request on it if it is not new.
+    /// A connection, and the last exchange on it if it is not new.
     async fn connection(
         &self,
         repeatable: bool,
-    ) -> Result<(Place<Kept>, Stream, LinkRegion, Option<u16>), ConnectError> {
+    ) -> Result<(Place<Kept>, Stream, LinkRegion, Option<Last>), ConnectError> {
         loop {
             match self.connections.acquire(repeatable).await.map_err(ConnectError::Waiting)? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
@@ -294,6 +323,10 @@ struct Driver {
     unread: u64,
     /// The request before this one on a kept connection, which the peer may have closed meanwhile.
     previous: Option<u16>,
+    /// The client's socket, which the application has, too.
+    lent: Option<Lent>,
+    /// What the application said at the end.
+    hints: Hints,
     outgoing: Outgoing,
     decoder: Decoder,
     buffer: BytesMut,
@@ -331,7 +364,8 @@ impl Driver {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
         let Self { application, place, stream, region, outgoing, decoder, buffer, .. } = self;
-        let Self { inbox, log_name, descriptors, previous, .. } = self;
+        let Self { inbox, log_name, descriptors, previous, hints, lent, .. } = self;
+        drop(lent);
         let kept = previous.is_some();
         inbox.push(match result {
             Ok(()) => {
@@ -342,7 +376,8 @@ impl Driver {
                     && decoder.at_boundary()
                     && let Ok(parked) = stream.park()
                 {
-                    place.keep(Kept { parked, region, last: outgoing.id });
+                    let last = Last { id: outgoing.id, hints };
+                    place.keep(Kept { parked, region, last });
                 }
                 Event::End
             }
@@ -360,6 +395,9 @@ impl Driver {
     }
 
     async fn exchange(&mut self, heard: &mut bool) -> Result<(), Failure> {
+        if self.previous.is_some() {
+            self.send_at_once()?;
+        }
         let mut writable = true;
         loop {
             let sent = writable && self.send(&mut writable)?;
@@ -380,6 +418,19 @@ impl Driver {
                 self.wait(may_read, may_write).await?;
             }
         }
+    }
+
+    /// Sends what a kept connection takes of the request, and what is lent along with it.
+    fn send_at_once(&mut self) -> Result<(), Failure> {
+        let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
+        match self.stream.write_at_once(bytes, descriptor) {
+            Ok(n) => self.outgoing.advance(n),
+            // The descriptor must go along with the first byte.
+            Err(_) if descriptor.is_some() => return Err(Failure::Closed),
+            Err(_found_again) => {}
+        }
+        Ok(())
     }
 
     /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
@@ -445,7 +496,7 @@ impl Driver {
         }
     }
 
-    async fn wait(&self, may_read: bool, may_write: bool) -> Result<(), Failure> {
+    async fn wait(&mut self, may_read: bool, may_write: bool) -> Result<(), Failure> {
         let interest = match (may_read, may_write) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -461,7 +512,8 @@ impl Driver {
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
             () = tokio::time::sleep(self.application.timeout), if may_read => {
-                if self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
+                let is_elsewhere = self.lent.as_mut().is_some_and(Lent::has_moved);
+                if is_elsewhere || self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
             }
         }
     }
@@ -480,13 +532,18 @@ impl Driver {
         }
         match part {
             Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.gives_back();
                 self.inbox.push(Event::Segment(Segment::Bytes(data)));
             }
             Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
             Part::Record { kind: Kind::END_REQUEST, content, .. } => {
-                let hints = matches!(self.stream, Stream::Unix(_)) && hints_at_region(&content);
-                self.application.knows_region.store(hints, Ordering::Relaxed);
+                if matches!(self.stream, Stream::Unix(_)) {
+                    self.hints = Hints::of(&content);
+                }
+                let Hints { region, direct } = self.hints;
+                self.application.knows_region.store(region, Ordering::Relaxed);
+                self.application.knows_direct.store(direct, Ordering::Relaxed);
                 return end(&content);
             }
             Part::Record { kind: Kind::REGION, content, .. } => {
@@ -494,7 +551,18 @@ impl Driver {
                 let missing = || Failure::Broken("it announced a region and sent none".to_owned());
                 self.region.announce(&self.descriptors.pop_front().ok_or_else(missing)?)?;
             }
+            Part::Record { kind: Kind::SENT, content, .. } => {
+                let lent = self.lent.as_ref().is_some_and(|lent| !lent.is_back);
+                match Record::decode(Kind::SENT, &content)? {
+                    Some(Record::Sent(sent)) if lent => {
+                        self.gives_back();
+                        self.inbox.push(Event::Sent(sent));
+                    }
+                    _ => return Err(Failure::Broken("a SENT record out of place".to_owned())),
+                }
+            }
             Part::Record { kind: Kind::PIECE, content, .. } => {
+                self.gives_back();
                 if let Some(Record::Piece(piece)) = Record::decode(Kind::PIECE, &content)?
                     && let Some(bytes) = self.region.piece(piece)?
                 {
@@ -506,11 +574,41 @@ impl Driver {
         Ok(false)
     }
 
+    /// The application does not write to the client from here on.
+    fn gives_back(&mut self) {
+        if let Some(lent) = &mut self.lent {
+            lent.is_back = true;
+        }
+    }
+
     fn log(&self, data: &Bytes) {
         let (address, request) = (&self.application.address, &*self.log_name);
         for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
             tracing::warn!(%address, request, "{line}");
         }
+    }
+}
+
+/// A client's socket that an application has been lent.
+struct Lent {
+    socket: OwnedFd,
+    /// What it had been given to send when we looked last.
+    written: Option<u64>,
+    is_back: bool,
+}
+
+impl Lent {
+    fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = client.try_clone_to_owned()?;
+        let written = sendoff_sys::tcp::written(client).ok();
+        Ok(Self { socket, written, is_back: false })
+    }
+
+    /// Whether something was written since the last look: an application at work there may be silent here.
+    fn has_moved(&mut self) -> bool {
+        let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
+        let before = std::mem::replace(&mut self.written, written);
+        !self.is_back && before != written
     }
 }
 
@@ -549,7 +647,6 @@ struct Outgoing {
 
 impl Outgoing {
     fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
-        let request = if id == REQUEST_ID { request } else { Rc::new(request.with_id(id)) };
         Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
     }
 

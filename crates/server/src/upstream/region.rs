@@ -309,7 +309,7 @@ mod tests {
             builder.param(ACCEPT_PARAM, words);
         }
         let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
-        let exchange = application.begin(message, true, "GET /".into()).await.unwrap();
+        let exchange = application.begin(message, true, None, "GET /".into()).await.unwrap();
         let (mut all, mut lent) = (Vec::new(), 0);
         loop {
             match exchange.next().await {
