@@ -224,7 +224,12 @@ impl Serving {
     }
 
     /// The connections that so many requests of each of 32 clients need.
-    fn connections(&self, server: &Server, rounds: usize, method: fn(usize) -> &'static str) -> usize {
+    fn connections(
+        &self,
+        server: &Server,
+        rounds: usize,
+        method: fn(usize) -> &'static str,
+    ) -> usize {
         let before = self.accepted.load(Ordering::Relaxed);
         let addr = server.addr();
         let ask = move || {
@@ -271,7 +276,8 @@ fn under_load_connections_are_kept() {
     serving.more(8);
     let twelve = serving.connections(&server, 50, get);
     assert!(one < 40 && four < 60 && twelve < 120, "{one}, {four}, {twelve} for 1600 requests");
-    let mixed = serving.connections(&server, 50, |round| if round % 10 == 9 { "POST" } else { "GET" });
+    let mixed =
+        serving.connections(&server, 50, |round| if round % 10 == 9 { "POST" } else { "GET" });
     assert!((160..400).contains(&mixed), "{mixed} for 1600 requests, 160 of them POST");
 }
 
