@@ -7,6 +7,8 @@ use sendoff_tests::{
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const ENV: &str = include_str!("../scripts/env.php");
@@ -180,6 +182,150 @@ fn a_hundred_at_once_with_four_processes() {
         .collect();
     for thread in threads {
         thread.join().unwrap();
+    }
+}
+
+/// An application whose processes, threads here, serve one connection at a time, and count them.
+struct Serving {
+    listener: UnixListener,
+    address: String,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Serving {
+    fn new(site: &Site) -> Self {
+        let path = site.outside("serving.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&path, everybody).unwrap();
+        Self { listener, address: format!("unix:{}", path.display()), accepted: Arc::default() }
+    }
+
+    fn more(&self, processes: usize) {
+        for _ in 0..processes {
+            let (listener, accepted) = (self.listener.try_clone().unwrap(), self.accepted.clone());
+            std::thread::spawn(move || {
+                while let Ok((mut stream, _)) = listener.accept() {
+                    accepted.fetch_add(1, Ordering::Relaxed);
+                    while let Some(id) = request(&mut stream) {
+                        let head = record(STDOUT, b"Content-Type: text/plain\r\n\r\nserved");
+                        let mut answer = [head, record(END_REQUEST, &[0; 8])].concat();
+                        let end = answer.len() - 16;
+                        for at in [2, end + 2] {
+                            answer[at..at + 2].copy_from_slice(&id);
+                        }
+                        if stream.write_all(&answer).is_err() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    /// The connections that so many requests of each of 32 clients need.
+    fn connections(
+        &self,
+        server: &Server,
+        rounds: usize,
+        method: fn(usize) -> &'static str,
+    ) -> usize {
+        let before = self.accepted.load(Ordering::Relaxed);
+        let addr = server.addr();
+        let ask = move || {
+            let mut client = Client::connect(addr);
+            for round in 0..rounds {
+                let request = Request::new(method(round), "/app/x");
+                assert_eq!(client.ask(&request).text(), "served");
+            }
+        };
+        let threads: Vec<_> = (0..32).map(|_| std::thread::spawn(ask)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.accepted.load(Ordering::Relaxed) - before
+    }
+}
+
+/// Reads a request to its end and says its id.
+fn request(stream: &mut impl Read) -> Option<[u8; 2]> {
+    const STDIN: u8 = 5;
+    loop {
+        let mut header = [0; 8];
+        stream.read_exact(&mut header).ok()?;
+        let [_, kind, id @ .., len, low, padding, _] = header;
+        let len = usize::from(u16::from_be_bytes([len, low]));
+        stream.read_exact(&mut vec![0; len + usize::from(padding)]).ok()?;
+        if kind == STDIN && len == 0 {
+            return Some(id);
+        }
+    }
+}
+
+/// What 32 clients ask at once goes over as many connections as there are processes, and a few that are tried in vain.
+/// `POST` wants a new one each time.
+#[test]
+fn under_load_connections_are_kept() {
+    let site = Site::new();
+    let serving = Serving::new(&site);
+    let attached = format!("/app={}", serving.address);
+    let server = Server::start(site.root(), &["--fastcgi", &attached, "--threads", "2"]);
+    let get: fn(usize) -> &'static str = |_| "GET";
+    serving.more(1);
+    let one = serving.connections(&server, 50, get);
+    serving.more(3);
+    let four = serving.connections(&server, 50, get);
+    serving.more(8);
+    let twelve = serving.connections(&server, 50, get);
+    assert!(one < 40 && four < 60 && twelve < 120, "{one}, {four}, {twelve} for 1600 requests");
+    let mixed =
+        serving.connections(&server, 50, |round| if round % 10 == 9 { "POST" } else { "GET" });
+    assert!((160..400).contains(&mixed), "{mixed} for 1600 requests, 160 of them POST");
+}
+
+/// Processes that are free are found, though one connection at a time is tried and none has an answer yet.
+#[test]
+fn every_process_is_used_at_once() {
+    let site = Site::with("wait.php", "<?php file_get_contents($_GET['go']); echo 'went';");
+    let go: Vec<_> = (0..8).map(|n| site.fifo(&format!("go{n}"))).collect();
+    let pool = "pm.max_children = 8";
+    for fpm in [Fpm::start(site.root(), pool), Fpm::start_tcp(site.root(), pool)] {
+        let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
+        let mut clients: Vec<_> = (0..8)
+            .map(|n| {
+                let mut client = server.connect();
+                client.send(Request::get(&format!("/wait.php?go=go{n}")).bytes());
+                client
+            })
+            .collect();
+        // The last first: each must be at work while all others are.
+        for (client, go) in clients.iter_mut().zip(&go).rev() {
+            go.release();
+            assert_eq!(client.response("GET").text(), "went");
+        }
+    }
+}
+
+/// Those who wait in vain take nobody else's turn.
+#[test]
+fn clients_that_leave_while_they_wait_are_passed_over() {
+    let site = Site::with("wait.php", "<?php file_get_contents('go'); echo 'went';");
+    site.write("quick.php", "<?php echo 'quick';");
+    let go = site.fifo("go");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    let mut first = server.connect();
+    first.send(Request::get("/wait.php").bytes());
+    let mut others: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(Request::get("/quick.php").bytes());
+            client
+        })
+        .collect();
+    others.drain(..10);
+    go.release();
+    assert_eq!(first.response("GET").text(), "went");
+    for mut client in others {
+        assert_eq!(client.response("GET").text(), "quick");
     }
 }
 

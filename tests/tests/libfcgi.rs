@@ -4,6 +4,8 @@
 
 #[path = "libfcgi/application.rs"]
 mod application;
+#[path = "libfcgi/modes.rs"]
+mod modes;
 #[path = "libfcgi/servers.rs"]
 mod servers;
 #[path = "libfcgi/wire.rs"]

@@ -26,20 +26,38 @@ pub const ACCEPT_RELAY: &[u8] = b"relay";
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 
-/// Where `END_REQUEST` has a byte that FastCGI reserves (§5.5) and that says whether the application knows `region`: a front
-/// cannot ask those that others have started, and they would show [`ACCEPT_PARAM`] to their scripts.
-const HINT_AT: usize = 5;
+/// Where `END_REQUEST` has a byte that FastCGI reserves (§5.5) and that says what the application knows: a front cannot ask
+/// those that others have started, and they would show [`ACCEPT_PARAM`] to their scripts.
+const HINTS_AT: usize = 5;
+const HINT_REGION: u8 = 1;
+const HINT_DIRECT: u8 = 2;
 
-/// Notes in an `END_REQUEST` record that the sender could answer with `REGION` and `PIECE`.
-pub fn hint_at_region(record: &mut [u8; HEADER_LEN + 8]) {
-    record[HEADER_LEN + HINT_AT] = 1;
+/// What an application has said that it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hints {
+    /// It can answer with `REGION` and `PIECE`.
+    pub region: bool,
+    /// It can take `CLIENT` and answer with `SENT`.
+    pub direct: bool,
 }
 
-/// Whether the content of an `END_REQUEST` record says so.
-#[must_use]
-pub fn hints_at_region(content: &[u8]) -> bool {
-    content.get(HINT_AT) == Some(&1)
+impl Hints {
+    /// Notes them in an `END_REQUEST` record.
+    pub fn put(self, record: &mut [u8; HEADER_LEN + 8]) {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        record[HEADER_LEN + HINTS_AT] =
+            bit(self.region, HINT_REGION) | bit(self.direct, HINT_DIRECT);
+    }
+
+    /// Those in the content of an `END_REQUEST` record. Of a byte that makes no sense nothing is believed.
+    #[must_use]
+    pub fn of(content: &[u8]) -> Self {
+        let hints = content.get(HINTS_AT).copied().unwrap_or(0);
+        let has = |bit| hints & bit != 0 && hints & !(HINT_REGION | HINT_DIRECT) == 0;
+        Self { region: has(HINT_REGION), direct: has(HINT_DIRECT) }
+    }
 }
+
 /// The word in [`ACCEPT_PARAM`] for the channel: the body may be answered on a link that the application opens itself.
 pub const ACCEPT_CHANNEL: &[u8] = b"channel";
 
@@ -276,6 +294,18 @@ mod tests {
             assert!(Record::decode(header.kind, &wire[8..]).is_err(), "{record:?}");
         }
         assert_eq!(Record::decode(Kind::STDOUT, b"x"), Ok(None));
+    }
+
+    #[test]
+    fn hints_survive_the_round_trip_and_nonsense_hints_at_nothing() {
+        let mut record = [0; HEADER_LEN + 8];
+        assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints::default());
+        for (region, direct) in [(false, true), (true, false), (true, true)] {
+            Hints { region, direct }.put(&mut record);
+            assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints { region, direct });
+        }
+        record[HEADER_LEN + HINTS_AT] = 0xff;
+        assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints::default());
     }
 
     #[test]

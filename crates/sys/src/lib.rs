@@ -11,3 +11,4 @@ pub mod process;
 pub mod shared;
 pub mod sock_diag;
 pub mod tcp;
+pub mod unix;

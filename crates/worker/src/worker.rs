@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use sendoff_fastcgi::Part;
-use sendoff_fastcgi::handover::{FileId, Record, hint_at_region};
+use sendoff_fastcgi::handover::{FileId, Hints, Record};
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 
@@ -693,7 +693,7 @@ impl Worker {
             state.queue.stream(Kind::STDERR, id, &[]);
         }
         let mut end = EndRequest { app_status, protocol_status: 0 }.encode(id);
-        hint_at_region(&mut end);
+        Hints { region: true, direct: true }.put(&mut end);
         state.queue.raw(&end);
         let _lost_is_noted = self.shared.flush(state);
     }

@@ -26,7 +26,9 @@ use crate::request;
 use crate::response::{CgiHead, MAX_HEAD};
 use crate::router::{Script, Upstream};
 use crate::segment::Segment;
-use crate::upstream::{Application, ConnectError, Event, Exchange, RequestMessageBuilder};
+use crate::upstream::{
+    Application, Claim, ConnectError, Event, Exchange, RequestMessageBuilder, StreamedRequest,
+};
 
 /// Workers that may die before they have read a request, one after the other, until we give up.
 const MAX_TRIES: usize = 8;
@@ -83,7 +85,14 @@ pub(crate) async fn respond(
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
-            ask_application(event_loop, application, request, parameters, &log_name).await
+            let direct = if application.knows_direct() {
+                direct::offer(event_loop, client, asked, script, &mut parameters)
+            } else {
+                None
+            };
+            let claim = channel::announce(event_loop, application, direct, &mut parameters);
+            let message = Rc::new(parameters.streamed(&request.body));
+            ask_application(client, application, request, (message, claim), &log_name).await
         }
     };
     let by_worker = matches!(answered, Ok((_, Answer::Sent(_))));
@@ -179,23 +188,25 @@ async fn ask_worker(
 }
 
 async fn ask_application(
-    event_loop: &Loop,
+    client: &Client,
     application: &Arc<Application>,
     request: &Request,
-    mut parameters: RequestMessageBuilder,
+    (message, claim): (Rc<StreamedRequest>, Option<Rc<Claim>>),
     log_name: &Rc<str>,
 ) -> Answered {
-    let claim = channel::announce(event_loop, application, &mut parameters);
-    let message = Rc::new(parameters.streamed(&request.body));
     // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
     let mut repeatable = request.head.method.is_idempotent();
     loop {
-        let begun = application.begin(Rc::clone(&message), repeatable, Rc::clone(log_name)).await;
+        let socket = Some(client.stream.as_fd());
+        let begun = application.begin(Rc::clone(&message), repeatable, socket, Rc::clone(log_name));
+        let begun = begun.await;
         let mut exchange = match begun {
             Ok(exchange) => Exchange::Application(exchange),
             Err(why) => {
                 let status = match why {
-                    ConnectError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+                    ConnectError::Busy | ConnectError::Waiting(_) => {
+                        StatusCode::SERVICE_UNAVAILABLE
+                    }
                     ConnectError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
                     ConnectError::Failed(_) => StatusCode::BAD_GATEWAY,
                 };
@@ -210,9 +221,9 @@ async fn ask_application(
                 return Ok((exchange, answer));
             }
             // The next one goes over a new connection.
-            Err(Failure::Unread) if repeatable => repeatable = false,
+            Err(Failure::Unread) if repeatable && client.is_untouched() => repeatable = false,
             Err(Failure::Unread) => {
-                let why = format!("{} closed a new connection unread", exchange.who());
+                let why = format!("{} closed its connection unread", exchange.who());
                 return Err((StatusCode::BAD_GATEWAY, why));
             }
             Err(Failure::Bad(status, why)) => {

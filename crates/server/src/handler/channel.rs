@@ -15,11 +15,14 @@ use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
 pub(super) fn announce(
     event_loop: &Loop,
     application: &Application,
+    direct: Option<&'static [u8]>,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
-    if event_loop.settings.accept_regions && application.knows_region() {
+    let region = event_loop.settings.accept_regions && application.knows_region();
+    let words: Vec<_> = direct.into_iter().chain(region.then_some(ACCEPT_REGION)).collect();
+    if !words.is_empty() {
         // Such an application has no use for the channel: files could come on its own connection.
-        parameters.param(ACCEPT_PARAM, ACCEPT_REGION);
+        parameters.param(ACCEPT_PARAM, &words.join(&b' '));
         return None;
     }
     let channel = event_loop.channel.as_ref().filter(|_| application.knows_channel())?;

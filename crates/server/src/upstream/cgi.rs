@@ -13,6 +13,9 @@ use crate::request::Body;
 /// One request at a time goes over a link, so they can all have the same id.
 pub(super) const REQUEST_ID: u16 = 1;
 
+/// The `BEGIN_REQUEST` record.
+const BEGIN_LEN: usize = HEADER_LEN + 8;
+
 /// All records of a request, ready to be sent, as often as it takes to find a worker that lives.
 #[derive(Debug)]
 pub struct RequestMessage {
@@ -26,6 +29,10 @@ pub struct RequestMessage {
 /// A request for an application that knows FastCGI and nothing more.
 #[derive(Debug)]
 pub struct StreamedRequest {
+    /// A `CLIENT` record, for a connection whose application has shown that it knows what that is; or nothing.
+    pub(super) client: Vec<u8>,
+    /// Where in `records` the request body begins.
+    pub(super) head_len: usize,
     /// Everything, or everything up to the body in the file.
     pub(super) records: Vec<u8>,
     /// A body that is still to become `STDIN` records, and its length in bytes.
@@ -33,16 +40,23 @@ pub struct StreamedRequest {
 }
 
 impl StreamedRequest {
-    /// The same under another id.
-    pub(super) fn with_id(&self, id: u16) -> Self {
-        let mut records = self.records.clone();
+    /// The same under another id, and with the `CLIENT` record if it `lends`.
+    pub(super) fn with(&self, id: u16, lends: bool) -> Self {
+        let client = if lends { &self.client[..] } else { &[] };
+        let (begin, rest) = self.records.split_at(BEGIN_LEN);
+        let mut records = [begin, client, rest].concat();
         let mut at = 0;
         while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
             header[2..4].copy_from_slice(&id.to_be_bytes());
             let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
             at += HEADER_LEN + content + usize::from(header[6]);
         }
-        Self { records, body: self.body.clone() }
+        Self {
+            client: Vec::new(),
+            head_len: self.head_len + client.len(),
+            records,
+            body: self.body.clone(),
+        }
     }
 }
 
@@ -90,16 +104,18 @@ impl RequestMessageBuilder {
 
     /// The request for a FastCGI application: a large body is read while it is sent.
     #[must_use]
-    pub fn streamed(self, body: &Body) -> StreamedRequest {
-        match body {
+    pub fn streamed(mut self, body: &Body) -> StreamedRequest {
+        let client = std::mem::take(&mut self.client);
+        let mut records = self.head(32);
+        let head_len = records.len();
+        let body = match body {
             Body::Memory(bytes) => {
-                StreamedRequest { records: self.with_bytes(bytes).records, body: None }
+                push_stream(&mut records, Kind::STDIN, bytes);
+                None
             }
-            Body::File { descriptor, len } => {
-                let body = Some((Rc::clone(descriptor), *len));
-                StreamedRequest { records: self.head(0), body }
-            }
-        }
+            Body::File { descriptor, len } => Some((Rc::clone(descriptor), *len)),
+        };
+        StreamedRequest { client, head_len, records, body }
     }
 
     fn head(&self, more: usize) -> Vec<u8> {
@@ -152,7 +168,7 @@ mod tests {
         let mut builder = RequestMessageBuilder::new();
         builder.param(b"LONG", &[b'x'; 100_000]);
         let request = builder.streamed(&Body::Memory(vec![0; 200_000].into()));
-        let changed = parts(&request.with_id(7).records);
+        let changed = parts(&request.with(7, false).records);
         assert!(changed.iter().all(|&(_, id, _)| id == 7));
         let back = changed.into_iter().map(|(kind, _, len)| (kind, REQUEST_ID, len));
         assert_eq!(back.collect::<Vec<_>>(), parts(&request.records));

@@ -1,21 +1,19 @@
 //! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
 //!
-//! An application such as php-fpm gives a process to each connection, for as long as it is open. So a kept connection that
-//! nobody uses may be what another request waits for in the listener's queue. Three rules see to it: idle connections
-//! are shared by all event loops, none is kept while a request on a new connection is unanswered, and none for long.
+//! Which request gets which connection: `connections.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sendoff_fastcgi::handover::{Record, hints_at_region};
+use sendoff_fastcgi::handover::{Hints, Record};
 use sendoff_fastcgi::record::{EndRequest, HEADER_LEN, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
@@ -25,19 +23,21 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::cgi::{REQUEST_ID, StreamedRequest};
 use super::channel::Claim;
+use super::connections::{Connections, Grant, Place, WaitError};
 use super::framed::{self, Framed};
 use super::inbox::{Event, Inbox};
 use super::region::{BadRegion, LinkRegion};
 use super::stream::{Parked, Stream};
 use crate::segment::Segment;
 
-/// Connections to one application that are kept while idle.
-const MAX_IDLE: usize = 32;
-/// How long a connection is kept while idle: others may use the application too.
-const IDLE_TIME: Duration = Duration::from_secs(2);
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// So long after a new connection another one may be tried although nobody has taken the first. Over UNIX sockets we see
+/// whether somebody has, over TCP only that there is an answer.
+const PATIENCE_UNIX: Duration = Duration::from_secs(1);
+const PATIENCE_TCP: Duration = Duration::from_millis(1);
 
 /// What one read may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
@@ -60,31 +60,33 @@ pub struct Application {
     timeout: Duration,
     /// Its last answer said that it could put bytes into shared memory.
     knows_region: AtomicBool,
+    /// Its last answer said that it could write to the client.
+    knows_direct: AtomicBool,
     /// Its last response said that it knows the channel.
     knows_channel: AtomicBool,
-    state: Mutex<State>,
+    connections: Arc<Connections<Kept>>,
 }
 
 /// A kept connection that nobody uses.
 #[derive(Debug)]
-struct Idle {
+struct Kept {
     parked: Parked,
     region: LinkRegion,
-    /// The id of the last request on it.
-    last: u16,
+    last: Last,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Used last at the end.
-    idle: VecDeque<(Idle, Instant)>,
-    /// Requests on new connections of which the application has said nothing yet.
-    unanswered: usize,
+/// The last exchange on a connection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    id: u16,
+    hints: Hints,
 }
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ConnectError {
+    /// Others were before it.
+    Waiting(WaitError),
     /// As many connections wait already as the application lets wait.
     Busy,
     /// Nobody took the connection in time.
@@ -96,6 +98,7 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Waiting(why) => write!(f, "{why}"),
             Self::Busy => f.write_str("its queue of connections is full"),
             Self::TimedOut => {
                 write!(f, "it took no connection for {} s", CONNECT_TIMEOUT.as_secs())
@@ -109,12 +112,17 @@ impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
+        let patience = match address {
+            Address::Unix(_) => PATIENCE_UNIX,
+            Address::Tcp(_) => PATIENCE_TCP,
+        };
         Arc::new(Self {
             address,
             timeout,
             knows_region: AtomicBool::new(false),
+            knows_direct: AtomicBool::new(false),
             knows_channel: AtomicBool::new(false),
-            state: Mutex::default(),
+            connections: Connections::new(patience),
         })
     }
 
@@ -122,6 +130,12 @@ impl Application {
     #[must_use]
     pub fn knows_region(&self) -> bool {
         self.knows_region.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may be lent a client's socket.
+    #[must_use]
+    pub fn knows_direct(&self) -> bool {
+        self.knows_direct.load(Ordering::Relaxed)
     }
 
     /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
@@ -142,13 +156,9 @@ impl Application {
         &self.address
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere cannot leave the list half changed: nothing between lock and unlock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
-    /// connection that closes at this moment, and must be sent again.
+    /// connection that closes at this moment, and must be sent again. The socket of its `client` goes along if the request
+    /// lends it and whoever is at the other end of a kept connection knows what to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -156,23 +166,31 @@ impl Application {
         self: &Arc<Self>,
         request: Rc<StreamedRequest>,
         repeatable: bool,
+        client: Option<BorrowedFd<'_>>,
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
-        let (stream, region, previous, unanswered) = match self.take_idle(repeatable) {
-            Some((stream, region, previous)) => (stream, region, Some(previous), None),
-            None => {
-                let unanswered = Unanswered::new(Arc::clone(self));
-                (self.connect().await?, LinkRegion::default(), None, Some(unanswered))
-            }
+        let (place, stream, region, last) = self.connection(repeatable).await?;
+        let knows_direct = last.is_some_and(|last| last.hints.direct);
+        let client = client.filter(|_| knows_direct && !request.client.is_empty());
+        let lent = client.and_then(|client| Lent::new(client).ok());
+        let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
+        let request = if id == REQUEST_ID && lent.is_none() {
+            request
+        } else {
+            Rc::new(request.with(id, lent.is_some()))
         };
+        let previous = last.map(|last| last.id);
         let inbox = Rc::new(Inbox::default());
         let may_be_silent = Rc::new(Cell::new(false));
         let driver = Driver {
             application: Arc::clone(self),
+            place,
             stream,
+            unread: 0,
             previous,
-            unanswered,
-            outgoing: Outgoing::new(request, previous.map_or(REQUEST_ID, next_id)),
+            lent,
+            hints: Hints::default(),
+            outgoing: Outgoing::new(request, id),
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
@@ -186,19 +204,27 @@ impl Application {
         Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
     }
 
-    /// A kept connection, if it may be used; else one is closed, so that whoever serves it is free for a new one.
-    fn take_idle(&self, usable: bool) -> Option<(Stream, LinkRegion, u16)> {
-        if !usable {
-            let closed = self.state().idle.pop_front();
-            drop(closed);
-            return None;
-        }
+    /// A connection, and the last exchange on it if it is not new.
+    async fn connection(
+        &self,
+        repeatable: bool,
+    ) -> Result<(Place<Kept>, Stream, LinkRegion, Option<Last>), ConnectError> {
         loop {
-            let (Idle { parked, region, last }, _) = self.state().idle.pop_back()?;
-            if parked.is_quiet()
-                && let Ok(stream) = parked.resume()
-            {
-                return Some((stream, region, last));
+            match self.connections.acquire(repeatable).await.map_err(ConnectError::Waiting)? {
+                Grant::Kept(place, Kept { parked, region, last }) => {
+                    if parked.is_quiet()
+                        && let Ok(stream) = parked.resume()
+                    {
+                        return Ok((place, stream, region, Some(last)));
+                    }
+                }
+                Grant::New(place) => {
+                    let connected = self.connect().await;
+                    if matches!(connected, Err(ConnectError::Busy)) {
+                        place.back_off();
+                    }
+                    return Ok((place, connected?, LinkRegion::default(), None));
+                }
             }
         }
     }
@@ -211,45 +237,15 @@ impl Application {
             Err(_) => Err(ConnectError::TimedOut),
         }
     }
-
-    fn keep(&self, stream: Stream, region: LinkRegion, last: u16) {
-        let Ok(parked) = stream.park() else { return };
-        let mut state = self.state();
-        if state.unanswered == 0 && state.idle.len() < MAX_IDLE {
-            state.idle.push_back((Idle { parked, region, last }, Instant::now()));
-        }
-    }
-
-    fn close_old(&self) {
-        let now = Instant::now();
-        self.state().idle.retain(|(Idle { parked, .. }, since)| {
-            now.duration_since(*since) < IDLE_TIME && parked.is_quiet()
-        });
-    }
 }
 
 /// Closes connections that have been idle for too long, for ever.
 pub async fn sweep(applications: Arc<[Arc<Application>]>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
-        applications.iter().for_each(|application| application.close_old());
-    }
-}
-
-/// Counts a request as unanswered.
-#[derive(Debug)]
-struct Unanswered(Arc<Application>);
-
-impl Unanswered {
-    fn new(application: Arc<Application>) -> Self {
-        application.state().unanswered += 1;
-        Self(application)
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.0.state().unanswered -= 1;
+        applications.iter().for_each(|application| {
+            application.connections.close_old(|kept| kept.parked.is_quiet());
+        });
     }
 }
 
@@ -321,10 +317,16 @@ impl Drop for Exchange {
 /// and wait for its answer to be taken.
 struct Driver {
     application: Arc<Application>,
+    place: Place<Kept>,
     stream: Stream,
+    /// What of a new connection's bytes nobody had read when we looked last, in the kernel's counting.
+    unread: u64,
     /// The request before this one on a kept connection, which the peer may have closed meanwhile.
     previous: Option<u16>,
-    unanswered: Option<Unanswered>,
+    /// The client's socket, which the application has, too.
+    lent: Option<Lent>,
+    /// What the application said at the end.
+    hints: Hints,
     outgoing: Outgoing,
     decoder: Decoder,
     buffer: BytesMut,
@@ -361,15 +363,21 @@ impl Driver {
     async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, stream, region, outgoing, decoder, buffer, .. } = self;
-        let Self { inbox, log_name, descriptors, previous, .. } = self;
+        let Self { application, place, stream, region, outgoing, decoder, buffer, .. } = self;
+        let Self { inbox, log_name, descriptors, previous, hints, lent, .. } = self;
+        drop(lent);
         let kept = previous.is_some();
         inbox.push(match result {
             Ok(()) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
-                if outgoing.ended && is_quiet && decoder.at_boundary() {
-                    application.keep(stream, region, outgoing.id);
+                if outgoing.ended
+                    && is_quiet
+                    && decoder.at_boundary()
+                    && let Ok(parked) = stream.park()
+                {
+                    let last = Last { id: outgoing.id, hints };
+                    place.keep(Kept { parked, region, last });
                 }
                 Event::End
             }
@@ -387,6 +395,9 @@ impl Driver {
     }
 
     async fn exchange(&mut self, heard: &mut bool) -> Result<(), Failure> {
+        if self.previous.is_some() {
+            self.send_at_once()?;
+        }
         let mut writable = true;
         loop {
             let sent = writable && self.send(&mut writable)?;
@@ -394,7 +405,7 @@ impl Driver {
             let received = may_read && self.receive()?;
             if received {
                 *heard = true;
-                self.unanswered = None;
+                self.place.is_taken();
                 while let Some(part) = self.decoder.next(&mut self.buffer)? {
                     if self.handle(part)? {
                         return Ok(());
@@ -402,14 +413,31 @@ impl Driver {
                 }
             }
             if !sent && !received {
-                self.wait(may_read, writable && !self.outgoing.ended).await?;
+                self.look_for_reader(false);
+                let may_write = writable && (!self.outgoing.ended || self.looks_for_reader());
+                self.wait(may_read, may_write).await?;
             }
         }
+    }
+
+    /// Sends what a kept connection takes of the request, and what is lent along with it.
+    fn send_at_once(&mut self) -> Result<(), Failure> {
+        let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
+        match self.stream.write_at_once(bytes, descriptor) {
+            Ok(n) => self.outgoing.advance(n),
+            // The descriptor must go along with the first byte.
+            Err(_) if descriptor.is_some() => return Err(Failure::Closed),
+            Err(_found_again) => {}
+        }
+        Ok(())
     }
 
     /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
     /// same.
     fn send(&mut self, open: &mut bool) -> Result<bool, Failure> {
+        // In two pieces: of the second one an application may read nothing before it has worked.
+        let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
         let bytes = match self.outgoing.bytes() {
             Ok([]) => return Ok(false),
             Ok(bytes) => bytes,
@@ -417,9 +445,11 @@ impl Driver {
                 return Err(Failure::Broken(format!("the request body cannot be read: {error}")));
             }
         };
+        let bytes = if head > 0 { &bytes[..head] } else { bytes };
         match self.stream.try_write(bytes) {
             Ok(n) => {
                 self.outgoing.advance(n);
+                self.look_for_reader(true);
                 Ok(true)
             }
             Err(error) if is_for_later(&error) => Ok(false),
@@ -428,6 +458,26 @@ impl Driver {
                 Ok(true)
             }
         }
+    }
+
+    fn looks_for_reader(&self) -> bool {
+        !self.place.was_taken() && matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Notes whether a process has a new connection. `wrote`: something of the request was sent since the last look.
+    fn look_for_reader(&mut self, wrote: bool) {
+        if !self.looks_for_reader() {
+            return;
+        }
+        if !wrote {
+            // Before the look: what is read behind it counts as news.
+            self.stream.forget_writable();
+        }
+        let Some(unread) = self.stream.unread() else { return };
+        if unread < self.unread || (wrote && unread == self.unread) {
+            self.place.is_taken();
+        }
+        self.unread = unread;
     }
 
     fn receive(&mut self) -> Result<bool, Failure> {
@@ -446,7 +496,7 @@ impl Driver {
         }
     }
 
-    async fn wait(&self, may_read: bool, may_write: bool) -> Result<(), Failure> {
+    async fn wait(&mut self, may_read: bool, may_write: bool) -> Result<(), Failure> {
         let interest = match (may_read, may_write) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -462,7 +512,8 @@ impl Driver {
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
             () = tokio::time::sleep(self.application.timeout), if may_read => {
-                if self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
+                let is_elsewhere = self.lent.as_mut().is_some_and(Lent::has_moved);
+                if is_elsewhere || self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
             }
         }
     }
@@ -481,13 +532,18 @@ impl Driver {
         }
         match part {
             Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.gives_back();
                 self.inbox.push(Event::Segment(Segment::Bytes(data)));
             }
             Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
             Part::Record { kind: Kind::END_REQUEST, content, .. } => {
-                let hints = matches!(self.stream, Stream::Unix(_)) && hints_at_region(&content);
-                self.application.knows_region.store(hints, Ordering::Relaxed);
+                if matches!(self.stream, Stream::Unix(_)) {
+                    self.hints = Hints::of(&content);
+                }
+                let Hints { region, direct } = self.hints;
+                self.application.knows_region.store(region, Ordering::Relaxed);
+                self.application.knows_direct.store(direct, Ordering::Relaxed);
                 return end(&content);
             }
             Part::Record { kind: Kind::REGION, content, .. } => {
@@ -495,7 +551,18 @@ impl Driver {
                 let missing = || Failure::Broken("it announced a region and sent none".to_owned());
                 self.region.announce(&self.descriptors.pop_front().ok_or_else(missing)?)?;
             }
+            Part::Record { kind: Kind::SENT, content, .. } => {
+                let lent = self.lent.as_ref().is_some_and(|lent| !lent.is_back);
+                match Record::decode(Kind::SENT, &content)? {
+                    Some(Record::Sent(sent)) if lent => {
+                        self.gives_back();
+                        self.inbox.push(Event::Sent(sent));
+                    }
+                    _ => return Err(Failure::Broken("a SENT record out of place".to_owned())),
+                }
+            }
             Part::Record { kind: Kind::PIECE, content, .. } => {
+                self.gives_back();
                 if let Some(Record::Piece(piece)) = Record::decode(Kind::PIECE, &content)?
                     && let Some(bytes) = self.region.piece(piece)?
                 {
@@ -507,11 +574,41 @@ impl Driver {
         Ok(false)
     }
 
+    /// The application does not write to the client from here on.
+    fn gives_back(&mut self) {
+        if let Some(lent) = &mut self.lent {
+            lent.is_back = true;
+        }
+    }
+
     fn log(&self, data: &Bytes) {
         let (address, request) = (&self.application.address, &*self.log_name);
         for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
             tracing::warn!(%address, request, "{line}");
         }
+    }
+}
+
+/// A client's socket that an application has been lent.
+struct Lent {
+    socket: OwnedFd,
+    /// What it had been given to send when we looked last.
+    written: Option<u64>,
+    is_back: bool,
+}
+
+impl Lent {
+    fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = client.try_clone_to_owned()?;
+        let written = sendoff_sys::tcp::written(client).ok();
+        Ok(Self { socket, written, is_back: false })
+    }
+
+    /// Whether something was written since the last look: an application at work there may be silent here.
+    fn has_moved(&mut self) -> bool {
+        let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
+        let before = std::mem::replace(&mut self.written, written);
+        !self.is_back && before != written
     }
 }
 
@@ -550,8 +647,12 @@ struct Outgoing {
 
 impl Outgoing {
     fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
-        let request = if id == REQUEST_ID { request } else { Rc::new(request.with_id(id)) };
         Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
+    }
+
+    /// Bytes that are missing up to the request body.
+    fn head_left(&self) -> usize {
+        if self.chunk.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
     }
 
     /// What is to be sent next; nothing at the end.

@@ -4,6 +4,7 @@
 mod address;
 mod cgi;
 mod channel;
+mod connections;
 mod exchange;
 mod files;
 mod framed;

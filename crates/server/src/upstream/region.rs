@@ -309,7 +309,7 @@ mod tests {
             builder.param(ACCEPT_PARAM, words);
         }
         let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
-        let exchange = application.begin(message, true, "GET /".into()).await.unwrap();
+        let exchange = application.begin(message, true, None, "GET /".into()).await.unwrap();
         let (mut all, mut lent) = (Vec::new(), 0);
         loop {
             match exchange.next().await {
@@ -364,6 +364,53 @@ mod tests {
             }
         });
         assert_eq!(served.join().unwrap(), 6);
+    }
+
+    /// Only over a connection whose last answer said that it knows what a client's socket is for.
+    #[test]
+    fn applications_write_to_clients_over_kept_connections() {
+        use sendoff_fastcgi::direct::Client;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            let connection = listener.accept().unwrap().0;
+            let mut worker = sendoff_worker::Worker::new(vec![connection.into()], None).unwrap();
+            while worker.accept() {
+                worker.write_head(b"Content-Length: 100000\r\n\r\n").unwrap();
+                worker.write(&[b'x'; 100_000]).unwrap();
+                worker.finish(0, false);
+            }
+        });
+        let (ours, mut theirs) = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (listener.accept().unwrap().0, theirs)
+        };
+        run(async {
+            let address = format!("unix:{}", path.display()).parse().unwrap();
+            let application = Application::new(address, std::time::Duration::from_secs(20));
+            for round in 0..3 {
+                let mut builder = RequestMessageBuilder::new();
+                builder.lend(Client { http_10: false, keep_alive: true, fields: b"A: b\r\n" });
+                let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
+                let client = Some(ours.as_fd());
+                let begun = application.begin(message, true, client, "GET /".into()).await;
+                let exchange = begun.unwrap();
+                let Event::Sent(sent) = exchange.next().await else {
+                    assert_eq!(round, 0, "it keeps what it is lent");
+                    while !exchange.next().await.is_last() {}
+                    continue;
+                };
+                assert!(round > 0 && !sent.gone && sent.wire > 100_000);
+                let mut wire = vec![0; usize::try_from(sent.wire).unwrap()];
+                std::io::Read::read_exact(&mut theirs, &mut wire).unwrap();
+                assert!(wire.starts_with(b"HTTP/1.1 200 OK\r\n") && wire.ends_with(b"xxx"));
+                assert!(matches!(exchange.next().await, Event::End));
+                assert!(application.knows_direct());
+            }
+        });
+        served.join().unwrap();
     }
 
     /// A scripted worker lends a chunk twice, on a real link.

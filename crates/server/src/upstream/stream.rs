@@ -1,11 +1,12 @@
 //! A connection to a FastCGI application: over TCP or a UNIX socket, the rest need not know.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -58,11 +59,50 @@ impl Stream {
         }
     }
 
+    /// What the kernel keeps because the peer has not read it; `None` where nobody knows.
+    pub(super) fn unread(&self) -> Option<u64> {
+        match self {
+            Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    /// From now on it is ready to be written to when the peer has read something.
+    pub(super) fn forget_writable(&self) {
+        let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        // It says only what it was told.
+        let _not_now = match self {
+            Self::Unix(stream) => stream.try_io(Interest::WRITABLE, not_now),
+            Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, not_now),
+        };
+    }
+
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.try_write(bytes),
             Self::Tcp(stream) => stream.try_write(bytes),
         }
+    }
+
+    /// Writes without asking the event loop, which learns only in its next round that a resumed connection takes something.
+    /// A descriptor goes along, if there is one, over UNIX sockets.
+    pub(super) fn write_at_once(
+        &self,
+        bytes: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let socket = match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
     }
 
     pub(super) fn park(self) -> io::Result<Parked> {

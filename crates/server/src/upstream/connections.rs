@@ -1,0 +1,388 @@
+//! Who gets which connection to a FastCGI application, and when a new one is made.
+//!
+//! Such an application gives a process to each connection for as long as it is open, and how many processes there are is
+//! not known. As many connections as processes, and none more, would be best: another one only waits in the listener's
+//! queue, and the process that takes it must leave a connection for it, with all that both ends have prepared there. So
+//! requests wait here, oldest first, for a connection that is kept, and one at a time tries a new one:
+//!
+//! ```text
+//!   new ──────────▶ untaken ─────── a process begins to read ──────▶ in use ◀──────▶ idle
+//!                     │                                                ▲
+//!                     └─ all are busy: the next one that would be kept ┘
+//!                        is closed, and its process takes this one
+//! ```
+//! If the attempt was taken at once, the next may follow at once; if not, none is made for a while.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// Connections to one application that are kept while idle.
+const MAX_IDLE: usize = 32;
+/// How long a connection is kept while idle: others may use the application too.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+/// How long a connection is used. Its process then looks whether somebody else wants something.
+const MAX_AGE: Duration = Duration::from_secs(2);
+
+/// Requests that may wait for a connection; the next one is refused.
+const MAX_WAITING: usize = 4096;
+/// How long a request may wait for one.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// No new connection is tried for so long after one for which no process was free; twice as long each time.
+const HOLD_MIN: Duration = Duration::from_millis(50);
+const HOLD_MAX: Duration = Duration::from_secs(1);
+
+/// A process that was set free for a new connection has taken it by then, or served somebody else.
+const SET_FREE: Duration = Duration::from_millis(10);
+
+/// A connection is rather given to a request of the same event loop, unless another loop's has waited this much longer.
+const LOCALITY: Duration = Duration::from_millis(1);
+
+/// The connections to one application, for all event loops.
+#[derive(Debug)]
+pub(super) struct Connections<C> {
+    /// A new connection that was not taken for so long does not keep others from being tried.
+    patience: Duration,
+    state: Mutex<State<C>>,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    /// Used last at the end.
+    idle: VecDeque<Idle<C>>,
+    /// Oldest first.
+    waiting: VecDeque<Waiter<C>>,
+    /// Connections that there are, with those that are being made.
+    open: usize,
+    /// Those among them of which no process is known to have them.
+    untaken: usize,
+    /// Those among these for which no process was set free.
+    wanted: usize,
+    /// When a connection was made last.
+    newest: Instant,
+    /// When a process was set free, or a connection made, last.
+    set_free: Instant,
+    hold_until: Instant,
+    hold: Duration,
+    /// Somebody sees to it that a new connection is tried in time.
+    has_timekeeper: bool,
+}
+
+#[derive(Debug)]
+struct Idle<C> {
+    connection: C,
+    made: Instant,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Waiter<C> {
+    since: Instant,
+    event_loop: ThreadId,
+    repeatable: bool,
+    grant: oneshot::Sender<Grant<C>>,
+}
+
+/// What a request gets.
+#[derive(Debug)]
+pub(super) enum Grant<C> {
+    /// A kept connection.
+    Kept(Place<C>, C),
+    /// The right to make one.
+    New(Place<C>),
+}
+
+/// A connection's place among those that there are. Dropping it says that the connection is closed.
+#[derive(Debug)]
+pub(super) struct Place<C> {
+    of: Arc<Connections<C>>,
+    made: Instant,
+    taken: bool,
+    /// The state knows already.
+    is_left: bool,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitError {
+    /// Too many requests wait already.
+    QueueFull,
+    /// All processes were busy for too long.
+    TimedOut,
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull => write!(f, "{MAX_WAITING} requests are waiting for it already"),
+            Self::TimedOut => write!(f, "it was busy for {} s", MAX_WAIT.as_secs()),
+        }
+    }
+}
+
+impl<C: Send + 'static> Connections<C> {
+    pub(super) fn new(patience: Duration) -> Arc<Self> {
+        let now = Instant::now();
+        let state = State {
+            idle: VecDeque::new(),
+            waiting: VecDeque::new(),
+            open: 0,
+            untaken: 0,
+            wanted: 0,
+            newest: now,
+            set_free: now,
+            hold_until: now,
+            hold: HOLD_MIN,
+            has_timekeeper: false,
+        };
+        Arc::new(Self { patience, state: Mutex::new(state) })
+    }
+
+    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`.
+    pub(super) async fn acquire(self: &Arc<Self>, repeatable: bool) -> Result<Grant<C>, WaitError> {
+        let granted = {
+            let mut state = self.state();
+            let now = Instant::now();
+            if let Some(Idle { connection, made, .. }) = state.take_idle(repeatable) {
+                if repeatable {
+                    return Ok(Grant::Kept(self.place(made, true), connection));
+                }
+                // Whoever serves it is free for a new one.
+                state.make_new(now);
+                drop(state);
+                drop(connection);
+                return Ok(Grant::New(self.place(now, false)));
+            }
+            if state.may_try(self.patience, now) {
+                state.open += 1;
+                state.wanted += 1;
+                state.make_new(now);
+                return Ok(Grant::New(self.place(now, false)));
+            }
+            if state.waiting.len() >= MAX_WAITING {
+                return Err(WaitError::QueueFull);
+            }
+            let (grant, granted) = oneshot::channel();
+            let event_loop = thread::current().id();
+            state.waiting.push_back(Waiter { since: now, event_loop, repeatable, grant });
+            if !std::mem::replace(&mut state.has_timekeeper, true) {
+                tokio::task::spawn_local(Arc::clone(self).keep_time());
+            }
+            granted
+        };
+        match tokio::time::timeout(MAX_WAIT, granted).await {
+            Ok(Ok(grant)) => Ok(grant),
+            Ok(Err(_)) | Err(_) => Err(WaitError::TimedOut),
+        }
+    }
+
+    /// Tries new connections when it is time to, as long as somebody waits.
+    async fn keep_time(self: Arc<Self>) {
+        let _over = Timekeeper(&self);
+        loop {
+            let at = {
+                let mut state = self.state();
+                state.waiting.retain(|waiter| !waiter.grant.is_closed());
+                if state.waiting.is_empty() {
+                    state.has_timekeeper = false;
+                    return;
+                }
+                state.next_try(self.patience)
+            };
+            tokio::time::sleep_until(at.into()).await;
+            self.try_new();
+        }
+    }
+
+    /// Closes those that have been idle for too long, or are not quiet.
+    pub(super) fn close_old(&self, is_quiet: impl Fn(&C) -> bool) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let before = state.idle.len();
+        state.idle.retain(|idle| {
+            now.duration_since(idle.since) < IDLE_TIME && is_quiet(&idle.connection)
+        });
+        state.open -= before - state.idle.len();
+    }
+}
+
+impl<C> Connections<C> {
+    fn state(&self) -> MutexGuard<'_, State<C>> {
+        // A panic elsewhere cannot leave the lists half changed: nothing between lock and unlock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(self: &Arc<Self>, made: Instant, taken: bool) -> Place<C> {
+        Place { of: Arc::clone(self), made, taken, is_left: false }
+    }
+
+    /// Lets those who wait make new connections, if it is time to.
+    fn try_new(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state();
+            let now = Instant::now();
+            if !state.may_try(self.patience, now) {
+                return;
+            }
+            let Some(waiter) = state.next_waiter() else { return };
+            state.open += 1;
+            state.wanted += 1;
+            state.make_new(now);
+            drop(state);
+            // Refused, it ends like a connection that failed.
+            drop(waiter.grant.send(Grant::New(self.place(now, false))));
+        }
+    }
+
+    /// One connection is gone and its process free: whoever has waited longest may make another.
+    fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State<C>>) {
+        state.open -= 1;
+        let Some(waiter) = state.next_waiter() else { return };
+        let now = Instant::now();
+        state.open += 1;
+        state.make_new(now);
+        drop(state);
+        drop(waiter.grant.send(Grant::New(self.place(now, false))));
+    }
+}
+
+/// An event loop that ends takes its tasks with it.
+struct Timekeeper<'a, C>(&'a Connections<C>);
+
+impl<C> Drop for Timekeeper<'_, C> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        // Otherwise another one may have begun.
+        if !state.waiting.is_empty() {
+            state.has_timekeeper = false;
+        }
+    }
+}
+
+impl<C> State<C> {
+    fn take_idle(&mut self, newest: bool) -> Option<Idle<C>> {
+        if newest { self.idle.pop_back() } else { self.idle.pop_front() }
+    }
+
+    /// When the next new connection may be tried, if nothing happens until then.
+    fn next_try(&self, patience: Duration) -> Instant {
+        if self.untaken == 0 {
+            return self.hold_until;
+        }
+        self.hold_until.max(self.newest + patience)
+    }
+
+    fn may_try(&self, patience: Duration, now: Instant) -> bool {
+        self.open == 0 || now >= self.next_try(patience)
+    }
+
+    fn make_new(&mut self, now: Instant) {
+        self.untaken += 1;
+        (self.newest, self.set_free) = (now, now);
+    }
+
+    /// Whether a process must be set free for a new connection.
+    fn wants_process(&self, now: Instant) -> bool {
+        self.wanted > 0 || (self.untaken > 0 && now.duration_since(self.set_free) > SET_FREE)
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        self.hold_until = now + self.hold;
+        self.hold = (self.hold * 2).min(HOLD_MAX);
+    }
+
+    fn next_waiter(&mut self) -> Option<Waiter<C>> {
+        self.waiting.retain(|waiter| !waiter.grant.is_closed());
+        let latest = self.waiting.front()?.since + LOCALITY;
+        let event_loop = thread::current().id();
+        let near = self.waiting.iter().take_while(|waiter| waiter.since <= latest);
+        let chosen = near.map(|waiter| waiter.event_loop).position(|at| at == event_loop);
+        self.waiting.remove(chosen.unwrap_or(0))
+    }
+}
+
+impl<C: Send + 'static> Place<C> {
+    /// A process has begun to read what the connection brought.
+    pub(super) fn is_taken(&mut self) {
+        if std::mem::replace(&mut self.taken, true) {
+            return;
+        }
+        let mut state = self.of.state();
+        state.untaken -= 1;
+        if state.wanted > state.untaken {
+            // Nobody had to be set free for it.
+            state.wanted = state.untaken;
+            (state.hold, state.hold_until) = (HOLD_MIN, self.made);
+            drop(state);
+            self.of.try_new();
+        }
+    }
+
+    pub(super) fn was_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// The listener's queue was full.
+    pub(super) fn back_off(&self) {
+        self.of.state().back_off(Instant::now());
+    }
+
+    /// The connection serves the next request, unless its process is needed elsewhere.
+    pub(super) fn keep(mut self, connection: C) {
+        self.is_taken();
+        self.is_left = true;
+        let now = Instant::now();
+        let mut state = self.of.state();
+        if state.wants_process(now) {
+            state.wanted = state.wanted.saturating_sub(1);
+            state.set_free = now;
+            state.open -= 1;
+            state.back_off(now);
+            return;
+        }
+        if now.duration_since(self.made) > MAX_AGE {
+            drop(connection);
+            return self.of.replace(state);
+        }
+        let Some(waiter) = state.next_waiter() else {
+            if state.idle.len() < MAX_IDLE {
+                state.idle.push_back(Idle { connection, made: self.made, since: now });
+            } else {
+                state.open -= 1;
+            }
+            return;
+        };
+        let grant = if waiter.repeatable {
+            Grant::Kept(self.of.place(self.made, true), connection)
+        } else {
+            state.make_new(now);
+            // Closed before the other is made.
+            drop(connection);
+            Grant::New(self.of.place(now, false))
+        };
+        drop(state);
+        drop(waiter.grant.send(grant));
+    }
+}
+
+impl<C> Drop for Place<C> {
+    fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
+        let mut state = self.of.state();
+        if self.taken {
+            return self.of.replace(state);
+        }
+        state.untaken -= 1;
+        state.wanted = state.wanted.min(state.untaken);
+        state.open -= 1;
+        drop(state);
+        self.of.try_new();
+    }
+}
