@@ -43,7 +43,7 @@ const LATE: Duration = Duration::from_secs(3);
 const ENOUGH: usize = 5;
 
 /// Programs a `cargo test` runs.
-const USUAL: u64 = 200;
+const USUAL: u64 = 160;
 
 struct Arena {
     site: Site,
