@@ -7,6 +7,7 @@ pub mod fork;
 pub mod lease;
 pub mod mapping;
 pub mod memfd;
+mod outq;
 pub mod process;
 pub mod shared;
 pub mod sock_diag;

@@ -1,8 +1,9 @@
 //! What a TCP connection has been given to send, whoever gave it.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::outq::outq;
 
 /// Where `tcpi_bytes_acked` stands in `struct tcp_info` (`<linux/tcp.h>`, since Linux 4.1), and what follows it.
 const BYTES_ACKED_AT: usize = 120;
@@ -20,7 +21,7 @@ const MAX_TRIES: usize = 1000;
 pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut acked = acknowledged(socket)?;
     for _ in 0..MAX_TRIES {
-        let waiting = unacknowledged(socket)?;
+        let waiting = outq(socket)?;
         let before = std::mem::replace(&mut acked, acknowledged(socket)?);
         if before == acked {
             return Ok(acked + waiting);
@@ -49,17 +50,6 @@ fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
         Some(raw) if len as usize == info.len() => Ok(u64::from_ne_bytes(*raw)),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
-}
-
-fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut bytes = MaybeUninit::<libc::c_int>::uninit();
-    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, bytes.as_mut_ptr()) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so the int was written.
-    Ok(u64::try_from(unsafe { bytes.assume_init() }).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What a UNIX stream socket has sent that nobody has read.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+
+use crate::outq::outq;
 
 /// Memory that the kernel keeps for what was sent and not yet read, in bytes of its own counting: each `send(2)` adds to it, and
 /// what it added is taken off when the last byte of it has been read. On a connection in a listener's queue it only grows.
@@ -10,14 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// # Errors
 /// It is not a socket.
 pub fn unread(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut bytes = MaybeUninit::<libc::c_int>::uninit();
-    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, bytes.as_mut_ptr()) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so the int was written.
-    Ok(u64::try_from(unsafe { bytes.assume_init() }).unwrap_or(0))
+    outq(socket)
 }
 
 #[cfg(test)]
