@@ -273,8 +273,8 @@ impl Files {
     }
 
     /// Whether anything is held that may be deleted one day.
-    pub(crate) fn any_stands(&self) -> bool {
-        self.held.values().any(Held::stands)
+    pub(crate) fn any_deletable(&self) -> bool {
+        self.held.values().any(|held| matches!(held.lease, Lease::Stands(_)))
     }
 
     /// Gives a file back before the application drops its mapping, which has no access from now on. The links that must

@@ -127,7 +127,7 @@ impl Loop {
         let (deadline, waiting) = {
             let state = self.shared.lock();
             let waiting: Vec<usize> = state.backlog.iter().map(|(link, _)| *link).collect();
-            let sweep = || state.files.any_stands().then(|| Instant::now() + RELEASE_INTERVAL);
+            let sweep = || state.files.any_deletable().then(|| Instant::now() + RELEASE_INTERVAL);
             (state.files.next_deadline().into_iter().chain(sweep()).min(), waiting)
         };
         let mut sources = vec![

@@ -791,7 +791,7 @@ impl Worker {
         if state.unguarded {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let is_first = !state.files.any_stands();
+        let is_first = !state.files.any_deletable();
         let file = state.files.hold(fd, region, identity, helper.tid)?;
         if is_first {
             // From now on it looks for deleted files.
