@@ -73,11 +73,7 @@ fn build() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
     let module = folder.join("sendoff.so");
-    let library = newest(entries(&folder).filter(|path| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("libsendoff_capi") && name.ends_with(".a")
-    }));
-    let library = library.expect("cargo has built the library that the tests depend on").1;
+    let library = static_library();
     let sources = [root.join("php/src"), root.join("include")];
     let made_of = sources.iter().flat_map(|folder| entries(folder)).chain([library.clone()]);
     if changed(&module) < newest(made_of).map(|(time, _)| time) {
@@ -90,6 +86,19 @@ fn build() -> PathBuf {
         fs::rename(ours, &module).unwrap();
     }
     module
+}
+
+/// The static library that cargo has put next to the test programs; older builds may lie there too.
+///
+/// # Panics
+/// If there is none.
+pub fn static_library() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = newest(entries(&folder).filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libsendoff_capi") && name.ends_with(".a")
+    }));
+    library.expect("cargo has built the library that the tests depend on").1
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {

@@ -24,7 +24,7 @@ pub mod wait;
 
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
-pub use extension::{Extended, extension};
+pub use extension::{Extended, extension, static_library};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use server::{Failed, Server};

@@ -4,6 +4,7 @@
 
 #[path = "../../worker/tests/front/mod.rs"]
 mod front;
+mod library;
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -11,19 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use front::{Seen, request, sockets};
+use library::library;
 use rustix::io::{FdFlags, fcntl_setfd};
 use sendoff_fastcgi::handover::{FileId, Record};
-
-/// Cargo puts it next to the test programs, under a name of its choice; older builds may lie there too.
-fn library() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let entries = fs::read_dir(here.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let ours = entries.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap();
-        name.starts_with("libsendoff_capi") && name.ends_with(".a")
-    });
-    ours.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap()).unwrap().path()
-}
 
 /// Names that begin like our functions, in the header.
 fn declared() -> Vec<String> {

@@ -1,6 +1,8 @@
 //! A threaded application in C, with a sanitizer and under valgrind: thousands of requests, honest, cut and nonsensical.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod library;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,19 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bytes::BytesMut;
+use library::library;
 use sendoff_fastcgi::record::{Header, Kind};
 use sendoff_fastcgi::{Decoder, Part, params};
-
-/// Cargo puts it next to the test programs, under a name of its choice; older builds may lie there too.
-fn library() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let entries = fs::read_dir(here.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let ours = entries.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap();
-        name.starts_with("libsendoff_capi") && name.ends_with(".a")
-    });
-    ours.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap()).unwrap().path()
-}
 
 struct Application {
     folder: PathBuf,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::process::Signal;
-use sendoff_tests::processes;
+use sendoff_tests::{processes, static_library};
 
 use crate::wire::Connection;
 
@@ -54,20 +54,12 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// The folder of our libfcgi.so.0, built from the static library that cargo has put next to the test programs; older builds may
-/// lie there too.
+/// The folder of our libfcgi.so.0, built from the static library.
 pub fn our_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let here = std::env::current_exe().unwrap();
-        let entries = std::fs::read_dir(here.parent().unwrap()).unwrap().map(|e| e.unwrap());
-        let archives = entries.filter(|entry| {
-            let name = entry.file_name().into_string().unwrap();
-            name.starts_with("libsendoff_capi") && name.ends_with(".a")
-        });
-        let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../libfcgi/build");
-        let built = Command::new(script).arg(newest.unwrap().path()).arg(folder()).status();
+        let built = Command::new(script).arg(static_library()).arg(folder()).status();
         assert!(built.unwrap().success());
         folder()
     })
