@@ -5,7 +5,6 @@
 mod common;
 
 use std::fs;
-use std::process::Command;
 
 use common::TempDir;
 use common::link::Request;
@@ -19,9 +18,7 @@ fn a_file_of_somebody_else_has_no_lease() {
         eprintln!("skipped: only root can run workers as somebody else");
         return;
     }
-    let mut command = Command::new("setpriv");
-    command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
-    let master = Master::spawn(&mut command, &["--uid", "65534", "--gid", "65534"]);
+    let master = Master::start_unprivileged();
     let mut worker = master.worker();
     let dir = TempDir::new();
     let folder = dir.path().display().to_string();

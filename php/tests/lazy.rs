@@ -225,9 +225,7 @@ fn a_file_of_somebody_else_is_read_plainly() {
         eprintln!("skipped: only root can run workers as somebody else");
         return;
     }
-    let mut command = Command::new("setpriv");
-    command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
-    let master = Master::spawn(&mut command, &["--uid", "65534", "--gid", "65534"]);
+    let master = Master::start_unprivileged();
     let mut front = Front::new(master.worker());
     let dir = TempDir::new();
     let (ours, theirs) = (content("ours", 50_000), content("theirs", 50_000));

@@ -46,6 +46,13 @@ impl Master {
         Self::spawn(command.stderr(stderr), options)
     }
 
+    /// Workers are nobody, and may not take leases on what belongs to others.
+    pub fn start_unprivileged() -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
+        Self::spawn(&mut command, &["--uid", "65534", "--gid", "65534"])
+    }
+
     /// Runs the command given, which is `sendoff-php` with something of the test's own.
     pub fn spawn(command: &mut Command, options: &[&str]) -> Self {
         let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
