@@ -81,14 +81,20 @@ static bool waits(const char *in_region, size_t len)
 	return true;
 }
 
-/* Hands over what waits, then these; what continues them may wait. */
+/* Hands over what waits, then this. */
+static bool write_segment(uint32_t file, uint64_t offset, size_t len)
+{
+	lazy_output_settle();
+	return (!lazy_before_hand_over || lazy_before_hand_over()) &&
+		   sendoff_write_file(lazy_worker(), file, offset, len) == 0;
+}
+
+/* The same for a part of a region; what continues it may wait. */
 static bool write_file(const char *in_region, size_t len, uint32_t file, uint64_t offset)
 {
 	uint32_t epoch = lazy_region_epoch();
 
-	lazy_output_settle();
-	if ((lazy_before_hand_over && !lazy_before_hand_over()) ||
-		sendoff_write_file(lazy_worker(), file, offset, len) != 0) {
+	if (!write_segment(file, offset, len)) {
 		return false;
 	}
 	waiting.next = in_region + len;
@@ -288,9 +294,7 @@ static bool hand_over_constant(const char *str, size_t len)
 	if (UNEXPECTED(lazy_explaining)) {
 		lazy_explain_constant();
 	}
-	lazy_output_settle();
-	if ((lazy_before_hand_over && !lazy_before_hand_over()) ||
-		sendoff_write_file(lazy_worker(), blob, 0, len) != 0) {
+	if (!write_segment(blob, 0, len)) {
 		return false;
 	}
 	SENDOFF_G(handed_over_bytes) += (zend_long)len;
