@@ -60,6 +60,18 @@ static void writer_closed(request_streams *streams)
 	}
 }
 
+/* The buffer has left, or `good` is false. */
+static void emptied(FCGX_Stream *stream, unsigned char *buffer, size_t size, bool good, int close)
+{
+	writer_reset(stream, buffer, size);
+	if (!good) {
+		stream_close(stream, EPIPE);
+	}
+	if (close) {
+		writer_closed(stream->data);
+	}
+}
+
 static void empty_out(FCGX_Stream *stream, int close)
 {
 	request_streams *streams = stream->data;
@@ -70,13 +82,7 @@ static void empty_out(FCGX_Stream *stream, int close)
 	if (good && !close) {
 		good = sendoff_flush(streams->worker) == 0;
 	}
-	writer_reset(stream, streams->out_buffer, sizeof streams->out_buffer);
-	if (!good) {
-		stream_close(stream, EPIPE);
-	}
-	if (close) {
-		writer_closed(streams);
-	}
+	emptied(stream, streams->out_buffer, sizeof streams->out_buffer, good, close);
 }
 
 bool out_takes(FCGX_Stream *stream, const char *str, size_t len)
@@ -91,10 +97,7 @@ bool out_takes(FCGX_Stream *stream, const char *str, size_t len)
 	before = (size_t)(stream->wrNext - streams->out_buffer);
 	good = before == 0 || pass_on(streams, streams->out_buffer, before);
 	good = good && pass_on(streams, (const unsigned char *)str, len);
-	writer_reset(stream, streams->out_buffer, sizeof streams->out_buffer);
-	if (!good) {
-		stream_close(stream, EPIPE);
-	}
+	emptied(stream, streams->out_buffer, sizeof streams->out_buffer, good, 0);
 	return good;
 }
 
@@ -107,13 +110,7 @@ static void empty_err(FCGX_Stream *stream, int close)
 	if (good && !close) {
 		good = sendoff_flush(streams->worker) == 0;
 	}
-	writer_reset(stream, streams->err_buffer, sizeof streams->err_buffer);
-	if (!good) {
-		stream_close(stream, EPIPE);
-	}
-	if (close) {
-		writer_closed(streams);
-	}
+	emptied(stream, streams->err_buffer, sizeof streams->err_buffer, good, close);
 }
 
 void request_streams_open(request_streams *streams)
