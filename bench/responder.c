@@ -1,17 +1,28 @@
 /*
- * A FastCGI responder that makes as many bytes as its query says: one line, again and again. What a
- * program does that computes its page; `benchmark --thesis` measures how the bytes get out.
+ * A FastCGI responder that makes as many bytes as its query says: one line, again and again.
+ * `sendoff-bench --thesis c` measures how the bytes get out. Most programs print their page piece by
+ * piece, as this one does; with "&whole" it makes the page in memory first and prints it at once.
  */
 #include <fcgiapp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LARGEST (64 * 1024 * 1024)
+#define PIECE 4096
 
 static const char line[] = "sixty-three bytes and a line feed are what this line is made of\n";
 
+/* Fills `text`, whose size is a multiple of the line's. */
+static void make(char *text, size_t size)
+{
+	for (size_t at = 0; at < size; at += sizeof line - 1) {
+		memcpy(text + at, line, sizeof line - 1);
+	}
+}
+
 int main(void)
 {
+	static char piece[PIECE];
 	FCGX_Request request;
 	char *page = malloc(LARGEST);
 
@@ -23,11 +34,19 @@ int main(void)
 		size_t size = query ? strtoul(query, NULL, 10) : 0;
 
 		size = size < LARGEST ? size : LARGEST;
-		for (size_t at = 0; at < size; at += sizeof(line) - 1) {
-			memcpy(page + at, line, sizeof(line) - 1);
-		}
 		FCGX_PutS("Content-Type: text/plain\r\n\r\n", request.out);
-		FCGX_PutStr(page, (int)size, request.out);
+		if (query && strstr(query, "&whole")) {
+			make(page, size);
+			FCGX_PutStr(page, (int)size, request.out);
+			continue;
+		}
+		while (size > 0) {
+			size_t now = size < PIECE ? size : PIECE;
+
+			make(piece, now);
+			FCGX_PutStr(piece, (int)now, request.out);
+			size -= now;
+		}
 	}
 	return 0;
 }

@@ -36,8 +36,10 @@ enum Page {
     Changing(usize),
     /// So many bytes that the script makes itself.
     Generated(usize),
-    /// So many bytes that a FastCGI program in C makes.
+    /// So many bytes that a FastCGI program in C makes and prints piece by piece.
     Responder(usize),
+    /// The same, printed as one string.
+    WholeResponder(usize),
     /// `include` of a file of this many bytes, which holds no code.
     Include(usize),
     /// This many bytes of HTML in the script itself, behind `?>`.
@@ -135,6 +137,9 @@ pub(crate) const THESIS_C: &[Workload] = &[
     workload("c-512k", Page::Responder(512 * KIB), None),
     workload("c-1m", Page::Responder(MIB), None),
     workload("c-4m", Page::Responder(4 * MIB), None),
+    workload("c-whole-128k", Page::WholeResponder(128 * KIB), None),
+    workload("c-whole-1m", Page::WholeResponder(MIB), None),
+    workload("c-whole-4m", Page::WholeResponder(4 * MIB), None),
 ];
 
 impl Workload {
@@ -142,6 +147,7 @@ impl Workload {
     pub(crate) fn path(&self) -> String {
         match self.page {
             Page::Responder(size) => format!("/responder?{size}"),
+            Page::WholeResponder(size) => format!("/responder?{size}&whole"),
             Page::Static(size) => format!("/{}", file_name(size, 'a')),
             _ => format!("/{}.php", self.name),
         }
@@ -171,7 +177,7 @@ impl Workload {
             Page::Mixed(size) => {
                 [&b"hello"[..], &text(size, 'a'), b"world", &text(size, 'b'), b"bye"].concat()
             }
-            Page::Generated(size) | Page::Responder(size) => {
+            Page::Generated(size) | Page::Responder(size) | Page::WholeResponder(size) => {
                 LINE.as_bytes().repeat(size / LINE.len())
             }
             Page::Eager(size, _) => size.to_string().into_bytes(),
@@ -180,7 +186,11 @@ impl Workload {
 
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
-            Page::Hello | Page::Html(_) | Page::Generated(_) | Page::Responder(_) => vec![],
+            Page::Hello
+            | Page::Html(_)
+            | Page::Generated(_)
+            | Page::Responder(_)
+            | Page::WholeResponder(_) => vec![],
             Page::Echo(size)
             | Page::Readfile(size)
             | Page::Passthru(size)
@@ -248,7 +258,7 @@ impl Workload {
                 let text = String::from_utf8_lossy(&text(size, 'a')).into_owned();
                 return Some(format!("<?php\n?>\n{text}"));
             }
-            Page::Responder(_) | Page::Static(_) => return None,
+            Page::Responder(_) | Page::WholeResponder(_) | Page::Static(_) => return None,
         };
         Some(format!("<?php\n{code}\n"))
     }

@@ -179,7 +179,14 @@ pub(crate) fn profile(
         interrupt(&mut recorder)?;
         let outcome = outcome?;
         let report = Command::new("perf")
-            .args(["report", "--stdio", "--quiet", "--sort", "comm,dso,symbol", "--input"])
+            .args([
+                "report",
+                "--stdio",
+                "--quiet",
+                "--fields",
+                "overhead,comm,dso,symbol",
+                "--input",
+            ])
             .arg(&data)
             .stderr(Stdio::null())
             .output()?;
