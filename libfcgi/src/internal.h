@@ -20,8 +20,9 @@ void stream_close(FCGX_Stream *stream, int error);
 /* request_streams.c: the streams of one request. */
 
 #define READ_BUFFER (8 * 1024)
-/* From 16 KiB on the worker sends from here instead of copying. */
-#define WRITE_BUFFER (32 * 1024)
+/* From 16 KiB on the worker sends from here instead of copying. A response that fits leaves in one
+ * message, or by one write to the client. */
+#define WRITE_BUFFER (128 * 1024)
 #define ERROR_BUFFER (4 * 1024)
 /* From here on, bytes are not copied into the buffer. */
 #define DIRECT (64 * 1024)
@@ -43,6 +44,8 @@ typedef struct request_streams {
 void request_streams_open(request_streams *streams);
 /* Writes `len` bytes past the buffer, if the stream is a request's output and they are many. */
 bool out_takes(FCGX_Stream *stream, const char *str, size_t len);
+/* Sends what the stream has passed on, if it is a request's. `false`: the client has gone. */
+bool request_flush(FCGX_Stream *stream);
 
 /* os.c */
 bool shutdown_is_pending(void);

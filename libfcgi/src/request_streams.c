@@ -78,10 +78,6 @@ static void empty_out(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->out_buffer);
 	bool good = len == 0 || pass_on(streams, streams->out_buffer, len);
 
-	/* A full buffer has been sent already, unless it was the head and little else. */
-	if (good && !close) {
-		good = sendoff_flush(streams->worker) == 0;
-	}
 	emptied(stream, streams->out_buffer, sizeof streams->out_buffer, good, close);
 }
 
@@ -107,10 +103,15 @@ static void empty_err(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->err_buffer);
 	bool good = len == 0 || sendoff_write_stderr(streams->worker, streams->err_buffer, len) == 0;
 
-	if (good && !close) {
-		good = sendoff_flush(streams->worker) == 0;
-	}
 	emptied(stream, streams->err_buffer, sizeof streams->err_buffer, good, close);
+}
+
+bool request_flush(FCGX_Stream *stream)
+{
+	request_streams *streams = stream->data;
+	bool is_requests = stream->emptyBuffProc == empty_out || stream->emptyBuffProc == empty_err;
+
+	return !is_requests || sendoff_flush(streams->worker) == 0;
 }
 
 void request_streams_open(request_streams *streams)

@@ -202,6 +202,9 @@ int FCGX_FFlush(FCGX_Stream *stream)
 		return 0;
 	}
 	stream->emptyBuffProc(stream, 0);
+	if (!stream->isClosed && !request_flush(stream)) {
+		stream_close(stream, EPIPE);
+	}
 	return stream->isClosed ? EOF : 0;
 }
 

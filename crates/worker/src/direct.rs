@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use sendoff_fastcgi::channel::CHANNEL_FIELD;
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
@@ -70,6 +71,8 @@ pub(crate) struct Writing {
     wire: u64,
     surplus: bool,
     patience: Duration,
+    /// The kernel was told that more follows, and may hold back the end of what it has.
+    held_back: bool,
     /// Body bytes that were queued; the buffer is kept.
     queued: Vec<u8>,
 }
@@ -136,6 +139,7 @@ impl Offer {
             wire: 0,
             surplus: false,
             patience: PATIENCE,
+            held_back: false,
             queued: Vec::new(),
         })
     }
@@ -163,7 +167,10 @@ impl Writing {
         after.extend(self.framing.end().filter(|_| last));
         let after = after.concat();
         let mut wire = Wire { pieces: [&before, queued, data, &after], done: 0 };
-        let result = wire.write(shared, &self.socket, &mut self.patience);
+        // The end of the body travels with the last of its bytes instead of waking the client once more.
+        self.held_back = !last && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
+        let more = if self.held_back { SendFlags::MORE } else { SendFlags::empty() };
+        let result = wire.write(shared, &self.socket, more, &mut self.patience);
         self.wire += wire.done as u64;
         result?;
         let left = wire.left();
@@ -182,6 +189,14 @@ impl Writing {
             next.extend_from_slice(after);
         }
         Ok(Some(Left { sent, next, data: &data[data.len() - later.len()..] }))
+    }
+
+    /// Lets the kernel hold nothing back (tcp(7): setting `TCP_NODELAY` flushes).
+    fn push(&mut self) {
+        if std::mem::take(&mut self.held_back) {
+            // On a connection that is gone it fails, as the next write will.
+            let _gone = set_tcp_nodelay(&self.socket, true);
+        }
     }
 
     /// `open`: a chunk is under way behind the `framed` bytes; `complete`: they end the body.
@@ -216,9 +231,10 @@ impl<'a> Wire<'a> {
         &mut self,
         shared: &Shared,
         socket: &OwnedFd,
+        more: SendFlags,
         patience: &mut Duration,
     ) -> rustix::io::Result<()> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more;
         while self.left() > 0 {
             shared.lock().look_after_pause(&shared.links);
             let vectors = self.rest().map(IoSlice::new);
@@ -260,6 +276,13 @@ impl Worker {
             self.begin_direct(data);
         }
         self.go_on_direct(data, false)
+    }
+
+    /// The application wants the client to have what was written.
+    pub(crate) fn push_to_client(&mut self) {
+        if let Direct::Writing(writing) = &mut self.request.direct {
+            writing.push();
+        }
     }
 
     /// The end of the response: whatever becomes of it, the client's socket is closed here.
