@@ -121,15 +121,17 @@ fn a_child_process_has_no_part_in_held_files() {
     // The child of exec() lives on. When the worker and the front have gone, nobody guards the file.
     kill_process(pid, Signal::KILL).unwrap();
     drop(front);
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while let Err(e) =
-        OpenOptions::new().write(true).custom_flags(nonblock).open(dir.path().join("held"))
-    {
-        assert!(std::time::Instant::now() < deadline, "{e}");
-        std::thread::yield_now();
-    }
-    assert!(OpenOptions::new().write(true).custom_flags(nonblock).open(&fifo).is_ok(), "it lives");
+    let opened_for_writing = |path: &std::path::Path| {
+        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+        while let Err(e) = OpenOptions::new().write(true).custom_flags(nonblock).open(path) {
+            assert!(std::time::Instant::now() < deadline, "{}: {e}", path.display());
+            std::thread::yield_now();
+        }
+    };
+    opened_for_writing(&dir.path().join("held"));
+    // It lives, and may only now have come to open it.
+    opened_for_writing(&fifo);
 }
 
 /// Workers keep the one capability that gives leases on files of others.
