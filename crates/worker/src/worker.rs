@@ -103,6 +103,8 @@ pub(crate) struct Response {
     pub(crate) body: Option<u64>,
     /// Something of it has been sent.
     pub(crate) begun: bool,
+    /// So much was made before the end that relay would have sent something. No length is told then in any mode.
+    length_is_open: bool,
     /// The body is long, as far as can be seen: small pieces join large ones in shared memory.
     is_long: bool,
     /// Bytes in shared memory that the front was told of while the response went on.
@@ -524,6 +526,7 @@ impl Worker {
             && matches!(self.request.direct, Direct::Unasked);
         let so_far = self.response.body.unwrap_or(0) + data.len() as u64;
         let is_long = self.response.is_long || so_far >= LEND_FROM;
+        self.response.length_is_open |= is_long;
         let rest = if may_lend && is_long { self.lend(data)? } else { data };
         self.relay(rest)
     }
@@ -564,6 +567,7 @@ impl Worker {
         let for_link = matches!(self.request.direct, Direct::Unasked);
         let limit = if for_link { FLUSH_LIMIT } else { CLIENT_FLUSH_LIMIT };
         let full = state.queue.len() > limit;
+        self.response.length_is_open |= state.queue.len() > FLUSH_LIMIT;
         drop(state);
         if full {
             self.response.is_long = is_long;
@@ -694,8 +698,8 @@ impl Worker {
             state.discard_queue();
         }
         state.end_pieces();
-        let Response { body, begun, wrote_stdout, wrote_stderr, .. } = self.response;
-        if let (Some(body), false, true) = (body, begun, self.tells_length()) {
+        let Response { body, wrote_stdout, wrote_stderr, .. } = self.response;
+        if let (Some(body), true) = (body, self.tells_length()) {
             state.queue.first(id, Record::Length(body));
         }
         self.response.detached = detach && self.request.accepts_framing;
@@ -716,7 +720,9 @@ impl Worker {
 
     /// `HEAD` is answered without the body whose length would be told.
     fn tells_length(&self) -> bool {
-        self.request.accepts_framing && !self.request.is_head && !self.request.aborted
+        let Request { accepts_framing, is_head, aborted, .. } = self.request;
+        let Response { begun, length_is_open, .. } = self.response;
+        accepts_framing && !is_head && !aborted && !begun && !length_is_open
     }
 
     /// After [`Self::finish`] with `detach`: another request may come.
