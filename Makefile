@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi install-extension test test-heavy phpt bench check fmt
+.PHONY: serve build libfcgi header install-extension test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -17,6 +17,10 @@ libfcgi:
 	tools/install libfcgi
 	cargo build --release --package sendoff-capi
 	libfcgi/build target/release/libsendoff_capi.a target/release
+
+# include/sendoff.h, from crates/capi.
+header:
+	cargo test --release --package sendoff-capi --test header -- --ignored renew
 
 # sendoff.so for the php-fpm that is there (docs/fastcgi.md); PHP_CONFIG=/path/to/php-config for another PHP.
 install-extension:

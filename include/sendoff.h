@@ -1,69 +1,41 @@
 /*
- * libsendoff: take requests from Sendoff's front or from any web server that speaks FastCGI, answer with bytes and files.
+ * libsendoff: take requests from Sendoff's front or from any web server that speaks FastCGI,
+ * answer with bytes and files.
  *
  * Conventions
- * - There are two kinds of worker. One of sendoff_worker_new() serves the links that a front made for this process; one
- *   of sendoff_worker_on() serves a connection that a web server opened to a listening socket. A process may have any
- *   number of either.
- * - A `sendoff_worker` serves one request at a time and is used by one thread at a time; different workers know nothing
- *   of each other, so threads with a worker each need no locks. Functions without a worker may be called by any thread.
- * - Memory handed out by a function belongs to the worker and stays valid until the next sendoff_accept() on it.
- *   Memory handed in is borrowed for the call only, unless the function says otherwise.
- * - A descriptor handed in is borrowed for the call, unless the function says that it takes ownership; then it owns it
- *   even when it fails. A descriptor handed out belongs to the caller. All are close-on-exec.
- * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the function says so.
- * - A child that the process forks inherits memory, not the workers of sendoff_worker_new(): in it no output is taken, no
- *   file is held or in use, sendoff_accept() returns 0. What was mapped when it was forked may change under it when somebody
- *   writes to the file. A worker of sendoff_worker_on() may be used by the child if the parent only frees it.
- * - No function raises signals, calls back, or jumps. An internal failure is reported as a lost link.
- */
-#ifndef SENDOFF_H
-#define SENDOFF_H
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include <time.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct sendoff_worker sendoff_worker;
-
-/* One request parameter. Both strings are followed by a NUL byte that their length does not count. */
-typedef struct sendoff_param {
-	const char *name;
-	size_t name_len;
-	const char *value;
-	size_t value_len;
-} sendoff_param;
-
-/*
- * Makes the worker of this process. Takes ownership of `link_count` connected UNIX stream sockets (at most 255)
- * and of the guard socket (UNIX, SOCK_SEQPACKET; -1: no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a thread.
- * NULL if a thread or descriptor could not be had; errno says which.
- */
-sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guard);
-
-/* Frees the worker, drops its files and closes its sockets. NULL is allowed. */
-void sendoff_worker_free(sendoff_worker *worker);
-
-/*
- * Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front closed a link or asked
- * us to end, or wrote something that is no request (logged to stderr); the process should exit. On a connection, 0: no
- * other request will come on it, and it should be closed; -1 with errno EINTR: a signal handler ran before a request began.
- */
-int sendoff_accept(sendoff_worker *worker);
-
-/*
- * Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal handler, and does nothing
- * in a child that the process forked. On a connection it cuts a request body that is still arriving, too.
- */
-void sendoff_stop(const sendoff_worker *worker);
-
-/*
- * Applications that any web server connects to.
+ * - There are two kinds of worker. One of sendoff_worker_new() serves the links that a front made
+ *   for this process; one of sendoff_worker_on() serves a connection that a web server opened to
+ *   a listening socket. A process may have any number of either.
+ * - A `sendoff_worker` serves one request at a time and is used by one thread at a time;
+ *   different workers know nothing of each other, so threads with a worker each need no locks.
+ *   Functions without a worker may be called by any thread.
+ * - Memory handed out by a function belongs to the worker and stays valid until the next
+ *   sendoff_accept() on it. Memory handed in is borrowed for the call only, unless the function
+ *   says otherwise.
+ * - A pointer handed in is NULL only where the function says that it may be. A worker has not
+ *   been freed. Other pointers lead to memory that may be read, and written unless they are
+ *   const; where a length follows, to that many bytes.
+ * - A descriptor handed in is borrowed for the call, unless the function says that it takes
+ *   ownership; then it owns it even when it fails. A descriptor handed out belongs to the caller.
+ *   All are close-on-exec.
+ * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the
+ *   function says so.
+ * - A child that the process forks inherits memory, not the workers of sendoff_worker_new(): in
+ *   it no output is taken, no file is held or in use, sendoff_accept() returns 0. What was mapped
+ *   when it was forked may change under it when somebody writes to the file. A worker of
+ *   sendoff_worker_on() may be used by the child if the parent only frees it.
+ * - "Whether" is 1 or 0. What fails returns -1 or NULL; errno says why where the function names
+ *   it. No function raises signals, calls back, or jumps. An internal failure is reported as a
+ *   lost link.
+ *
+ * Workers of a front
+ *
+ *     sendoff_worker *worker = sendoff_worker_new(links, link_count, guard);
+ *     while (sendoff_accept(worker) == 1)
+ *         answer(worker);
+ *     sendoff_worker_free(worker);
+ *
+ * Applications that any web server connects to
  *
  *     for (;;) {
  *         int connection = sendoff_accept_connection(0, NULL);
@@ -72,216 +44,384 @@ void sendoff_stop(const sendoff_worker *worker);
  *             answer(worker);
  *         sendoff_worker_close(worker);
  *     }
+ *
+ * Response, in order: sendoff_write_head() once, then any mixture of sendoff_write() and
+ * sendoff_write_file(), then sendoff_finish(). What they are given is queued; the queue is sent
+ * when it is large, at sendoff_flush() and at the end. Once the client has gone, what follows is
+ * discarded; the request must still be finished.
+ *
+ * A process that gets its requests elsewhere (php-fpm: over FastCGI) and answers on a link what
+ * it would not copy; docs/handover.md, section 8. Instead of sendoff_worker_new() and
+ * sendoff_accept() it calls sendoff_channel_open() and, for each request,
+ * sendoff_channel_begin(), perhaps sendoff_channel_claim() and then the functions of a response
+ * except sendoff_write_head(), and sendoff_channel_end().
  */
 
-/* What an application is asked to be (FastCGI 1.0, section 6). */
+#ifndef SENDOFF_H
+#define SENDOFF_H
+
+/* Made of the Rust sources in crates/capi by `make header`; change the words there. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+/**
+ * The application is asked for a response (FastCGI 1.0, section 6.2).
+ */
 #define SENDOFF_RESPONDER 1u
+
+/**
+ * The application is asked whether somebody may have a response (section 6.3).
+ */
 #define SENDOFF_AUTHORIZER 2u
+
+/**
+ * The application is asked to change a file (section 6.4).
+ */
 #define SENDOFF_FILTER 4u
 
-/*
- * Opens a listening socket: `address`, NUL-terminated, is a path or `:port`, `host:port`, `[v6]:port`. A socket that
- * lies at the path is replaced; any other file makes it fail. The descriptor, or -1 (errno).
+/**
+ * How many blobs a worker may have at a time.
+ */
+#define SENDOFF_BLOBS 64
+
+/**
+ * How many bytes they may have together.
+ */
+#define SENDOFF_BLOB_BYTES (8u << 20)
+
+/**
+ * What serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
+ * sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
+ */
+typedef struct sendoff_worker sendoff_worker;
+
+/**
+ * One request parameter. Both strings are followed by a NUL byte that their length does not count.
+ */
+typedef struct sendoff_param {
+    /**
+     * Such as `REQUEST_METHOD`.
+     */
+    const char *name;
+    /**
+     * Its length in bytes.
+     */
+    size_t name_len;
+    /**
+     * Such as `POST`.
+     */
+    const char *value;
+    /**
+     * Its length in bytes.
+     */
+    size_t value_len;
+} sendoff_param;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Makes the worker of this process, for links that a front made. Takes ownership of `link_count`
+ * connected UNIX stream sockets (at most 255) and of the guard socket (UNIX, SOCK_SEQPACKET; -1:
+ * no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a
+ * thread. NULL if a thread or descriptor could not be had; errno says which.
+ */
+struct sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guard);
+
+/**
+ * Frees the worker, drops its files and closes its sockets. NULL is allowed.
+ */
+void sendoff_worker_free(struct sendoff_worker *worker);
+
+/**
+ * Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front
+ * closed a link or asked us to end, or wrote something that is no request (logged to stderr); the
+ * process should exit. On a connection, 0: no other request will come on it, and it should be
+ * closed; -1 with errno EINTR: a signal handler ran before a request began.
+ */
+int sendoff_accept(struct sendoff_worker *worker);
+
+/**
+ * Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal
+ * handler, also while another call on the worker is running, and does nothing in a child that the
+ * process forked. On a connection it cuts a request body that is still arriving, too.
+ */
+void sendoff_stop(const struct sendoff_worker *worker);
+
+/**
+ * The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. `count`
+ * receives how many they are.
+ */
+const struct sendoff_param *sendoff_params(const struct sendoff_worker *worker, size_t *count);
+
+/**
+ * The value of one parameter, NUL-terminated, or NULL if there is none of that name. `len`
+ * receives its length and may be NULL.
+ */
+const char *sendoff_param_get(const struct sendoff_worker *worker,
+                              const char *name,
+                              size_t name_len,
+                              size_t *len);
+
+/**
+ * Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno).
+ */
+ssize_t sendoff_read(struct sendoff_worker *worker, void *buf, size_t len);
+
+/**
+ * The CGI header block (RFC 3875 section 6), with the empty line that ends it. 0, or -1 if the
+ * client has gone.
+ */
+int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t len);
+
+/**
+ * Body bytes. They are copied, or sent before the call returns: `data` may be used for something
+ * else then. 0, or -1 if the client has gone.
+ */
+int sendoff_write(struct sendoff_worker *worker, const void *data, size_t len);
+
+/**
+ * Bytes for the server's log, about this request. A newline is added where one lacks.
+ */
+void sendoff_log(struct sendoff_worker *worker, const char *line, size_t len);
+
+/**
+ * Sends what is queued. 0, or -1 if the client has gone.
+ */
+int sendoff_flush(struct sendoff_worker *worker);
+
+/**
+ * Whether the client has gone. Looks at the link without waiting.
+ */
+int sendoff_aborted(struct sendoff_worker *worker);
+
+/**
+ * Ends the response. With `detach` nonzero the process goes on working on the request (no output
+ * is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
+ */
+void sendoff_finish(struct sendoff_worker *worker, int app_status, int detach);
+
+/**
+ * Says that a process that went on working after sendoff_finish() can take another request.
+ * sendoff_accept() says so, too.
+ */
+void sendoff_ready(struct sendoff_worker *worker);
+
+/**
+ * Whether the front takes file segments in this request (the request announced it).
+ */
+int sendoff_accepts_files(const struct sendoff_worker *worker);
+
+/**
+ * Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect).
+ */
+int sendoff_takes_named(const struct sendoff_worker *worker);
+
+/**
+ * Sends the file that the header block names, open for reading, right before the header block is
+ * written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+ */
+int sendoff_named(struct sendoff_worker *worker, int fd);
+
+/**
+ * Whether the front wants this response explained: somebody looks at how it leaves.
+ */
+int sendoff_explains(const struct sendoff_worker *worker);
+
+/**
+ * Says something about the output that follows, in the form of docs/handover.md (EXPLAIN). At most
+ * 1024 bytes count. Nothing happens unless sendoff_explains().
+ */
+void sendoff_explain(struct sendoff_worker *worker, const char *text, size_t len);
+
+/**
+ * Opens a listening socket: `address`, NUL-terminated, is a path or `:port`, `host:port`,
+ * `[v6]:port`. A socket that lies at the path is replaced; any other file makes it fail. The
+ * descriptor, or -1 (errno).
  */
 int sendoff_listen(const char *address, int backlog);
 
-/*
- * Whether the descriptor is a listening socket. A FastCGI application is started with one as descriptor 0, a CGI
- * program is not.
+/**
+ * Whether the descriptor is a listening socket. A FastCGI application is started with one as
+ * descriptor 0, a CGI program is not.
  */
 int sendoff_is_listener(int fd);
 
-/*
- * Waits for a connection on a listening socket, blocking or not. Its descriptor is never 0, 1 or 2. `peers`, NUL-terminated or NULL, is a list of IP
- * addresses with commas, as servers give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from
- * others are closed. UNIX connections that stay silent for 2 s are closed, too. The descriptor, or -1: errno EINTR if a signal
- * handler ran (one installed without SA_RESTART), or others of accept(2). Several threads and processes may wait on one socket.
+/**
+ * Waits for a connection on a listening socket, blocking or not. Its descriptor, which is never 0,
+ * 1 or 2, or -1: errno EINTR if a signal handler ran (one installed without SA_RESTART), or others
+ * of accept(2). `peers`, NUL-terminated or NULL, is a list of IP addresses with commas, as servers
+ * give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from others are
+ * closed. UNIX connections that stay silent for 2 s are closed, too. Several threads and processes
+ * may wait on one socket.
  */
 int sendoff_accept_connection(int listener, const char *peers);
 
-/*
- * Makes a worker for a connection, of which it takes ownership. `roles`: what the application can be, SENDOFF_RESPONDER
- * and so on, joined by `|`; servers that ask for another are refused. sendoff_accept() on it returns as soon as the
- * parameters have arrived; the body is read as it comes. It has no guard and starts no thread. NULL: EINVAL, EBADF.
+/**
+ * Makes a worker for a connection, of which it takes ownership. `roles`: what the application can
+ * be, SENDOFF_RESPONDER and so on, joined by `|`; servers that ask for another are refused.
+ * sendoff_accept() on it returns as soon as the parameters have arrived; the body is read as it
+ * comes. It has no guard and starts no thread. NULL: errno EINVAL, EBADF.
  */
-sendoff_worker *sendoff_worker_on(int connection, unsigned roles);
+struct sendoff_worker *sendoff_worker_on(int connection, unsigned int roles);
 
-/*
- * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the server is still sending, it
- * is heard out first (until it is silent for 2 s), because it might lose the answer otherwise. NULL is allowed.
- * (sendoff_worker_free() only closes the descriptor: right for a parent that leaves the connection to its child.)
+/**
+ * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
+ * server is still sending, it is heard out first (until it is silent for 2 s), because it might
+ * lose the answer otherwise. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
+ * right for a parent that leaves the connection to its child.)
  */
-void sendoff_worker_close(sendoff_worker *worker);
+void sendoff_worker_close(struct sendoff_worker *worker);
 
-/* SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: what the request at hand wants. */
-unsigned sendoff_role(const sendoff_worker *worker);
-
-/* FastCGI's number of the request at hand. */
-unsigned sendoff_request_id(const sendoff_worker *worker);
-
-/* Whether another request may come on this connection. If not, sendoff_accept() will return 0. */
-int sendoff_keeps_connection(const sendoff_worker *worker);
-
-/*
- * As sendoff_read(), of the file that a filter is to change (FCGI_DATA). Read the body to its end first: what arrives of
- * it meanwhile is kept in memory. Other roles have none.
+/**
+ * SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: what the request at hand wants.
  */
-ssize_t sendoff_read_data(sendoff_worker *worker, void *buf, size_t len);
+unsigned int sendoff_role(const struct sendoff_worker *worker);
 
-/* Queues bytes for the server's log as they are, where sendoff_log() writes lines. 0, or -1 if the client has gone. */
-int sendoff_write_stderr(sendoff_worker *worker, const void *data, size_t len);
-
-/* The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. */
-const sendoff_param *sendoff_params(const sendoff_worker *worker, size_t *count);
-
-/* The value of one parameter, NUL-terminated, or NULL. `len` may be NULL. */
-const char *sendoff_param_get(const sendoff_worker *worker, const char *name, size_t name_len, size_t *len);
-
-/* Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno). */
-ssize_t sendoff_read(sendoff_worker *worker, void *buf, size_t len);
-
-/*
- * Response, in order: sendoff_write_head() once, then any mixture of sendoff_write() and sendoff_write_file(),
- * then sendoff_finish(). All three queue; the queue is sent when it is large, at sendoff_flush() and at the end.
- * They return 0, or -1 if the client has gone (what follows is discarded; the request must still be finished).
+/**
+ * FastCGI's number of the request at hand.
  */
+unsigned int sendoff_request_id(const struct sendoff_worker *worker);
 
-/* The CGI header block (RFC 3875 section 6), with the empty line that ends it. */
-int sendoff_write_head(sendoff_worker *worker, const char *block, size_t len);
-
-/*
- * Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect); and sends it, open for
- * reading, right before the header block is written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+/**
+ * Whether another request may come on this connection. If not, sendoff_accept() will return 0.
  */
-int sendoff_takes_named(const sendoff_worker *worker);
-int sendoff_named(sendoff_worker *worker, int fd);
+int sendoff_keeps_connection(const struct sendoff_worker *worker);
 
-/* Body bytes. They are copied, or sent before the call returns: `data` may be used for something else then. */
-int sendoff_write(sendoff_worker *worker, const void *data, size_t len);
-
-/*
- * Body bytes that are `len` bytes of a held file or a blob from `offset` on. Falls back to bytes by itself if the lease has
- * broken, reading them from the mapping. The range must lie inside the mapping.
+/**
+ * As sendoff_read(), of the file that a filter is to change (FCGI_DATA). Read the body to its end
+ * first: what arrives of it meanwhile is kept in memory. Other roles have none.
  */
-int sendoff_write_file(sendoff_worker *worker, uint32_t file, uint64_t offset, uint64_t len);
+ssize_t sendoff_read_data(struct sendoff_worker *worker, void *buf, size_t len);
 
-/* Bytes for the server's log, about this request. A newline is added where one lacks. */
-void sendoff_log(sendoff_worker *worker, const char *line, size_t len);
-
-/* Whether the front wants this response explained: somebody looks at how it leaves. */
-int sendoff_explains(const sendoff_worker *worker);
-
-/*
- * Says something about the output that follows, in the form of docs/handover.md (EXPLAIN). At most 1024 bytes count.
- * Nothing happens unless sendoff_explains().
+/**
+ * Queues bytes for the server's log as they are, where sendoff_log() writes lines. 0, or -1 if the
+ * client has gone.
  */
-void sendoff_explain(sendoff_worker *worker, const char *text, size_t len);
+int sendoff_write_stderr(struct sendoff_worker *worker, const void *data, size_t len);
 
-/* Sends what is queued. 0, or -1 if the client has gone. */
-int sendoff_flush(sendoff_worker *worker);
-
-/* Whether the client has gone. Looks at the link without waiting. */
-int sendoff_aborted(sendoff_worker *worker);
-
-/*
- * Ends the response. With `detach` nonzero the process goes on working on the request (no output is taken any more)
- * and calls sendoff_ready() when it can take another; sendoff_accept() does so too. A second call is ignored.
+/**
+ * Holds a file under a read lease and maps it (private, read-only) at `addr`, which must be the
+ * page-aligned start of `size` rounded up to a page of address space that the caller reserved and
+ * gives to the worker until sendoff_file_drop(). Takes ownership of `fd`, open for reading on a
+ * regular file whose size must be `size` > 0 once the lease is held, and whose modification and
+ * change times must be those given; otherwise somebody changed it and the call is refused. `file`
+ * receives its number. A file that is held is in use.
+ *
+ * If somebody opens the file for writing later, the helper thread replaces the mapping by a
+ * private copy before the writer goes on, so what lies at `addr` never changes while the file is
+ * in use. The caller keeps away from file systems where a lease does not tell of everybody who
+ * writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
+ *
+ * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it
+ * changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from
+ * fcntl(2) and mmap(2). The address space is then PROT_NONE again.
  */
-void sendoff_finish(sendoff_worker *worker, int app_status, int detach);
-void sendoff_ready(sendoff_worker *worker);
+int sendoff_file_hold(struct sendoff_worker *worker,
+                      int fd,
+                      void *addr,
+                      uint64_t size,
+                      const struct timespec *mtime,
+                      const struct timespec *ctime,
+                      uint32_t *file);
 
-/*
- * Whether the front took file segments in this request (the request announced it).
+/**
+ * Says that the mapping is about to be used. 1: it is whole and the lease stands. 0: the lease has
+ * broken; the mapping must not be used any more and the file should be dropped.
  */
-int sendoff_accepts_files(const sendoff_worker *worker);
+int sendoff_file_use(struct sendoff_worker *worker, uint32_t file);
 
-/*
- * Holds a file under a read lease and maps it (private, read-only) at `addr`, which must be the page-aligned start of
- * `size` rounded up to a page of address space that the caller reserved and gives to the worker until sendoff_file_drop().
- * Takes ownership of `fd`, open for reading on a regular file whose size must be `size` > 0 once the lease is held,
- * and whose modification and change times must be those given; otherwise somebody changed it and the call is refused.
- * If somebody opens the file for writing later, the helper thread replaces the mapping by a private copy before the
- * writer goes on, so what lies at `addr` never changes while the file is in use. The caller keeps away from file systems
- * where a lease does not tell of everybody who writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
- * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it changed),
- * EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from fcntl(2) and mmap(2). The address space is then PROT_NONE again.
- * A file that is held is in use.
+/**
+ * All files in use are no longer: a break may now discard their mappings instead of copying them,
+ * and those that have been deleted are given up after some seconds, as if their lease had broken.
  */
-int sendoff_file_hold(sendoff_worker *worker, int fd, void *addr, uint64_t size, const struct timespec *mtime,
-	const struct timespec *ctime, uint32_t *file);
+void sendoff_files_unuse(struct sendoff_worker *worker);
 
-/*
- * Says that the mapping is about to be used. 1: it is whole and the lease stands. 0: the lease has broken; the mapping
- * must not be used any more and the file should be dropped.
+/**
+ * Whether the lease still stands. Unlike sendoff_file_use() it changes nothing.
  */
-int sendoff_file_use(sendoff_worker *worker, uint32_t file);
+int sendoff_file_intact(const struct sendoff_worker *worker, uint32_t file);
 
-/*
- * All files in use are no longer: a break may now discard their mappings instead of copying them, and those that have
- * been deleted are given up after some seconds, as if their lease had broken.
- */
-void sendoff_files_unuse(sendoff_worker *worker);
-
-/* Whether the lease still stands. Unlike sendoff_file_use() it changes nothing. */
-int sendoff_file_intact(const sendoff_worker *worker, uint32_t file);
-
-/*
- * Where a number lies that changes when a lease breaks or a file is given back, and in a forked child. As long as it is
- * what it was before sendoff_file_intact() or sendoff_file_use() said yes, they would say so again, but without a lock.
- * Read it with acquire ordering (__atomic_load_n()).
+/**
+ * Where a number lies that changes when a lease breaks or a file is given back, and in a forked
+ * child. As long as it is what it was before sendoff_file_intact() or sendoff_file_use() said yes,
+ * they would say so again, but without a lock. Read it with acquire ordering (__atomic_load_n()).
  */
 const uint32_t *sendoff_file_epoch(void);
 
-/* Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front needs the file no longer. */
-void sendoff_file_drop(sendoff_worker *worker, uint32_t file);
+/**
+ * Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front
+ * needs the file no longer.
+ */
+void sendoff_file_drop(struct sendoff_worker *worker, uint32_t file);
 
-/*
- * Blobs: for bytes that are written again and again, such as constants of a program. They are stored once, in a file that
- * nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They need no lease and no guard.
+/**
+ * Body bytes that are `len` bytes of a held file or a blob from `offset` on. Falls back to bytes
+ * by itself if the lease has broken, reading them from the mapping. The range must lie inside the
+ * mapping. 0, or -1 if the client has gone, or the file is not held or shorter.
+ */
+int sendoff_write_file(struct sendoff_worker *worker, uint32_t file, uint64_t offset, uint64_t len);
+
+/**
+ * Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
+ * written again and again, such as constants of a program: they are stored once, in a file that
+ * nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They
+ * need no lease and no guard.
  *
- * Copies `len` > 0 bytes. `contents` (may be NULL) receives the address of the copy, which stays and never changes until
+ * `contents` (may be NULL) receives the address of the copy, which stays and never changes until
  * sendoff_blob_drop(): whoever does not know that his bytes are still the same can compare them.
- * 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE (too many held), EINVAL
- * (nothing to copy), EOPNOTSUPP (in a forked child), others from memfd_create(2), write(2) and mmap(2).
+ *
+ * 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
+ * (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from
+ * memfd_create(2), write(2) and mmap(2).
  */
-#define SENDOFF_BLOBS 64
-#define SENDOFF_BLOB_BYTES (8u << 20)
+int sendoff_blob_store(struct sendoff_worker *worker,
+                       const void *data,
+                       size_t len,
+                       uint32_t *blob,
+                       const void **contents);
 
-int sendoff_blob_store(sendoff_worker *worker, const void *data, size_t len, uint32_t *blob, const void **contents);
-
-/* Forgets a blob. What was written of it is sent all the same. */
-void sendoff_blob_drop(sendoff_worker *worker, uint32_t blob);
-
-/*
- * A process that gets its requests elsewhere (php-fpm: over FastCGI) and answers on a link what it would not copy; docs/handover.md,
- * section 8. Instead of sendoff_worker_new() and sendoff_accept() it calls, for each request, sendoff_channel_begin(), perhaps
- * sendoff_channel_claim() and then the functions of a response except sendoff_write_head(), and sendoff_channel_end().
- * `announcement` is the value of the request parameter SENDOFF_CHANNEL.
+/**
+ * Forgets a blob. What was written of it is sent all the same.
  */
+void sendoff_blob_drop(struct sendoff_worker *worker, uint32_t blob);
 
-/*
- * Makes the worker of this process and opens its links to the front that announced them, which may take up to a second. Call it after the last
- * fork: it starts a thread. NULL if the front cannot be reached from here, or answers nothing, or a thread or descriptor could not be had (errno).
+/**
+ * Makes the worker of this process and opens its links to the front that announced them, which may
+ * take up to a second. `announcement` is the value of the request parameter SENDOFF_CHANNEL. Call
+ * it after the last fork: it starts a thread. NULL if the front cannot be reached from here, or
+ * answers nothing, or a thread or descriptor could not be had (errno).
  */
-sendoff_worker *sendoff_channel_open(const char *announcement, size_t len);
+struct sendoff_worker *sendoff_channel_open(const char *announcement, size_t len);
 
-/* Whether the front has gone. The worker must then be freed. */
-int sendoff_channel_lost(const sendoff_worker *worker);
-
-/* Begins a request: files may be held and used until its end. -1: it is another front's, or the front has gone. */
-int sendoff_channel_begin(sendoff_worker *worker, const char *announcement, size_t len);
-
-/*
- * Tells the front that the rest of the body comes from this worker. Once per request. -1: the front has not heard it; the body must go on
- * where it went.
+/**
+ * Whether the front has gone. The worker must then be freed.
  */
-int sendoff_channel_claim(sendoff_worker *worker);
+int sendoff_channel_lost(const struct sendoff_worker *worker);
 
-/* Ends the request, and the response if it was claimed. */
-void sendoff_channel_end(sendoff_worker *worker);
+/**
+ * Begins a request, with its own `announcement`: files may be held and used until its end. 0, or
+ * -1: it is another front's, or the front has gone.
+ */
+int sendoff_channel_begin(struct sendoff_worker *worker, const char *announcement, size_t len);
+
+/**
+ * Tells the front that the rest of the body comes from this worker. Once per request. 0, or -1:
+ * the front has not heard it; the body must go on where it went.
+ */
+int sendoff_channel_claim(struct sendoff_worker *worker);
+
+/**
+ * Ends the request, and the response if it was claimed.
+ */
+void sendoff_channel_end(struct sendoff_worker *worker);
 
 #ifdef __cplusplus
-}
-#endif
+}  // extern "C"
+#endif  // __cplusplus
 
-#endif /* SENDOFF_H */
+#endif  /* SENDOFF_H */

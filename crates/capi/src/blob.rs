@@ -4,13 +4,30 @@ use std::ffi::{c_int, c_void};
 use std::io;
 
 use sendoff_fastcgi::handover::FileId;
+use sendoff_worker::{MAX_BLOB_BYTES, MAX_BLOBS};
 
 use crate::{Handle, bytes, set_errno, with};
 
-/// See `include/sendoff.h`.
+/// How many blobs a worker may have at a time.
+pub const SENDOFF_BLOBS: usize = 64;
+
+/// How many bytes they may have together.
+pub const SENDOFF_BLOB_BYTES: u32 = 8u32 << 20;
+
+// The header can only have plain numbers.
+const _: () = assert!(SENDOFF_BLOBS == MAX_BLOBS && SENDOFF_BLOB_BYTES as u64 == MAX_BLOB_BYTES);
+
+/// Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
+/// written again and again, such as constants of a program: they are stored once, in a file that
+/// nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They
+/// need no lease and no guard.
 ///
-/// # Safety
-/// `worker` is valid and not in use; `data` points to `len` readable bytes; `blob` is valid, `contents` valid or null.
+/// `contents` (may be NULL) receives the address of the copy, which stays and never changes until
+/// sendoff_blob_drop(): whoever does not know that his bytes are still the same can compare them.
+///
+/// 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
+/// (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from
+/// memfd_create(2), write(2) and mmap(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_blob_store(
     worker: *mut Handle,
@@ -50,10 +67,7 @@ pub unsafe extern "C" fn sendoff_blob_store(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Forgets a blob. What was written of it is sent all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_blob_drop(worker: *mut Handle, blob: u32) {
     // SAFETY: passed on.

@@ -9,10 +9,10 @@ use sendoff_worker::Worker;
 
 use crate::{Handle, Inner, bytes, look, set_errno, status, with};
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `announcement` points to `len` bytes.
+/// Makes the worker of this process and opens its links to the front that announced them, which may
+/// take up to a second. `announcement` is the value of the request parameter SENDOFF_CHANNEL. Call
+/// it after the last fork: it starts a thread. NULL if the front cannot be reached from here, or
+/// answers nothing, or a thread or descriptor could not be had (errno).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_open(
     announcement: *const c_char,
@@ -38,20 +38,15 @@ pub unsafe extern "C" fn sendoff_channel_open(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid.
+/// Whether the front has gone. The worker must then be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_lost(worker: *const Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { look(worker, 1, |handle| c_int::from(handle.worker.is_lost())) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; `announcement` points to `len` bytes.
+/// Begins a request, with its own `announcement`: files may be held and used until its end. 0, or
+/// -1: it is another front's, or the front has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_begin(
     worker: *mut Handle,
@@ -68,20 +63,15 @@ pub unsafe extern "C" fn sendoff_channel_begin(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Tells the front that the rest of the body comes from this worker. Once per request. 0, or -1:
+/// the front has not heard it; the body must go on where it went.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_claim(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, -1, |handle| status(handle.worker.claim())) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Ends the request, and the response if it was claimed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_end(worker: *mut Handle) {
     // SAFETY: passed on.

@@ -10,11 +10,21 @@ use sendoff_worker::{Identity, Timespec};
 
 use crate::{Handle, look, set_errno, status, with};
 
-/// See `include/sendoff.h`.
+/// Holds a file under a read lease and maps it (private, read-only) at `addr`, which must be the
+/// page-aligned start of `size` rounded up to a page of address space that the caller reserved and
+/// gives to the worker until sendoff_file_drop(). Takes ownership of `fd`, open for reading on a
+/// regular file whose size must be `size` > 0 once the lease is held, and whose modification and
+/// change times must be those given; otherwise somebody changed it and the call is refused. `file`
+/// receives its number. A file that is held is in use.
 ///
-/// # Safety
-/// `worker` is valid and not in use; nobody else owns `fd`; the caller reserved `size` bytes of address space at `addr`
-/// and gives them away; `mtime`, `ctime` and `file` are valid.
+/// If somebody opens the file for writing later, the helper thread replaces the mapping by a
+/// private copy before the writer goes on, so what lies at `addr` never changes while the file is
+/// in use. The caller keeps away from file systems where a lease does not tell of everybody who
+/// writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
+///
+/// 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it
+/// changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from
+/// fcntl(2) and mmap(2). The address space is then PROT_NONE again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_file_hold(
     worker: *mut Handle,
@@ -58,56 +68,48 @@ pub unsafe extern "C" fn sendoff_file_hold(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Says that the mapping is about to be used. 1: it is whole and the lease stands. 0: the lease has
+/// broken; the mapping must not be used any more and the file should be dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_file_use(worker: *mut Handle, file: u32) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, 0, |handle| c_int::from(handle.worker.file_use(FileId(file)))) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// All files in use are no longer: a break may now discard their mappings instead of copying them,
+/// and those that have been deleted are given up after some seconds, as if their lease had broken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_files_unuse(worker: *mut Handle) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.files_unuse()) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid.
+/// Whether the lease still stands. Unlike sendoff_file_use() it changes nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_file_intact(worker: *const Handle, file: u32) -> c_int {
     // SAFETY: passed on.
     unsafe { look(worker, 0, |handle| c_int::from(handle.worker.file_intact(FileId(file)))) }
 }
 
-/// See `include/sendoff.h`.
+/// Where a number lies that changes when a lease breaks or a file is given back, and in a forked
+/// child. As long as it is what it was before sendoff_file_intact() or sendoff_file_use() said yes,
+/// they would say so again, but without a lock. Read it with acquire ordering (__atomic_load_n()).
 #[unsafe(no_mangle)]
 pub extern "C" fn sendoff_file_epoch() -> *const u32 {
     sendoff_sys::epoch::number().as_ptr()
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front
+/// needs the file no longer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_file_drop(worker: *mut Handle, file: u32) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.file_drop(FileId(file))) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Body bytes that are `len` bytes of a held file or a blob from `offset` on. Falls back to bytes
+/// by itself if the lease has broken, reading them from the mapping. The range must lie inside the
+/// mapping. 0, or -1 if the client has gone, or the file is not held or shorter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write_file(
     worker: *mut Handle,

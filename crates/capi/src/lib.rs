@@ -1,20 +1,32 @@
-//! The C ABI over `sendoff-worker`. `include/sendoff.h` says what each function promises; here stands how.
+//! The C ABI over `sendoff-worker`. `make header` makes `include/sendoff.h` of it: the comments on what is exported are
+//! written for people who program in C, and what all functions have in common stands in `cbindgen.toml`.
 //!
 //! A panic must not unwind into C: it is reported on stderr and answered as a lost link.
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "what a caller owes every function stands once, in the conventions of cbindgen.toml"
+)]
+
+// In the header's order, in which they follow this file. The empty lines keep rustfmt from sorting them.
+mod named;
+
+mod explain;
+
+mod connection;
+
+mod files;
 
 mod blob;
+
 mod channel;
-mod connection;
-mod explain;
-mod files;
-mod named;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
+use libc::ssize_t;
 use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use blob::*;
@@ -24,7 +36,8 @@ pub use explain::*;
 pub use files::*;
 pub use named::*;
 
-/// `sendoff_worker` in C.
+/// What serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
+/// sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
 #[derive(Debug)]
 pub struct Handle {
     inner: Inner,
@@ -39,17 +52,17 @@ struct Inner {
     params: Vec<Param>,
 }
 
-/// `sendoff_param` in C.
+/// One request parameter. Both strings are followed by a NUL byte that their length does not count.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Param {
-    /// NUL-terminated.
+    /// Such as `REQUEST_METHOD`.
     pub name: *const c_char,
-    /// Bytes before the NUL.
+    /// Its length in bytes.
     pub name_len: usize,
-    /// NUL-terminated.
+    /// Such as `POST`.
     pub value: *const c_char,
-    /// Bytes before the NUL.
+    /// Its length in bytes.
     pub value_len: usize,
 }
 
@@ -105,10 +118,10 @@ fn hand_out(worker: Worker) -> *mut Handle {
     Box::into_raw(Box::new(Handle { inner, stopper }))
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `links` points to `link_count` descriptors that, like `guard`, nobody else owns.
+/// Makes the worker of this process, for links that a front made. Takes ownership of `link_count`
+/// connected UNIX stream sockets (at most 255) and of the guard socket (UNIX, SOCK_SEQPACKET; -1:
+/// no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a
+/// thread. NULL if a thread or descriptor could not be had; errno says which.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_new(
     links: *const c_int,
@@ -134,10 +147,7 @@ pub unsafe extern "C" fn sendoff_worker_new(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is null or came from [`sendoff_worker_new`]; nobody uses it afterwards.
+/// Frees the worker, drops its files and closes its sockets. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_free(worker: *mut Handle) {
     if !worker.is_null() {
@@ -148,10 +158,10 @@ pub unsafe extern "C" fn sendoff_worker_free(worker: *mut Handle) {
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front
+/// closed a link or asked us to end, or wrote something that is no request (logged to stderr); the
+/// process should exit. On a connection, 0: no other request will come on it, and it should be
+/// closed; -1 with errno EINTR: a signal handler ran before a request began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
@@ -182,10 +192,9 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid. Async-signal-safe: it may be in use.
+/// Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal
+/// handler, also while another call on the worker is running, and does nothing in a child that the
+/// process forked. On a connection it cuts a request body that is still arriving, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
     if !worker.is_null() {
@@ -194,10 +203,8 @@ pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid; `count` is writable.
+/// The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. `count`
+/// receives how many they are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_params(worker: *const Handle, count: *mut usize) -> *const Param {
     // SAFETY: passed on; `count` per this function's contract.
@@ -211,10 +218,8 @@ pub unsafe extern "C" fn sendoff_params(worker: *const Handle, count: *mut usize
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid; `name` points to `name_len` bytes; `len` is null or writable.
+/// The value of one parameter, NUL-terminated, or NULL if there is none of that name. `len`
+/// receives its length and may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_param_get(
     worker: *const Handle,
@@ -237,12 +242,13 @@ pub unsafe extern "C" fn sendoff_param_get(
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; `buf` has room for `len` bytes.
+/// Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendoff_read(worker: *mut Handle, buf: *mut c_void, len: usize) -> isize {
+pub unsafe extern "C" fn sendoff_read(
+    worker: *mut Handle,
+    buf: *mut c_void,
+    len: usize,
+) -> ssize_t {
     if buf.is_null() || len == 0 {
         return 0;
     }
@@ -255,7 +261,7 @@ pub unsafe extern "C" fn sendoff_read(worker: *mut Handle, buf: *mut c_void, len
     count(result)
 }
 
-fn count(result: std::io::Result<usize>) -> isize {
+fn count(result: std::io::Result<usize>) -> ssize_t {
     match result {
         Ok(n) => n.cast_signed(),
         Err(error) => {
@@ -265,10 +271,8 @@ fn count(result: std::io::Result<usize>) -> isize {
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; `block` points to `len` bytes.
+/// The CGI header block (RFC 3875 section 6), with the empty line that ends it. 0, or -1 if the
+/// client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write_head(
     worker: *mut Handle,
@@ -279,10 +283,8 @@ pub unsafe extern "C" fn sendoff_write_head(
     unsafe { with(worker, -1, |handle| status(handle.worker.write_head(bytes(block.cast(), len)))) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; `data` points to `len` bytes.
+/// Body bytes. They are copied, or sent before the call returns: `data` may be used for something
+/// else then. 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write(
     worker: *mut Handle,
@@ -293,40 +295,29 @@ pub unsafe extern "C" fn sendoff_write(
     unsafe { with(worker, -1, |handle| status(handle.worker.write(bytes(data.cast(), len)))) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; `line` points to `len` bytes.
+/// Bytes for the server's log, about this request. A newline is added where one lacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_log(worker: *mut Handle, line: *const c_char, len: usize) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.log(bytes(line.cast(), len))) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Sends what is queued. 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_flush(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, -1, |handle| status(handle.worker.flush())) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Whether the client has gone. Looks at the link without waiting.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_aborted(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, 1, |handle| c_int::from(handle.worker.aborted())) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Ends the response. With `detach` nonzero the process goes on working on the request (no output
+/// is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_finish(worker: *mut Handle, app_status: c_int, detach: c_int) {
     // SAFETY: passed on.
@@ -335,20 +326,15 @@ pub unsafe extern "C" fn sendoff_finish(worker: *mut Handle, app_status: c_int, 
     }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use.
+/// Says that a process that went on working after sendoff_finish() can take another request.
+/// sendoff_accept() says so, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_ready(worker: *mut Handle) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.ready()) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid.
+/// Whether the front takes file segments in this request (the request announced it).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accepts_files(worker: *const Handle) -> c_int {
     // SAFETY: passed on.

@@ -5,20 +5,15 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::{Handle, look, status, with};
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid.
+/// Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_takes_named(worker: *const Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { look(worker, 0, |handle| c_int::from(handle.worker.takes_named())) }
 }
 
-/// See `include/sendoff.h`.
-///
-/// # Safety
-/// `worker` is valid and not in use; nobody else owns `fd`.
+/// Sends the file that the header block names, open for reading, right before the header block is
+/// written. Takes ownership of `fd`. 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_named(worker: *mut Handle, fd: c_int) -> c_int {
     if fd < 0 {
