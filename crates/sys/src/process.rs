@@ -169,3 +169,17 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: it is open, and the parent left it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
+
+/// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`, `M_TRIM_THRESHOLD`), instead of
+/// giving it to the kernel and having every page of it filled with zeros when it is wanted again. What is larger than a
+/// sixteenth of it still comes from the kernel and goes back at once.
+pub fn keep_freed_memory(bytes: u32) {
+    let set = |parameter, bytes: u32| {
+        let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: sets a number of the allocator, under its lock. If it refuses, memory is trimmed as ever.
+        unsafe { libc::mallopt(parameter, value) };
+    };
+    set(libc::M_TRIM_THRESHOLD, bytes);
+    // It grows by itself only as long as neither is set.
+    set(libc::M_MMAP_THRESHOLD, bytes / 16);
+}
