@@ -42,8 +42,8 @@ struct Options {
     /// Run everything on this many CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
-    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive; with --thesis base_uds, fcgi_inet, sharedmem, passfd,
-    /// auto); the first that is left is the reference
+    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive; with --thesis base_uds, sharedmem, passfd, auto,
+    /// fcgi_inet, stock_uds); the first that is left is the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
     /// Write the report to this file, too
@@ -146,16 +146,15 @@ fn modes(sendoff: &Sendoff, application: Thesis) -> Vec<Box<dyn Peer>> {
     match application {
         Thesis::Php => modes.map(|sendoff| Box::new(sendoff) as Box<dyn Peer>).into(),
         Thesis::C => {
-            let inet = Responder {
-                name: "fcgi_inet",
-                sendoff: in_mode("fcgi_inet", "relay"),
-                over_tcp: true,
+            let responder = |sendoff: Sendoff, over_tcp, stock| {
+                let name = sendoff.name;
+                Box::new(Responder { name, sendoff, over_tcp, stock }) as Box<dyn Peer>
             };
-            let responder = |sendoff: Sendoff| {
-                let responder = Responder { name: sendoff.name, sendoff, over_tcp: false };
-                Box::new(responder) as Box<dyn Peer>
-            };
-            modes.map(responder).into_iter().chain([Box::new(inet) as Box<dyn Peer>]).collect()
+            let more = [
+                responder(in_mode("fcgi_inet", "relay"), true, false),
+                responder(in_mode("stock_uds", "relay"), false, true),
+            ];
+            modes.map(|sendoff| responder(sendoff, false, false)).into_iter().chain(more).collect()
         }
     }
 }

@@ -10,13 +10,15 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// `sendoff serve --fastcgi` with a program that links libfcgi, Sendoff's.
+/// `sendoff serve --fastcgi` with a program that links libfcgi.
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) name: &'static str,
     pub(crate) sendoff: Sendoff,
     /// `tcp`, or `unix` if not.
     pub(crate) over_tcp: bool,
+    /// Debian's library, or Sendoff's if not.
+    pub(crate) stock: bool,
 }
 
 impl Peer for Responder {
@@ -28,7 +30,8 @@ impl Peer for Responder {
         let library = self.library();
         ensure!(library.is_file(), "{} is not built (make libfcgi)", library.display());
         let cc = version_line(Path::new("cc"), "--version")?;
-        Ok(format!("{}, {} built by {cc}", self.sendoff.version()?, "responder.c"))
+        let whose = if self.stock { "Debian's" } else { "Sendoff's" };
+        Ok(format!("{}, responder.c on {whose} libfcgi, built by {cc}", self.sendoff.version()?))
     }
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
@@ -62,8 +65,9 @@ impl Peer for Responder {
             let stdin = Stdio::from(listener.try_clone()?);
             let library = self.library();
             let path = library.parent().context("a library without a folder")?;
-            let env = [("LD_LIBRARY_PATH", path.as_os_str())];
-            daemons.push(Daemon::spawn_with(&program, &[""; 0], &log, stdin, Stdio::null(), &env)?);
+            let ours = [("LD_LIBRARY_PATH", path.as_os_str())];
+            let env = if self.stock { &[][..] } else { &ours };
+            daemons.push(Daemon::spawn_with(&program, &[""; 0], &log, stdin, Stdio::null(), env)?);
         }
         let args = vec!["--fastcgi".to_owned(), format!("/responder={address}")];
         let mut running = self.sendoff.start_with(site, dir, &args)?;
