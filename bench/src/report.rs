@@ -19,9 +19,11 @@ pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
     let kernel = proc("/proc/sys/kernel/osrelease");
     let load = proc("/proc/loadavg");
     let load = load.split_ascii_whitespace().next().unwrap_or("unknown");
+    let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let congestion = congestion.as_deref().map_or("unknown", str::trim);
     let command: Vec<String> = std::env::args().collect();
     let mut text = format!(
-        "Machine: Linux {}, {cores} cores ({model}), load {load} at the start. The client shares them with the servers.\n",
+        "Machine: Linux {}, {cores} cores ({model}), TCP {congestion}, load {load} at the start. The client shares them with the servers.\n",
         kernel.trim()
     );
     for (name, version) in versions {
