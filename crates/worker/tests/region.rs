@@ -210,6 +210,36 @@ fn when_no_chunk_is_free_bytes_go_over_the_link() {
     writer.join().unwrap();
 }
 
+/// A response that ends early leaves in one message; the front is woken ever more seldom by one that does not.
+#[test]
+fn announcements_grow_with_the_response() {
+    let (mut front, mut worker) = connect(1);
+    let link = &mut front.links[0];
+    ask(link, 1);
+    assert!(worker.accept());
+    worker.write_head(b"\r\n").unwrap();
+    worker.write(&[b'x'; CHUNK]).unwrap();
+    let (mut lent, mut told, mut announced) = (CHUNK, 0, Vec::new());
+    while announced.len() < 6 {
+        worker.write(&[b'x'; 1024]).unwrap();
+        if link.has_more() {
+            announced.push(lent - told);
+            told = lent;
+            let mut seen = 0;
+            while link.has_more() {
+                if let Seen::Record(Record::Piece(piece)) = link.next().unwrap() {
+                    seen += piece.length as usize;
+                }
+            }
+            assert_eq!(seen, announced[announced.len() - 1]);
+        }
+        lent += 1024;
+    }
+    assert_eq!(announced, [128, 128, 256, 512, 512, 512].map(|kib| kib * 1024));
+    worker.flush().unwrap();
+    assert!(link.has_more(), "the last write");
+}
+
 /// Records of every kind in between: the order is that of the calls.
 #[test]
 fn log_lines_and_flushes_do_not_change_the_order() {

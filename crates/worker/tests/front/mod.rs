@@ -142,6 +142,11 @@ impl Link {
         }
     }
 
+    /// Whether something has come that nobody has looked at.
+    pub fn has_more(&self) -> bool {
+        !self.buf.is_empty() || rustix::io::ioctl_fionread(&self.socket).unwrap() > 0
+    }
+
     /// Whether the worker's end is closed and nothing is left to read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0]), Ok(0) | Err(_))
