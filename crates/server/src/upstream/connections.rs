@@ -17,9 +17,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 /// Connections to one application that are kept while idle.
 const MAX_IDLE: usize = 32;
@@ -194,7 +198,7 @@ impl<C: Send + 'static> Connections<C> {
                 }
                 state.next_try(self.patience)
             };
-            tokio::time::sleep_until(at.into()).await;
+            tokio::time::sleep_until(at).await;
             self.try_new();
         }
     }
