@@ -156,16 +156,13 @@ impl<C: Send + 'static> Connections<C> {
                 if repeatable {
                     return Ok(Grant::Kept(self.place(made, true), connection));
                 }
-                // Whoever serves it is free for a new one.
-                state.make_new(now);
+                state.make_instead(now);
                 drop(state);
                 drop(connection);
                 return Ok(Grant::New(self.place(now, false)));
             }
             if state.may_try(self.patience, now) {
-                state.open += 1;
-                state.wanted += 1;
-                state.make_new(now);
+                state.make_another(now);
                 return Ok(Grant::New(self.place(now, false)));
             }
             if state.waiting.len() >= MAX_WAITING {
@@ -234,9 +231,7 @@ impl<C> Connections<C> {
                 return;
             }
             let Some(waiter) = state.next_waiter() else { return };
-            state.open += 1;
-            state.wanted += 1;
-            state.make_new(now);
+            state.make_another(now);
             drop(state);
             // Refused, it ends like a connection that failed.
             drop(waiter.grant.send(Grant::New(self.place(now, false))));
@@ -245,11 +240,12 @@ impl<C> Connections<C> {
 
     /// One connection is gone and its process free: whoever has waited longest may make another.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State<C>>) {
-        state.open -= 1;
-        let Some(waiter) = state.next_waiter() else { return };
+        let Some(waiter) = state.next_waiter() else {
+            state.open -= 1;
+            return;
+        };
         let now = Instant::now();
-        state.open += 1;
-        state.make_new(now);
+        state.make_instead(now);
         drop(state);
         drop(waiter.grant.send(Grant::New(self.place(now, false))));
     }
@@ -285,7 +281,15 @@ impl<C> State<C> {
         self.open == 0 || now >= self.next_try(patience)
     }
 
-    fn make_new(&mut self, now: Instant) {
+    /// One more connection, for which no process may be free.
+    fn make_another(&mut self, now: Instant) {
+        self.open += 1;
+        self.wanted += 1;
+        self.make_instead(now);
+    }
+
+    /// A new connection for one that is closed: whoever served that one is free for it.
+    fn make_instead(&mut self, now: Instant) {
         self.untaken += 1;
         (self.newest, self.set_free) = (now, now);
     }
@@ -364,7 +368,7 @@ impl<C: Send + 'static> Place<C> {
         let grant = if waiter.repeatable {
             Grant::Kept(self.of.place(self.made, true), connection)
         } else {
-            state.make_new(now);
+            state.make_instead(now);
             // Closed before the other is made.
             drop(connection);
             Grant::New(self.of.place(now, false))
