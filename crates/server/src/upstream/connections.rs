@@ -20,6 +20,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ struct State<C> {
     hold_until: Instant,
     hold: Duration,
     /// Somebody sees to it that a new connection is tried in time.
-    has_timekeeper: bool,
+    timekeeper: Option<AbortHandle>,
 }
 
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl<C: Send + 'static> Connections<C> {
             set_free: now,
             hold_until: now,
             hold: HOLD_MIN,
-            has_timekeeper: false,
+            timekeeper: None,
         };
         Arc::new(Self { patience, state: Mutex::new(state) })
     }
@@ -171,8 +172,10 @@ impl<C: Send + 'static> Connections<C> {
             let (grant, granted) = oneshot::channel();
             let event_loop = thread::current().id();
             state.waiting.push_back(Waiter { since: now, event_loop, repeatable, grant });
-            if !std::mem::replace(&mut state.has_timekeeper, true) {
-                tokio::task::spawn_local(Arc::clone(self).keep_time());
+            // An event loop that ends takes its tasks with it.
+            if state.timekeeper.as_ref().is_none_or(AbortHandle::is_finished) {
+                let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
+                state.timekeeper = Some(task.abort_handle());
             }
             granted
         };
@@ -184,13 +187,12 @@ impl<C: Send + 'static> Connections<C> {
 
     /// Tries new connections when it is time to, as long as somebody waits.
     async fn keep_time(self: Arc<Self>) {
-        let _over = Timekeeper(&self);
         loop {
             let at = {
                 let mut state = self.state();
                 state.waiting.retain(|waiter| !waiter.grant.is_closed());
                 if state.waiting.is_empty() {
-                    state.has_timekeeper = false;
+                    state.timekeeper = None;
                     return;
                 }
                 state.next_try(self.patience)
@@ -248,19 +250,6 @@ impl<C> Connections<C> {
         state.make_instead(now);
         drop(state);
         drop(waiter.grant.send(Grant::New(self.place(now, false))));
-    }
-}
-
-/// An event loop that ends takes its tasks with it.
-struct Timekeeper<'a, C>(&'a Connections<C>);
-
-impl<C> Drop for Timekeeper<'_, C> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        // Otherwise another one may have begun.
-        if !state.waiting.is_empty() {
-            state.has_timekeeper = false;
-        }
     }
 }
 

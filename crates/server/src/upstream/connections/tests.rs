@@ -1,5 +1,6 @@
 //! The clock stands still while there is something to do, and then leaps to the next moment that somebody waits for.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::thread;
 
@@ -394,5 +395,22 @@ fn requests_wait_in_a_bounded_queue_and_for_a_bounded_time() {
         }
         assert!(begun.elapsed() <= MAX_WAIT + MOMENT);
         assert_eq!(connections.counts(), (1, 1, 0));
+    });
+}
+
+#[test]
+fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
+    let connections = connections();
+    let busy = Cell::new(None);
+    run(async {
+        busy.set(Some(connections.only_place().await));
+        let _waiting = connections.waiting(true).await;
+        // The task begins that tries a new one in time.
+        tokio::task::yield_now().await;
+        connections.state().waiting.clear();
+    });
+    run(async {
+        let next = connections.waiting(true).await;
+        gets_new_after(HOLD_MIN, next).await;
     });
 }
