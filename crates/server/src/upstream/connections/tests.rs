@@ -197,6 +197,7 @@ fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
             places.push(connections.taken_place().await);
         }
         let _untaken = connections.new_place(true).await;
+        advance(SET_FREE * 2).await;
         let closed = [SET_FREE, SET_FREE, MOMENT].map(|pause| (pause, Connection::default()));
         let mut seen = Vec::new();
         for (place, (pause, connection)) in places.into_iter().zip(closed) {
@@ -231,7 +232,7 @@ fn the_oldest_waiter_is_served_and_one_that_left_is_passed_over() {
 #[test]
 fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer() {
     run(async {
-        for (longer, is_before) in [(Duration::ZERO, true), (LOCALITY + MOMENT, false)] {
+        for (longer, is_before) in [(LOCALITY / 2, true), (LOCALITY * 2, false)] {
             let connections = connections();
             let place = connections.only_place().await;
             let mut other = connections.waiting(true).await;
