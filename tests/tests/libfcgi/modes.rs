@@ -67,3 +67,21 @@ fn every_mode_sends_the_same_bytes() {
 fn sixty_four_megabytes() {
     same_everywhere(&[64 * MB + 1], &["", "&piece=100000", "&piece=1000000&flush=1", "&length=1"]);
 }
+
+#[test]
+fn what_is_explained() {
+    let program = program("made");
+    for (start, expected) in [
+        (Application::start as fn(&_, &_, _) -> _, "it hands over memory, no files"),
+        (Application::start_tcp, "it has not said that it knows handover"),
+    ] {
+        let application = start(&program, &[], Library::Ours);
+        let attached = format!("/made={}", application.address.option());
+        let site = Site::new();
+        let server = Server::start(site.root(), &["--fastcgi", &attached]);
+        // It says so at the end of its first response.
+        server.get("/made?n=1");
+        let table = server.explain("/made?n=100000", &[]).unwrap();
+        assert!(table.contains("100000") && table.contains(expected), "{table}");
+    }
+}

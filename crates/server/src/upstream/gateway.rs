@@ -262,10 +262,16 @@ impl Exchange {
         }
     }
 
-    /// Where the application listens.
+    /// Who answers.
     #[must_use]
-    pub fn address(&self) -> &Address {
-        self.application.address()
+    pub fn application(&self) -> &Application {
+        &self.application
+    }
+
+    /// Whether the body may move to a link, and files with it.
+    #[must_use]
+    pub fn is_framed(&self) -> bool {
+        self.framed.borrow().is_some()
     }
 }
 
