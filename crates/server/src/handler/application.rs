@@ -96,6 +96,9 @@ pub(crate) async fn respond(
         }
     };
     let by_worker = matches!(answered, Ok((_, Answer::Sent(_))));
+    // Only where both ways were open do the times say which is quicker.
+    let had_choice = client.report.is_none()
+        && answered.as_ref().is_ok_and(|(exchange, _)| exchange.knows_direct());
     let outcome = match answered {
         Ok((exchange, Answer::Begun(begun))) => {
             pass_on(event_loop, client, asked, request, exchange, begun).await
@@ -112,7 +115,7 @@ pub(crate) async fn respond(
     }?;
     if *asked.method != Method::HEAD && outcome.status != StatusCode::NOT_MODIFIED {
         event_loop.sizes.note(script, client.generated());
-        if client.kept_up() {
+        if had_choice && client.kept_up() {
             event_loop.choice.note(client.generated(), by_worker, since.elapsed());
         }
     }

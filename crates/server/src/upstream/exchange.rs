@@ -40,6 +40,15 @@ impl Exchange {
         }
     }
 
+    /// Whether whoever answers could have been lent the client's socket.
+    #[must_use]
+    pub fn knows_direct(&self) -> bool {
+        match self {
+            Self::Worker(_) => true,
+            Self::Application(exchange) => exchange.knows_direct(),
+        }
+    }
+
     /// Whoever answers has said what cannot be true.
     pub(crate) fn give_up(&self, why: &str) {
         if let Self::Worker(exchange) = self {

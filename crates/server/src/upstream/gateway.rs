@@ -166,9 +166,11 @@ impl Application {
         let connection = self.connection(repeatable).await?;
         let driver = Driver::new(Arc::clone(self), connection, request, client, log_name);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
+        let knows_direct = driver.knows_direct;
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
         let application = Arc::clone(self);
-        Ok(Exchange { application, inbox, may_be_silent, framed: RefCell::default(), task })
+        let framed = RefCell::default();
+        Ok(Exchange { application, inbox, may_be_silent, framed, knows_direct, task })
     }
 
     async fn connection(&self, repeatable: bool) -> Result<Connection, ConnectError> {
@@ -221,6 +223,7 @@ pub struct Exchange {
     /// The rest of the body comes elsewhere.
     may_be_silent: Rc<Cell<bool>>,
     framed: RefCell<Option<Framed>>,
+    knows_direct: bool,
     task: AbortHandle,
 }
 
@@ -266,6 +269,12 @@ impl Exchange {
     #[must_use]
     pub fn application(&self) -> &Application {
         &self.application
+    }
+
+    /// Whether it could have been lent the client's socket: on a new connection, none is.
+    #[must_use]
+    pub fn knows_direct(&self) -> bool {
+        self.knows_direct
     }
 
     /// Whether the body may move to a link, and files with it.

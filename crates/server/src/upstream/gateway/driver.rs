@@ -44,6 +44,8 @@ pub(super) struct Driver {
     unread: u64,
     /// The request before this one on a kept connection, which the peer may have closed meanwhile.
     previous: Option<u16>,
+    /// Whoever is at the other end knows what to do with a client's socket.
+    pub(super) knows_direct: bool,
     /// The client's socket, which the application has, too.
     lent: Option<Lent>,
     /// What the application said at the end.
@@ -106,6 +108,7 @@ impl Driver {
             stream,
             unread: 0,
             previous: last.map(|last| last.id),
+            knows_direct,
             lent,
             hints: Hints::default(),
             outgoing: Outgoing::new(request, id),
