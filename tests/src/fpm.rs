@@ -77,9 +77,10 @@ impl Fpm {
             .map(|name| format!("user = {name}\ngroup = {name}\nlisten.owner = {name}\n"))
             .unwrap_or_default();
         let children = if pool.contains("max_children") { "" } else { "pm.max_children = 4\n" };
+        let manager = if pool.contains("pm = ") { "" } else { "pm = static\n" };
         let config = format!(
             "[global]\nerror_log = /dev/stderr\ndaemonize = no\n[www]\n{user}listen = {}\n\
-             listen.mode = 0666\npm = static\n{children}{pool}\n",
+             listen.mode = 0666\n{manager}{children}{pool}\n",
             self.listen
         );
         fs::write(self.folder.join("php-fpm.conf"), config).unwrap();
@@ -100,7 +101,8 @@ impl Fpm {
         let mut up = false;
         wait::until(crate::LIMIT, || {
             let ended = child.try_wait().unwrap().is_some();
-            up = !ended && !processes::children(child.id()).is_empty() && self.answers();
+            // Some have no process before somebody connects.
+            up = !ended && self.answers() && !processes::children(child.id()).is_empty();
             ended || up
         });
         self.child = Some(child);
@@ -148,7 +150,25 @@ impl Fpm {
         assert!(self.try_run(), "php-fpm does not start again:\n{}", self.log());
     }
 
-    /// How many processes answer requests.
+    /// Has it replace its processes.
+    ///
+    /// # Panics
+    /// If it was stopped.
+    pub fn reload(&self) {
+        processes::signal(self.child.as_ref().unwrap().id(), Signal::USR2);
+    }
+
+    /// The processes that there are just now.
+    ///
+    /// # Panics
+    /// If it was stopped.
+    pub fn running(&self) -> Vec<u32> {
+        let mut children = processes::children(self.child.as_ref().unwrap().id());
+        children.retain(|child| processes::runs(*child));
+        children
+    }
+
+    /// How many processes answer requests, at most.
     ///
     /// # Panics
     /// If its configuration cannot be read.

@@ -1,7 +1,7 @@
 //! `sendoff explain`: every reason for a copy is named, and asking changes nothing for anybody else.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Fpm, Request, Server, Site, pattern};
+use sendoff_tests::{Extended, Fpm, Request, Server, Site, pattern};
 use std::os::unix::fs::PermissionsExt;
 
 const SCRIPT: &str = "<?php $case = $_GET['case'] ?? '';
@@ -124,8 +124,25 @@ fn what_the_options_turn_off_is_named() {
     }
     let fpm = Fpm::start(site.root(), "");
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
-    expect(&server, "/x.php?case=echo", &["a FastCGI application it knows no handover"]);
+    for _ in 0..2 {
+        let nothing = "bytes a FastCGI application it has not said that it knows handover";
+        expect(&server, "/x.php?case=echo", &[nothing]);
+    }
     expect(&server, "/x.php?case=sendfile", &["300000 file, sendfile X-Sendfile:"]);
+}
+
+#[test]
+fn what_php_fpm_with_the_extension_hands_over_is_named() {
+    let extended = Extended::start(site(), "", &[]);
+    let files = "a FastCGI application it hands over files, and copies the rest";
+    let expected = format!("300000 file, sendfile {files}");
+    expect(&extended.server, "/x.php?case=echo", &[&expected]);
+    expect(&extended.server, "/x.php?case=made", &[&format!("11 bytes {files}")]);
+    // It has told another front nothing yet, and does so in this response.
+    let other = Server::start(extended.site.root(), &["--fastcgi", &extended.fpm.php()]);
+    let not_yet =
+        "bytes a FastCGI application it can hand over files, but did not in this response";
+    expect(&other, "/x.php?case=echo", &[not_yet]);
 }
 
 #[test]

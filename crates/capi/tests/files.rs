@@ -456,6 +456,21 @@ fn an_idle_worker_lets_go_of_deleted_files() {
     worker.file_drop(idle.id);
 }
 
+/// Nobody can delete a blob, so a worker that holds only blobs does not look.
+#[test]
+fn an_idle_worker_that_held_a_blob_before_lets_go_of_a_deleted_file() {
+    let folder = Folder::new("blob-before");
+    let (mut front, mut worker) = connect(1);
+    front.links[0].socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    worker.blob_store(b"held first").unwrap();
+    let file = hold(&mut worker, &folder.file("f", &[b'x'; 9000]));
+    introduce(&mut front, &mut worker, &file);
+    worker.files_unuse();
+    fs::remove_file(folder.0.join("f")).unwrap();
+    assert_eq!(front.links[0].next(), Some(Seen::Record(Record::Release(file.id))));
+    assert!(!worker.file_use(file.id), "its mapping is gone");
+}
+
 #[test]
 fn what_cannot_be_guarded_is_refused() {
     let folder = Folder::new("refused");

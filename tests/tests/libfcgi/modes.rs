@@ -14,7 +14,9 @@ fn made(n: usize) -> Vec<u8> {
 /// Everything but the body and the time.
 type Facts = (u16, Vec<(String, String)>, Framing);
 
-fn answers(application: &Application, mode: &str) -> Vec<Facts> {
+const MB: usize = 1 << 20;
+
+fn answers(application: &Application, mode: &str, sizes: &[usize], ways: &[&str]) -> Vec<Facts> {
     let site = Site::new();
     let attached = format!("/made={}", application.address.option());
     let options = ["--delivery", mode, "--fastcgi", &attached, "--threads", "1"];
@@ -22,33 +24,64 @@ fn answers(application: &Application, mode: &str) -> Vec<Facts> {
     let mut client = server.connect();
     // It is asked once before it is told what it may answer with.
     client.ask(&Request::get("/made?n=200000")).expect(200);
-    let ways = ["", "&length=1", "&piece=1000", "&piece=20000&length=1", "&piece=70000&flush=1"];
     let mut answers = Vec::new();
-    for n in [0, 1, 16_384, 65_537, 131_072, 1 << 20, 3 << 20] {
+    for &n in sizes {
+        let body = made(n);
         for way in ways {
             let mut response = client.ask(&Request::get(&format!("/made?n={n}{way}")));
-            assert!(response.body == made(n), "{mode} {n}{way}: other bytes");
+            assert!(response.body == body, "{mode} {n}{way}: other bytes");
             response.head.headers.retain(|(name, _)| name != "Date");
             answers.push((response.status(), response.head.headers, response.framing));
         }
         let target = format!("/made?n={n}");
         assert_eq!(client.ask(&Request::new("HEAD", &target)).body, b"");
         let old = server.ask(&Request::get(&target).http10());
-        assert!(old.body == made(n), "{mode} {n}: other bytes over HTTP/1.0");
+        assert!(old.body == body, "{mode} {n}: other bytes over HTTP/1.0");
     }
     answers
 }
 
-#[test]
-fn every_mode_sends_the_same_bytes() {
+fn same_everywhere(sizes: &'static [usize], ways: &'static [&str]) {
     let program = program("made");
     for start in [Application::start, Application::start_tcp] {
         // At once: a front that ends waits for its connections to applications to be old.
         let threads = ["relay", "region", "direct", "auto"].map(|mode| {
             let application = start(&program, &[], Library::Ours);
-            std::thread::spawn(move || answers(&application, mode))
+            std::thread::spawn(move || answers(&application, mode, sizes, ways))
         });
         let all = threads.map(|thread| thread.join().unwrap());
         assert!(all.iter().all(|answers| *answers == all[0]));
+    }
+}
+
+#[test]
+fn every_mode_sends_the_same_bytes() {
+    same_everywhere(
+        &[0, 1, 16_384, 65_537, 131_072, MB, 5 * MB],
+        &["", "&length=1", "&piece=1000", "&piece=20000&length=1", "&piece=70000&flush=1"],
+    );
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn sixty_four_megabytes() {
+    same_everywhere(&[64 * MB + 1], &["", "&piece=100000", "&piece=1000000&flush=1", "&length=1"]);
+}
+
+#[test]
+fn what_is_explained() {
+    let program = program("made");
+    for (start, expected) in [
+        (Application::start as fn(&_, &_, _) -> _, "it hands over memory, no files"),
+        (Application::start_tcp, "it has not said that it knows handover"),
+    ] {
+        let application = start(&program, &[], Library::Ours);
+        let attached = format!("/made={}", application.address.option());
+        let site = Site::new();
+        let server = Server::start(site.root(), &["--fastcgi", &attached]);
+        // It says so at the end of its first response.
+        server.get("/made?n=1");
+        let table = server.explain("/made?n=100000", &[]).unwrap();
+        assert!(table.contains("100000") && table.contains(expected), "{table}");
     }
 }

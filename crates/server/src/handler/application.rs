@@ -96,6 +96,9 @@ pub(crate) async fn respond(
         }
     };
     let by_worker = matches!(answered, Ok((_, Answer::Sent(_))));
+    // Only where both ways were open do the times say which is quicker.
+    let had_choice = client.report.is_none()
+        && answered.as_ref().is_ok_and(|(exchange, _)| exchange.knows_direct());
     let outcome = match answered {
         Ok((exchange, Answer::Begun(begun))) => {
             pass_on(event_loop, client, asked, request, exchange, begun).await
@@ -112,7 +115,7 @@ pub(crate) async fn respond(
     }?;
     if *asked.method != Method::HEAD && outcome.status != StatusCode::NOT_MODIFIED {
         event_loop.sizes.note(script, client.generated());
-        if client.kept_up() {
+        if had_choice && client.kept_up() {
             event_loop.choice.note(client.generated(), by_worker, since.elapsed());
         }
     }
@@ -364,13 +367,26 @@ fn explain(client: &mut Client, exchange: &Exchange, begun: &Begun) {
     if let Some((field, value)) = name {
         let what = format!("{field}: {}", String::from_utf8_lossy(value));
         report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
-    } else if let Exchange::Application(_) = exchange {
+    } else if let Exchange::Application(exchange) = exchange {
         report.remark(Remark {
             how: "bytes".to_owned(),
             what: "a FastCGI application".to_owned(),
-            why: "it knows no handover".to_owned(),
+            why: handover(exchange.application(), exchange.is_framed()).to_owned(),
             ..Remark::default()
         });
+    }
+}
+
+/// What a FastCGI application hands over, as far as it has said.
+fn handover(application: &Application, is_framed: bool) -> &'static str {
+    if is_framed {
+        "it hands over files, and copies the rest"
+    } else if application.knows_channel() {
+        "it can hand over files, but did not in this response"
+    } else if application.knows_region() || application.knows_direct() {
+        "it hands over memory, no files"
+    } else {
+        "it has not said that it knows handover"
     }
 }
 

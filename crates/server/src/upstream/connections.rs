@@ -17,9 +17,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 /// Connections to one application that are kept while idle.
 const MAX_IDLE: usize = 32;
@@ -70,7 +75,7 @@ struct State<C> {
     hold_until: Instant,
     hold: Duration,
     /// Somebody sees to it that a new connection is tried in time.
-    has_timekeeper: bool,
+    timekeeper: Option<AbortHandle>,
 }
 
 #[derive(Debug)]
@@ -138,7 +143,7 @@ impl<C: Send + 'static> Connections<C> {
             set_free: now,
             hold_until: now,
             hold: HOLD_MIN,
-            has_timekeeper: false,
+            timekeeper: None,
         };
         Arc::new(Self { patience, state: Mutex::new(state) })
     }
@@ -152,16 +157,13 @@ impl<C: Send + 'static> Connections<C> {
                 if repeatable {
                     return Ok(Grant::Kept(self.place(made, true), connection));
                 }
-                // Whoever serves it is free for a new one.
-                state.make_new(now);
+                state.make_instead(now);
                 drop(state);
                 drop(connection);
                 return Ok(Grant::New(self.place(now, false)));
             }
             if state.may_try(self.patience, now) {
-                state.open += 1;
-                state.wanted += 1;
-                state.make_new(now);
+                state.make_another(now);
                 return Ok(Grant::New(self.place(now, false)));
             }
             if state.waiting.len() >= MAX_WAITING {
@@ -170,8 +172,10 @@ impl<C: Send + 'static> Connections<C> {
             let (grant, granted) = oneshot::channel();
             let event_loop = thread::current().id();
             state.waiting.push_back(Waiter { since: now, event_loop, repeatable, grant });
-            if !std::mem::replace(&mut state.has_timekeeper, true) {
-                tokio::task::spawn_local(Arc::clone(self).keep_time());
+            // An event loop that ends takes its tasks with it.
+            if state.timekeeper.as_ref().is_none_or(AbortHandle::is_finished) {
+                let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
+                state.timekeeper = Some(task.abort_handle());
             }
             granted
         };
@@ -183,18 +187,17 @@ impl<C: Send + 'static> Connections<C> {
 
     /// Tries new connections when it is time to, as long as somebody waits.
     async fn keep_time(self: Arc<Self>) {
-        let _over = Timekeeper(&self);
         loop {
             let at = {
                 let mut state = self.state();
                 state.waiting.retain(|waiter| !waiter.grant.is_closed());
                 if state.waiting.is_empty() {
-                    state.has_timekeeper = false;
+                    state.timekeeper = None;
                     return;
                 }
                 state.next_try(self.patience)
             };
-            tokio::time::sleep_until(at.into()).await;
+            tokio::time::sleep_until(at).await;
             self.try_new();
         }
     }
@@ -230,9 +233,7 @@ impl<C> Connections<C> {
                 return;
             }
             let Some(waiter) = state.next_waiter() else { return };
-            state.open += 1;
-            state.wanted += 1;
-            state.make_new(now);
+            state.make_another(now);
             drop(state);
             // Refused, it ends like a connection that failed.
             drop(waiter.grant.send(Grant::New(self.place(now, false))));
@@ -241,26 +242,14 @@ impl<C> Connections<C> {
 
     /// One connection is gone and its process free: whoever has waited longest may make another.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State<C>>) {
-        state.open -= 1;
-        let Some(waiter) = state.next_waiter() else { return };
+        let Some(waiter) = state.next_waiter() else {
+            state.open -= 1;
+            return;
+        };
         let now = Instant::now();
-        state.open += 1;
-        state.make_new(now);
+        state.make_instead(now);
         drop(state);
         drop(waiter.grant.send(Grant::New(self.place(now, false))));
-    }
-}
-
-/// An event loop that ends takes its tasks with it.
-struct Timekeeper<'a, C>(&'a Connections<C>);
-
-impl<C> Drop for Timekeeper<'_, C> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        // Otherwise another one may have begun.
-        if !state.waiting.is_empty() {
-            state.has_timekeeper = false;
-        }
     }
 }
 
@@ -281,7 +270,15 @@ impl<C> State<C> {
         self.open == 0 || now >= self.next_try(patience)
     }
 
-    fn make_new(&mut self, now: Instant) {
+    /// One more connection, for which no process may be free.
+    fn make_another(&mut self, now: Instant) {
+        self.open += 1;
+        self.wanted += 1;
+        self.make_instead(now);
+    }
+
+    /// A new connection for one that is closed: whoever served that one is free for it.
+    fn make_instead(&mut self, now: Instant) {
         self.untaken += 1;
         (self.newest, self.set_free) = (now, now);
     }
@@ -360,7 +357,7 @@ impl<C: Send + 'static> Place<C> {
         let grant = if waiter.repeatable {
             Grant::Kept(self.of.place(self.made, true), connection)
         } else {
-            state.make_new(now);
+            state.make_instead(now);
             // Closed before the other is made.
             drop(connection);
             Grant::New(self.of.place(now, false))

@@ -36,7 +36,16 @@ impl Exchange {
     pub fn who(&self) -> String {
         match self {
             Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
-            Self::Application(exchange) => exchange.address().to_string(),
+            Self::Application(exchange) => exchange.application().address().to_string(),
+        }
+    }
+
+    /// Whether whoever answers could have been lent the client's socket.
+    #[must_use]
+    pub fn knows_direct(&self) -> bool {
+        match self {
+            Self::Worker(_) => true,
+            Self::Application(exchange) => exchange.knows_direct(),
         }
     }
 
