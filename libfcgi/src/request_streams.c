@@ -103,6 +103,10 @@ static void empty_err(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->err_buffer);
 	bool good = len == 0 || sendoff_write_stderr(streams->worker, streams->err_buffer, len) == 0;
 
+	/* What a program said before it crashed is what its owner wants to read. */
+	if (good && !close) {
+		good = sendoff_flush(streams->worker) == 0;
+	}
 	emptied(stream, streams->err_buffer, sizeof streams->err_buffer, good, close);
 }
 

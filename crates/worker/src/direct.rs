@@ -167,7 +167,8 @@ impl Writing {
         after.extend(self.framing.end().filter(|_| last));
         let after = after.concat();
         let mut wire = Wire { pieces: [&before, queued, data, &after], done: 0 };
-        // The end of the body travels with the last of its bytes instead of waking the client once more.
+        // The end of the body travels with the last of its bytes instead of waking the client once more. Without a flush the
+        // kernel holds back what fills no packet for 200 ms at most.
         self.held_back = !last && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
         let more = if self.held_back { SendFlags::MORE } else { SendFlags::empty() };
         let result = wire.write(shared, &self.socket, more, &mut self.patience);
@@ -287,6 +288,13 @@ impl Worker {
 
     /// The end of the response: whatever becomes of it, the client's socket is closed here.
     pub(crate) fn end_direct(&mut self) {
+        // It is large, and all of it is still here.
+        if self.response.length_is_open
+            && !self.request.aborted
+            && matches!(self.request.direct, Direct::Offered(_))
+        {
+            self.begin_direct(&[]);
+        }
         if matches!(self.request.direct, Direct::Writing(_)) && !self.request.aborted {
             // The front is told if the client has gone.
             let _gone = self.go_on_direct(&[], true);

@@ -104,7 +104,9 @@ pub(crate) struct Response {
     /// Something of it has been sent.
     pub(crate) begun: bool,
     /// So much was made before the end that relay would have sent something. No length is told then in any mode.
-    length_is_open: bool,
+    pub(crate) length_is_open: bool,
+    /// Body bytes that are no file's, since the last flush.
+    generated: u64,
     /// The body is long, as far as can be seen: small pieces join large ones in shared memory.
     is_long: bool,
     /// Bytes in shared memory that the front was told of while the response went on.
@@ -524,7 +526,10 @@ impl Worker {
         let may_lend = self.request.accepts_regions
             && self.response.body.is_some()
             && matches!(self.request.direct, Direct::Unasked);
-        let so_far = self.response.body.unwrap_or(0) + data.len() as u64;
+        let so_far = self.response.generated + data.len() as u64;
+        if self.response.body.is_some() {
+            self.response.generated = so_far;
+        }
         let is_long = self.response.is_long || so_far >= LEND_FROM;
         self.response.length_is_open |= is_long;
         let rest = if may_lend && is_long { self.lend(data)? } else { data };
@@ -556,8 +561,7 @@ impl Worker {
 
     /// Bytes that go over the link.
     fn relay(&mut self, data: &[u8]) -> Result<(), Gone> {
-        let body = self.response.body.map(|before| before + data.len() as u64);
-        let is_long = body.is_some_and(|len| len >= LEND_FROM);
+        let is_long = self.response.body.is_some() && self.response.generated >= LEND_FROM;
         let mut state = self.shared.lock();
         if data.len() >= COPY_LIMIT {
             self.response.is_long = is_long;
@@ -609,6 +613,7 @@ impl Worker {
     pub fn flush(&mut self) -> Result<(), Gone> {
         // Whoever flushes writes in small pieces, which are not worth a chunk.
         self.response.is_long = false;
+        self.response.generated = 0;
         self.send()?;
         self.push_to_client();
         Ok(())
