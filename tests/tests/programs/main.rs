@@ -100,6 +100,7 @@ impl Arena {
         if program.asks == Asks::Once {
             // What it says is another test's; here nothing must break.
             let _table = self.ours.explain(&format!("/{folder}/index.php"), &[]);
+            self.wait_for_the_end(&folder);
         }
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
             let what = format!("run {}", run + 1);
@@ -147,9 +148,7 @@ impl Arena {
             let begin = Instant::now();
             let answer = ask(program.asks, addr, &format!("/{folder}/index.php"));
             let answer = answer.map_err(|broken| format!("{broken:?}"));
-            // The client may have all it wants, and the script goes on.
-            let at_work = fs::File::create(self.site.path(folder).join("lock")).unwrap();
-            flock(&at_work, FlockOperation::LockExclusive).unwrap();
+            self.wait_for_the_end(folder);
             let took = begin.elapsed();
             let mut logged = Vec::new();
             log.read_to_end(&mut logged).unwrap();
@@ -160,6 +159,12 @@ impl Arena {
             Run { answer, took, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
         };
         (0..RUNS).map(run).collect()
+    }
+
+    /// Waits for the script: the client may have all it wants, and it goes on.
+    fn wait_for_the_end(&self, folder: &str) {
+        let at_work = fs::File::create(self.site.path(folder).join("lock")).unwrap();
+        flock(&at_work, FlockOperation::LockExclusive).unwrap();
     }
 
     /// The shortest program found that is still answered differently.
@@ -251,15 +256,13 @@ fn run_with(delivery: &str, first: u64, count: u64) {
     let mut different = Vec::new();
     for seed in first..first + count {
         let program = Program::new(seed);
-        if arena.difference(&program).is_none() {
-            continue;
-        }
+        let Some(how) = arena.difference(&program) else { continue };
         let shortest = arena.shorten(program);
-        let how = arena.difference(&shortest);
+        let again = arena.difference(&shortest);
         eprintln!(
-            "--- seed {seed}, {delivery}, {:?}: {}\n{}{}",
+            "--- seed {seed}, {delivery}, {:?}: {how}\nmade shorter: {}\n{}{}",
             shortest.asks,
-            how.unwrap_or_else(|| "not every time".into()),
+            again.unwrap_or_else(|| "not every time".into()),
             shortest.settings,
             shortest.source(0)
         );
