@@ -47,7 +47,7 @@ const LEND_FROM: u64 = 32 * 1024;
 /// more.
 const ANNOUNCE_LIMIT: usize = 128 * 1024;
 
-/// Each time twice as many are announced, up to so many: every announcement may wake the front.
+/// Then as many more as before are announced at a time, up to so many: every announcement may wake the front.
 const MAX_ANNOUNCE_LIMIT: usize = 512 * 1024;
 
 /// Pieces of a file are joined up to this size: the front should have something to do while a script reads on. A response
@@ -105,10 +105,9 @@ pub(crate) struct Response {
     pub(crate) begun: bool,
     /// So much was made before the end that relay would have sent something. No length is told then in any mode.
     pub(crate) length_is_open: bool,
-    /// Body bytes that are no file's, since the last flush.
+    /// Body bytes that are no file's, since the last flush: whoever flushes writes in small pieces, which are not worth a
+    /// chunk of shared memory.
     generated: u64,
-    /// The body is long, as far as can be seen: small pieces join large ones in shared memory.
-    is_long: bool,
     /// Bytes in shared memory that the front was told of while the response went on.
     announced: usize,
     wrote_stdout: bool,
@@ -530,7 +529,7 @@ impl Worker {
         if self.response.body.is_some() {
             self.response.generated = so_far;
         }
-        let is_long = self.response.is_long || so_far >= LEND_FROM;
+        let is_long = so_far >= LEND_FROM;
         self.response.length_is_open |= is_long;
         let rest = if may_lend && is_long { self.lend(data)? } else { data };
         self.relay(rest)
@@ -538,7 +537,6 @@ impl Worker {
 
     /// Bytes that go into shared memory. Returns those for which there was no room.
     fn lend<'d>(&mut self, mut data: &'d [u8]) -> Result<&'d [u8], Gone> {
-        self.response.is_long = true;
         while !data.is_empty() {
             let mut state = self.shared.lock();
             let limit = ANNOUNCE_LIMIT.max(self.response.announced).min(MAX_ANNOUNCE_LIMIT);
@@ -561,10 +559,8 @@ impl Worker {
 
     /// Bytes that go over the link.
     fn relay(&mut self, data: &[u8]) -> Result<(), Gone> {
-        let is_long = self.response.body.is_some() && self.response.generated >= LEND_FROM;
         let mut state = self.shared.lock();
         if data.len() >= COPY_LIMIT {
-            self.response.is_long = is_long;
             return self.shared.flush_with(state, self.request.id, data).map(drop);
         }
         state.queue.stdout(self.request.id, data);
@@ -574,7 +570,6 @@ impl Worker {
         self.response.length_is_open |= state.queue.len() > FLUSH_LIMIT;
         drop(state);
         if full {
-            self.response.is_long = is_long;
             self.send()?;
         }
         Ok(())
@@ -611,8 +606,6 @@ impl Worker {
     /// # Errors
     /// The client has gone.
     pub fn flush(&mut self) -> Result<(), Gone> {
-        // Whoever flushes writes in small pieces, which are not worth a chunk.
-        self.response.is_long = false;
         self.response.generated = 0;
         self.send()?;
         self.push_to_client();

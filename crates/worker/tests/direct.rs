@@ -147,6 +147,26 @@ fn a_large_response_goes_to_the_client_and_the_front_hears_how_it_went() {
     assert_eq!(front.links[0].response()[0], Seen::Record(Record::Length(0)));
 }
 
+/// However small the pieces: what is too long for a told length goes to the client.
+#[test]
+fn pages_in_small_pieces_go_to_the_client() {
+    for size in [40_000, 100_000, 120_000, 200_000] {
+        let (mut front, mut worker, client) = begun();
+        let reader = std::thread::spawn(move || read_all(client));
+        let body = vec![b'x'; size];
+        body.chunks(4096).for_each(|piece| worker.write(piece).unwrap());
+        worker.finish(0, false);
+        let wire = reader.join().unwrap();
+        let response = front.links[0].response();
+        assert!(
+            matches!(&response[..], [Seen::Record(Record::Sent(sent)), Seen::End(0)]
+                if sent.wire == wire.len() as u64 && sent.rest == Rest::Length(0)),
+            "{size}: {response:?}"
+        );
+        assert!(unchunked(wire.strip_prefix(HEAD).unwrap()) == body, "{size}");
+    }
+}
+
 /// What the client does not take, the front gets, and the worker waits for nobody.
 #[test]
 fn what_a_full_socket_does_not_take_goes_to_the_front() {

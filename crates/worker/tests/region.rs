@@ -158,6 +158,47 @@ fn framing_does_not_depend_on_the_way() {
     }
 }
 
+/// A file's bytes are not generated: it may be long, and the length is told all the same.
+#[test]
+fn text_around_a_file_keeps_the_length() {
+    for accept in ["file", "file region"] {
+        for [before, after] in [[0, 100], [16_000, 0], [16_000, 16_000]] {
+            let (mut front, mut worker) = connect(1);
+            let file = worker.blob_store(&[b'x'; 40_000]).unwrap();
+            let pairs = [("REQUEST_METHOD", "GET")];
+            front.links[0].send(&request_accepting(accept, 1, &pairs, b""));
+            assert!(worker.accept());
+            worker.write_head(b"\r\n").unwrap();
+            worker.write(&bytes(before)).unwrap();
+            worker.write_file(file, 0, 40_000).unwrap();
+            worker.write(&bytes(after)).unwrap();
+            worker.finish(0, false);
+            let length = Seen::Record(Record::Length((before + 40_000 + after) as u64));
+            assert_eq!(front.links[0].next(), Some(length), "{accept}: {before}, {after}");
+        }
+    }
+}
+
+/// Whoever flushes says little at a time: what follows a flush travels in records, until it is much again.
+#[test]
+fn after_a_flush_little_is_not_lent() {
+    let (mut front, mut worker) = connect(1);
+    ask(&mut front.links[0], 1);
+    assert!(worker.accept());
+    worker.write_head(b"\r\n").unwrap();
+    worker.write(&bytes(60_000)).unwrap();
+    for _ in 0..3 {
+        worker.flush().unwrap();
+        worker.write(b"tick").unwrap();
+    }
+    worker.write(&bytes(60_000)).unwrap();
+    worker.finish(0, false);
+    let response = response(&mut front.links[0], &mut None, true);
+    let ticks = b"tick".repeat(3);
+    assert!(response.bytes == [b"\r\n", &bytes(60_000)[..], &ticks, &bytes(60_000)].concat());
+    assert_eq!(response.lent(), 120_000);
+}
+
 #[test]
 fn a_large_head_travels_in_records() {
     let (mut front, mut worker) = connect(1);
