@@ -201,6 +201,16 @@ static void errors(FCGX_Request *request)
 	FCGX_SetExitStatus(-7, request->out);
 }
 
+static void crash(FCGX_Request *request)
+{
+	int i;
+
+	for (i = 0; i < 300; i++) {
+		FCGX_FPrintF(request->err, "line %d before the crash\n", i);
+	}
+	abort();
+}
+
 static void misuse(FCGX_Request *request)
 {
 	char buf[10];
@@ -357,6 +367,7 @@ static const struct {
 	{"freed", free_unfinished},
 	{"shout", shout},
 	{"usr1", usr1},
+	{"crash", crash},
 };
 
 static void *serve(void *unused)

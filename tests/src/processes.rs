@@ -1,6 +1,10 @@
 //! What `/proc` says about the server's processes.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::ioctl_fionread;
+use rustix::net::sockopt;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
+};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -65,6 +69,22 @@ pub fn descriptors(pid: u32) -> Vec<String> {
         .filter_map(|entry| fs::read_link(entry.path()).ok())
         .map(|target| target.to_string_lossy().into_owned())
         .collect()
+}
+
+/// The bytes in its sockets that a child of ours has not read.
+pub fn unread(pid: u32) -> u64 {
+    let unread = |pid: u32| {
+        let pid = Pid::from_raw(pid.cast_signed())?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let numbers = entries.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok());
+        let copies =
+            numbers.filter_map(|fd| pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).ok());
+        // Other descriptors do not say, and neither do listening sockets.
+        let sockets = copies.filter(|fd| sockopt::socket_type(fd).is_ok());
+        Some(sockets.filter_map(|fd| ioctl_fionread(&fd).ok()).sum())
+    };
+    unread(pid).unwrap_or(0)
 }
 
 /// The inodes and sizes of the constants that a process has open as sealed files.

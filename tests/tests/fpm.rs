@@ -185,6 +185,10 @@ fn a_process_that_ends_before_it_reads_costs_nothing() {
             let (method, n) = (["GET", "POST"][round % 2], round.to_string());
             let mut client = server.connect();
             client.send(request(method, &n).bytes());
+            let has_come = || processes::unread(process) > 0;
+            // A POST, which must not be sent twice, takes a new connection, to the other process.
+            let came = method == "POST" || wait::until(LIMIT, has_come);
+            assert!(came, "nothing was sent on the connection kept");
             processes::signal(process, Signal::KILL);
             assert_eq!(client.response(method).expect(200), format!("{method} {n}").as_bytes());
             asked.push((method, n));

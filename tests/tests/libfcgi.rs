@@ -377,6 +377,17 @@ fn an_aborted_request_is_ended() {
     assert!(application.connect().ask(&ask("head")).end.is_some());
 }
 
+/// What a program has logged before it crashes arrives, but for the last 4 KiB.
+#[test]
+fn a_crash_does_not_take_the_log_along() {
+    let application = Application::start(&program("probe"), &[], Library::Ours);
+    let answer = application.connect().ask(&ask("crash"));
+    let log: String = (0..300).map(|line| format!("line {line} before the crash\n")).collect();
+    assert!(answer.closed && answer.end.is_none());
+    assert!(log.as_bytes().starts_with(&answer.stderr));
+    assert!(answer.stderr.len() + 4096 >= log.len(), "{} of {}", answer.stderr.len(), log.len());
+}
+
 #[test]
 fn valgrind_finds_nothing() {
     let program = program("probe");
