@@ -48,11 +48,14 @@ impl Client {
         !self.lent.slow
     }
 
-    /// The socket, for a worker to write to, if nothing is owed to the client and it takes what it is sent.
+    /// Whether nothing is owed to the client, and it takes what it is sent.
+    pub(crate) fn may_be_lent(&mut self) -> bool {
+        self.queue().is_empty() && !self.lent.slow
+    }
+
+    /// The socket, for a worker to write to. `false`: this kernel counts in another way, so every worker would seem to lie.
     pub(crate) fn lend(&mut self, version: Version) -> bool {
-        let may = self.queue().is_empty() && !self.lent.slow;
-        // On a kernel that counts in another way every worker would seem to lie.
-        if may && (self.lent.ever || self.written() == Some(self.queue().sent())) {
+        if self.lent.ever || self.written() == Some(self.queue().sent()) {
             self.lent.ever = true;
             // If the worker dies nobody knows how it has framed what it wrote.
             let http_10 = version == Version::HTTP_10;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use sendoff_fastcgi::direct::Sent;
+use sendoff_fastcgi::direct::{ACCEPT_DIRECT, Sent};
 use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
 };
@@ -76,29 +76,28 @@ pub(crate) async fn respond(
         format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
     let mut parameters = parameters(event_loop, client, request, script);
     let mut since = Instant::now();
+    let mut offered = None;
     let answered = match script.upstream {
         Upstream::Workers => {
-            let direct = direct::offer(event_loop, client, asked, script, &mut parameters);
-            let accept = accepted(event_loop, client, direct);
+            offered = direct::offer(event_loop, client, asked, script, &mut parameters);
+            let accept = accepted(event_loop, client, offered == Some(true));
             ask_worker(event_loop, client, request, parameters, &accept, &log_name, &mut since)
                 .await
         }
         Upstream::Application(number) => {
             let application = &event_loop.applications[number];
-            let direct = if application.knows_direct() {
-                direct::offer(event_loop, client, asked, script, &mut parameters)
-            } else {
-                None
-            };
-            let claim = channel::announce(event_loop, application, direct, &mut parameters);
+            if application.knows_direct() {
+                offered = direct::offer(event_loop, client, asked, script, &mut parameters);
+            }
+            let is_offered = offered == Some(true);
+            let claim = channel::announce(event_loop, application, is_offered, &mut parameters);
             let message = Rc::new(parameters.streamed(&request.body));
             ask_application(client, application, request, (message, claim), &log_name).await
         }
     };
-    let by_worker = matches!(answered, Ok((_, Answer::Sent(_))));
-    // Only where both ways were open do the times say which is quicker.
-    let had_choice = client.report.is_none()
-        && answered.as_ref().is_ok_and(|(exchange, _)| exchange.knows_direct());
+    // Not over a new connection to an application.
+    let offered =
+        offered.filter(|_| answered.as_ref().is_ok_and(|(exchange, _)| exchange.knows_direct()));
     let outcome = match answered {
         Ok((exchange, Answer::Begun(begun))) => {
             pass_on(event_loop, client, asked, request, exchange, begun).await
@@ -115,8 +114,8 @@ pub(crate) async fn respond(
     }?;
     if *asked.method != Method::HEAD && outcome.status != StatusCode::NOT_MODIFIED {
         event_loop.sizes.note(script, client.generated());
-        if had_choice && client.kept_up() {
-            event_loop.choice.note(client.generated(), by_worker, since.elapsed());
+        if let Some(offered) = offered.filter(|_| client.kept_up()) {
+            event_loop.choice.note(client.generated(), offered, since.elapsed());
         }
     }
     Ok(outcome)
@@ -131,9 +130,10 @@ enum Answer {
 }
 
 /// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
-fn accepted(event_loop: &Loop, client: &Client, direct: Option<&'static [u8]>) -> Vec<u8> {
+fn accepted(event_loop: &Loop, client: &Client, direct: bool) -> Vec<u8> {
     let settings = &event_loop.settings;
     let framing = if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY };
+    let direct = direct.then_some(ACCEPT_DIRECT);
     let region = settings.accept_regions.then_some(ACCEPT_REGION);
     let explain = client.report.is_some().then_some(ACCEPT_EXPLAIN);
     let mut words = Vec::with_capacity(64);

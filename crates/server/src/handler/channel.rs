@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
+use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
 
 use crate::front::Loop;
@@ -15,11 +16,12 @@ use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
 pub(super) fn announce(
     event_loop: &Loop,
     application: &Application,
-    direct: Option<&'static [u8]>,
+    direct: bool,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
     let region = event_loop.settings.accept_regions && application.knows_region();
-    let words: Vec<_> = direct.into_iter().chain(region.then_some(ACCEPT_REGION)).collect();
+    let words = [direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)];
+    let words: Vec<_> = words.into_iter().flatten().collect();
     if !words.is_empty() {
         // Such an application has no use for the channel: files could come on its own connection.
         parameters.param(ACCEPT_PARAM, &words.join(&b' '));

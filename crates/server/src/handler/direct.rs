@@ -6,7 +6,7 @@ use std::io;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
-use sendoff_fastcgi::direct::{self, ACCEPT_DIRECT, Rest, Sent};
+use sendoff_fastcgi::direct::{self, Rest, Sent};
 
 use super::application::{Body, cut, pass_body};
 use crate::connection::{Asked, Client, Outcome};
@@ -44,22 +44,28 @@ impl Sizes {
     }
 }
 
-/// Offers the client's socket to the worker that will get the request, if that promises to be of use. Returns the word for
-/// `SENDOFF_ACCEPT` that says so.
+/// Offers the client's socket to the worker that will get the request, if that promises to be of use. Returns whether it
+/// did; `None` if it could not.
 pub(super) fn offer(
     event_loop: &Loop,
     client: &mut Client,
     asked: Asked<'_>,
     script: &Script,
     message: &mut RequestMessageBuilder,
-) -> Option<&'static [u8]> {
+) -> Option<bool> {
+    let is_explained = client.report.is_some();
+    if is_explained || *asked.method == Method::HEAD || !client.may_be_lent() {
+        return None;
+    }
     let wanted = match event_loop.settings.direct {
-        Direct::Never => false,
-        Direct::Auto => event_loop.choice.worker_writes(event_loop.sizes.of(script)),
+        Direct::Never => return None,
+        Direct::Auto => event_loop.choice.offers(event_loop.sizes.of(script)),
         Direct::Always => true,
     };
-    let is_explained = client.report.is_some();
-    if !wanted || is_explained || *asked.method == Method::HEAD || !client.lend(asked.version) {
+    if !wanted {
+        return Some(false);
+    }
+    if !client.lend(asked.version) {
         return None;
     }
     message.lend(direct::Client {
@@ -67,7 +73,7 @@ pub(super) fn offer(
         keep_alive: asked.keep_alive,
         fields: event_loop.common_lines().as_bytes(),
     });
-    Some(ACCEPT_DIRECT)
+    Some(true)
 }
 
 /// Goes on with a response that a worker has begun, as a rule to its end.
