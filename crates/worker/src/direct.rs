@@ -6,7 +6,8 @@
 //!                        │ anything else to be sent
 //!                        └────────────────────▶ the socket is closed unused
 //! ```
-//! Nothing of this is decided before the queue would be sent anyway, so small responses leave as ever, with their length.
+//! Nothing of this is decided before the queue would be sent anyway, or at the end: a response of less than 32 KiB leaves as
+//! ever, with its length.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
