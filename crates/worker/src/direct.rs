@@ -289,6 +289,11 @@ impl Worker {
 
     /// The end of the response: whatever becomes of it, the client's socket is closed here.
     pub(crate) fn end_direct(&mut self) {
+        if self.shared.lock().lost {
+            // Output was refused: what the client has must not get an end.
+            self.request.direct = Direct::Unasked;
+            return;
+        }
         // It is large, and all of it is still here.
         if self.response.length_is_open
             && !self.request.aborted

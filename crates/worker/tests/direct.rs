@@ -9,13 +9,13 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use front::{Front, Seen, connect, request};
+use front::{Front, Seen, connect, request, sockets};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::record::{Header, Kind};
-use sendoff_worker::{Gone, Worker};
+use sendoff_worker::{Gone, Roles, Worker};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n";
 
@@ -270,4 +270,46 @@ fn a_client_that_has_gone_ends_the_script() {
     assert_eq!(front.links[0].response(), [Seen::End(0)]);
     front.links[0].ask(1);
     assert!(worker.accept() && !worker.aborted());
+}
+
+/// Output was refused, so what the client has is no whole response, and must not look like one.
+#[test]
+fn a_response_that_was_cut_gets_no_end() {
+    let (mut front, mut worker) = connect(1);
+    let mut cut = request(1, &[("REQUEST_METHOD", "PUT")], &[b'b'; 100_000]);
+    // So that the worker does not look whether more comes before somebody reads.
+    cut.truncate(cut.len() - 8);
+    let client = lend_with(&mut front, false, false, &cut);
+    assert!(worker.accept());
+    worker.write_head(b"A: b\r\n\r\n").unwrap();
+    worker.write(&[b'x'; 20_000]).unwrap();
+    drop(front);
+    let mut body = [0; 50_000];
+    while worker.read(&mut body).is_ok() {}
+    assert_eq!(worker.write(b"what the front does not want"), Err(Gone));
+    worker.finish(0, false);
+    let seen = read_all(client);
+    assert!(seen.starts_with(HEAD) && seen.ends_with(b"x\r\n"), "{} bytes", seen.len());
+}
+
+/// A web server may close its half of a connection and still want the answer. A front that has lent a client's socket has
+/// something else to say to the client by then.
+#[test]
+fn a_front_that_has_hung_up_takes_the_socket_back() {
+    let roles = Roles { responder: true, authorizer: false, filter: false };
+    for begin in [false, true] {
+        let (mut front, mut links, _guard) = sockets(1);
+        let mut worker = Worker::on_connection(links.remove(0), roles);
+        let client = lend(&mut front, false, false);
+        assert!(worker.accept_on_connection().unwrap());
+        worker.write_head(b"A: b\r\n\r\n").unwrap();
+        if begin {
+            worker.write(&[b'x'; 20_000]).unwrap();
+        }
+        drop(front);
+        assert_eq!(worker.write(&[b'y'; 20_000]), Err(Gone));
+        worker.close();
+        let seen = read_all(client);
+        assert!(if begin { seen.ends_with(b"x\r\n") } else { seen.is_empty() });
+    }
 }

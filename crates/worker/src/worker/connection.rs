@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use sendoff_fastcgi::record::Kind;
 
 use super::{Response, Worker};
+use crate::direct::Direct;
 use crate::input::Input;
 use crate::output::Shared;
 use crate::peer::{Peer, Role, Roles};
@@ -84,10 +85,12 @@ impl Worker {
     }
 
     /// The input has ended in the middle of something or makes no sense. A front is then lost; a web server that has
-    /// only closed its half of the connection gets its answer.
+    /// only closed its half of the connection gets its answer. One that has lent a client's socket is a front, and what
+    /// it says to the client next must not be answered over.
     pub(super) fn give_up_input(&mut self) {
         self.deaf = true;
-        if !self.peer.may_half_close() {
+        let is_lent = !matches!(self.request.direct, Direct::Unasked);
+        if is_lent || !self.peer.may_half_close() {
             self.shared.lock().lost = true;
         }
     }
