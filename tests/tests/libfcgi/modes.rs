@@ -1,5 +1,6 @@
 //! A program behind our front, over UNIX and TCP, in every delivery mode: the same bytes.
 
+use rustix::process::Signal;
 use sendoff_tests::{Framing, Request, Server, Site};
 
 use crate::application::{Application, Library, program};
@@ -84,4 +85,24 @@ fn what_is_explained() {
         let table = server.explain("/made?n=100000", &[]).unwrap();
         assert!(table.contains("100000") && table.contains(expected), "{table}");
     }
+}
+
+/// What a program says after its time goes nowhere, although it was lent the client's socket.
+#[test]
+fn a_late_answer_does_not_follow_the_error_page() {
+    let application = Application::start(&program("made"), &[], Library::Ours);
+    let attached = format!("/made={}", application.address.option());
+    let site = Site::new();
+    let server = Server::start(
+        site.root(),
+        &["--delivery", "direct", "--fastcgi", &attached, "--fastcgi-timeout", "1"],
+    );
+    let mut client = server.connect();
+    assert_eq!(client.ask(&Request::get("/made?n=200000")).expect(200), made(200_000));
+    application.signal(Signal::STOP);
+    let late = client.ask(&Request::get("/made?n=300000"));
+    application.signal(Signal::CONT);
+    assert_eq!((late.status(), late.header("connection")), (504, Some("close")));
+    assert!(client.is_closed());
+    assert_eq!(server.get("/made?n=200000").expect(200), made(200_000));
 }
