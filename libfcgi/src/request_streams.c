@@ -78,6 +78,11 @@ static void empty_out(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->out_buffer);
 	bool good = len == 0 || pass_on(streams, streams->out_buffer, len);
 
+	/* Closed before the log is: what the program does from here on is not for the client to wait
+	 * for. */
+	if (good && close && streams->request->nWriters > 1) {
+		good = sendoff_flush(streams->worker) == 0;
+	}
 	emptied(stream, streams->out_buffer, sizeof streams->out_buffer, good, close);
 }
 

@@ -320,6 +320,15 @@ static void close_both(FCGX_Request *request)
 	FCGX_FClose(request->err);
 }
 
+/* The page is closed long before the request is finished. */
+static void close_early(FCGX_Request *request)
+{
+	head(request);
+	FCGX_PutS("early", request->out);
+	FCGX_FClose(request->out);
+	FCGX_GetChar(request->in);
+}
+
 static void free_unfinished(FCGX_Request *request)
 {
 	head(request);
@@ -364,6 +373,7 @@ static const struct {
 	{"nothing", nothing},
 	{"head", head},
 	{"closed", close_both},
+	{"early", close_early},
 	{"freed", free_unfinished},
 	{"shout", shout},
 	{"usr1", usr1},

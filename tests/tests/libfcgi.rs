@@ -95,6 +95,26 @@ fn streams_do_what_they_always_did() {
 }
 
 #[test]
+fn what_is_closed_leaves_at_once() {
+    let program = program("probe");
+    for library in BOTH {
+        let application = Application::start(&program, &[], library);
+        let mut connection = application.connect();
+        connection.send(&ask("early").head());
+        let mut page = Vec::new();
+        while !page.ends_with(b"early") {
+            match connection.next() {
+                Some(sendoff_fastcgi::Part::Stream { data, .. }) => page.extend_from_slice(&data),
+                other => panic!("{library:?}: {other:?}"),
+            }
+        }
+        // The end of the body, which the program waits for.
+        connection.send(&[1, 5, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(connection.answer(1).end, Some((0, 0)));
+    }
+}
+
+#[test]
 fn all_roles() {
     let filter = |body: &str, data: &[u8]| {
         let mut filter = ask("filter").role(3).body(body);
