@@ -308,6 +308,21 @@ impl Queue {
         self.in_flight = true;
     }
 
+    /// The `STDERR` records, if nothing of the queue has begun to leave.
+    pub(crate) fn unsent_log(&mut self) -> Vec<u8> {
+        self.close_record();
+        let mut log = Vec::new();
+        let mut at = if self.in_flight { self.wire.len() } else { self.sent };
+        while let Some(Ok(head)) = self.wire[at..].first_chunk().map(|raw| Header::decode(*raw)) {
+            let end = at + HEADER_LEN + usize::from(head.content_len);
+            if head.kind == Kind::STDERR {
+                log.extend_from_slice(&self.wire[at..end]);
+            }
+            at = end;
+        }
+        log
+    }
+
     /// Forgets everything. The buffer stays.
     pub(crate) fn clear(&mut self) {
         self.wire.truncate(FIRST_SLOT);

@@ -142,15 +142,17 @@ impl State {
         }
     }
 
-    /// Forgets the output in the queue. Chunks that were lent for it are given away empty: the front may know of the first
-    /// part of them, and gives all of them back.
+    /// Forgets the output in the queue, but not what is for the log. Chunks that were lent for it are given away empty: the
+    /// front may know of the first part of them, and gives all of them back.
     pub(crate) fn discard_pieces(&mut self) {
         self.end_pieces();
         let unsent: Vec<_> = self.queue.unsent_lending().collect();
+        let log = self.queue.unsent_log();
         self.queue.clear();
         if self.lost {
             return;
         }
+        self.queue.raw(&log);
         for (request_id, record) in unsent {
             let empty = |piece| Piece { offset: 0, length: 0, ..piece };
             match record {

@@ -145,6 +145,8 @@ fn an_abort_stops_the_output() {
     assert!(worker.accept());
     assert!(!worker.aborted());
     worker.write(b"never sent").unwrap();
+    worker.log(b"noted");
+    worker.write(b"neither").unwrap();
     let mut abort = Vec::new();
     push(&mut abort, Kind::ABORT_REQUEST, 9, &[]);
     front.links[0].send(&abort);
@@ -156,7 +158,7 @@ fn an_abort_stops_the_output() {
     assert!(worker.aborted());
     assert_eq!(worker.write(&[0; 50_000]), Err(Gone));
     worker.finish(0, false);
-    assert_eq!(front.links[0].response(), [Seen::End(0)]);
+    assert_eq!(front.links[0].response(), [Seen::Stderr(b"noted\n".to_vec()), Seen::End(0)]);
     front.links[0].ask(2);
     assert!(worker.accept());
     assert!(!worker.aborted());
