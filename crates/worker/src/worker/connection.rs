@@ -89,7 +89,8 @@ impl Worker {
     /// it says to the client next must not be answered over.
     pub(super) fn give_up_input(&mut self) {
         self.deaf = true;
-        let is_lent = !matches!(self.request.direct, Direct::Unasked);
+        // Unless we closed our ear ourselves.
+        let is_lent = !self.shared.is_stopping() && !matches!(self.request.direct, Direct::Unasked);
         if is_lent || !self.peer.may_half_close() {
             self.shared.lock().lost = true;
         }
