@@ -314,7 +314,8 @@ impl Queue {
         let mut log = Vec::new();
         let mut at = if self.in_flight { self.wire.len() } else { self.sent };
         while let Some(Ok(head)) = self.wire[at..].first_chunk().map(|raw| Header::decode(*raw)) {
-            let end = at + HEADER_LEN + usize::from(head.content_len);
+            let end =
+                at + HEADER_LEN + usize::from(head.content_len) + usize::from(head.padding_len);
             if head.kind == Kind::STDERR {
                 log.extend_from_slice(&self.wire[at..end]);
             }
