@@ -53,9 +53,11 @@ impl Client {
         self.queue().is_empty() && !self.lent.slow
     }
 
-    /// The socket, for a worker to write to. `false`: this kernel counts in another way, so every worker would seem to lie.
+    /// The socket, for a worker to write to, if it may be lent.
     pub(crate) fn lend(&mut self, version: Version) -> bool {
-        if self.lent.ever || self.written() == Some(self.queue().sent()) {
+        let may = self.may_be_lent();
+        // On a kernel that counts in another way every worker would seem to lie.
+        if may && (self.lent.ever || self.written() == Some(self.queue().sent())) {
             self.lent.ever = true;
             // If the worker dies nobody knows how it has framed what it wrote.
             let http_10 = version == Version::HTTP_10;

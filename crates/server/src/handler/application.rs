@@ -95,8 +95,7 @@ pub(crate) async fn respond(
             ask_application(client, application, request, (message, claim), &log_name).await
         }
     };
-    // An application that is not waited for any more may still have the client's socket; a worker of ours has ended by then.
-    let may_be_out = offered == Some(true) && matches!(script.upstream, Upstream::Application(_));
+    let is_lent = offered == Some(true);
     // Not over a new connection to an application.
     let offered =
         offered.filter(|_| answered.as_ref().is_ok_and(|(exchange, _)| exchange.knows_direct()));
@@ -111,7 +110,9 @@ pub(crate) async fn respond(
         Err((status, why)) => {
             let (request, code) = (&*log_name, status.as_u16());
             tracing::error!(request, "answered with {code}: {why}");
-            let asked = Asked { keep_alive: asked.keep_alive && !may_be_out, ..asked };
+            // Who is only late still has the client's socket.
+            let may_write = is_lent && status == StatusCode::GATEWAY_TIMEOUT;
+            let asked = Asked { keep_alive: asked.keep_alive && !may_write, ..asked };
             return error::respond(event_loop, client, asked, status).await;
         }
     }?;
