@@ -1,7 +1,7 @@
 //! What only goes wrong with several event loops, few descriptors or a script that prints.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, prlimit};
-use sendoff_tests::{LIMIT, Request, Server, Site, wait};
+use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
 
 /// A loop without connections is done at once, but the workers are also another's.
 #[test]
@@ -25,6 +25,29 @@ fn queued_requests_are_answered_after_sigterm_whichever_loop_has_them() {
     assert_eq!(first.response("GET").text(), "waited");
     for client in &mut queued {
         assert_eq!(client.response("GET").text(), "ok");
+    }
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+}
+
+/// The request and the signal are there together, so the signal may be seen first.
+#[test]
+fn what_came_before_sigterm_is_answered() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let server = Server::start(site.root(), &["--threads", "2"]);
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
+    }
+    processes::signal(server.front(), Signal::STOP);
+    server.signal(Signal::TERM);
+    for client in &mut clients {
+        client.send(Request::get("/ok.php").bytes());
+    }
+    processes::signal(server.front(), Signal::CONT);
+    for client in &mut clients {
+        assert_eq!(client.response("GET").text(), "ok");
+        assert!(client.is_closed());
     }
     let (status, log) = server.await_end();
     assert_eq!(status.code(), Some(0), "{log}");

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Version, header};
+use rustix::io::ioctl_fionread;
 use sendoff_http1::{BodyDecoder, Decoded, HeadDecoder, Limits, RequestError};
 use sendoff_sys::sock_diag;
 use tokio::io::AsyncReadExt;
@@ -193,7 +194,12 @@ impl Connection {
             ready = timeout(self.event_loop.settings.idle_timeout, self.client.stream.readable()) => {
                 ready.map_err(|_| End::Quiet)??;
             }
-            () = stopping => return Err(End::Quiet),
+            () = stopping => {
+                // What came before the stop is answered; tokio may not know of it yet.
+                if ioctl_fionread(&self.client.stream).map_or(true, |unread| unread == 0) {
+                    return Err(End::Quiet);
+                }
+            }
         }
         self.buffer = BytesMut::with_capacity(READ);
         Ok(())
