@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use sendoff_fastcgi::channel::CHANNEL_FIELD;
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
@@ -291,8 +291,7 @@ impl Worker {
     pub(crate) fn end_direct(&mut self) {
         if self.shared.lock().lost {
             // Output was refused: what the client has must not get an end.
-            self.request.direct = Direct::Unasked;
-            return;
+            return self.cut_client();
         }
         // It is large, and all of it is still here.
         if self.response.length_is_open
@@ -312,6 +311,16 @@ impl Worker {
             // Before the front can know.
             drop(writing);
             self.shared.lock().queue.first(self.request.id, Record::Sent(sent));
+        }
+    }
+
+    /// Nobody goes on with the response.
+    pub(crate) fn cut_client(&mut self) {
+        if let Direct::Writing(writing) = std::mem::take(&mut self.request.direct)
+            && writing.framing == Framing::Close
+        {
+            // A regular end of the connection would be that of the body.
+            let _gone = set_socket_linger(&writing.socket, Some(Duration::ZERO));
         }
     }
 

@@ -665,8 +665,13 @@ impl Worker {
             self.give_up_input();
         }
         let mut state = self.shared.lock();
-        if state.lost || self.request.aborted {
+        let lost = state.lost;
+        if lost || self.request.aborted {
             state.discard_queue();
+            drop(state);
+            if lost {
+                self.cut_client();
+            }
             self.request.direct = Direct::Unasked;
             return Err(Gone);
         }

@@ -275,21 +275,25 @@ fn a_client_that_has_gone_ends_the_script() {
 /// Output was refused, so what the client has is no whole response, and must not look like one.
 #[test]
 fn a_response_that_was_cut_gets_no_end() {
-    let (mut front, mut worker) = connect(1);
-    let mut cut = request(1, &[("REQUEST_METHOD", "PUT")], &[b'b'; 100_000]);
-    // So that the worker does not look whether more comes before somebody reads.
-    cut.truncate(cut.len() - 8);
-    let client = lend_with(&mut front, false, false, &cut);
-    assert!(worker.accept());
-    worker.write_head(b"A: b\r\n\r\n").unwrap();
-    worker.write(&[b'x'; 20_000]).unwrap();
-    drop(front);
-    let mut body = [0; 50_000];
-    while worker.read(&mut body).is_ok() {}
-    assert_eq!(worker.write(b"what the front does not want"), Err(Gone));
-    worker.finish(0, false);
-    let seen = read_all(client);
-    assert!(seen.starts_with(HEAD) && seen.ends_with(b"x\r\n"), "{} bytes", seen.len());
+    for http_10 in [false, true] {
+        let (mut front, mut worker) = connect(1);
+        let mut cut = request(1, &[("REQUEST_METHOD", "PUT")], &[b'b'; 100_000]);
+        // So that the worker does not look whether more comes before somebody reads.
+        cut.truncate(cut.len() - 8);
+        let mut client = lend_with(&mut front, http_10, false, &cut);
+        assert!(worker.accept());
+        worker.write_head(b"A: b\r\n\r\n").unwrap();
+        worker.write(&[b'x'; 20_000]).unwrap();
+        drop(front);
+        let mut body = [0; 50_000];
+        while worker.read(&mut body).is_ok() {}
+        assert_eq!(worker.write(b"what the front does not want"), Err(Gone));
+        worker.finish(0, false);
+        let mut seen = Vec::new();
+        // To such a client the end of the connection is that of the body.
+        assert_eq!(client.read_to_end(&mut seen).is_err(), http_10);
+        assert!(seen.ends_with(if http_10 { b"" } else { b"x\r\n" }), "{} bytes", seen.len());
+    }
 }
 
 /// A web server may close its half of a connection and still want the answer. A front that has lent a client's socket has
@@ -297,10 +301,10 @@ fn a_response_that_was_cut_gets_no_end() {
 #[test]
 fn a_front_that_has_hung_up_takes_the_socket_back() {
     let roles = Roles { responder: true, authorizer: false, filter: false };
-    for begin in [false, true] {
+    for (begin, http_10) in [(false, false), (true, false), (true, true)] {
         let (mut front, mut links, _guard) = sockets(1);
         let mut worker = Worker::on_connection(links.remove(0), roles);
-        let client = lend(&mut front, false, false);
+        let mut client = lend(&mut front, http_10, false);
         assert!(worker.accept_on_connection().unwrap());
         worker.write_head(b"A: b\r\n\r\n").unwrap();
         if begin {
@@ -309,7 +313,8 @@ fn a_front_that_has_hung_up_takes_the_socket_back() {
         drop(front);
         assert_eq!(worker.write(&[b'y'; 20_000]), Err(Gone));
         worker.close();
-        let seen = read_all(client);
-        assert!(if begin { seen.ends_with(b"x\r\n") } else { seen.is_empty() });
+        let mut seen = Vec::new();
+        assert_eq!(client.read_to_end(&mut seen).is_err(), http_10);
+        assert!(http_10 || if begin { seen.ends_with(b"x\r\n") } else { seen.is_empty() });
     }
 }
