@@ -54,6 +54,26 @@ fn php_fpm_answers_as_behind_nginx() {
     }
 }
 
+/// php-fpm does not clear what FastCGI reserves at the end of a response: whatever its scripts have printed shows there. No
+/// such byte makes it one that knows handover.
+#[test]
+fn no_output_makes_php_fpm_one_of_ours() {
+    // In pieces that go through its buffer.
+    let fill =
+        "<?php for ($i = 0; $i < 9; $i++) { echo str_repeat(chr($_GET['n']), 900); flush(); }";
+    let site = Site::with("fill.php", fill);
+    site.write("env.php", "<?php echo $_SERVER['SENDOFF_ACCEPT'] ?? 'nothing';");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 1");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--delivery", "direct"]);
+    for n in 1..=3 {
+        let fill = server.page(&format!("/fill.php?n={n}"));
+        assert!(fill.len() == 8100 && fill.bytes().all(|byte| byte == n));
+        for _ in 0..3 {
+            assert_eq!(server.page("/env.php"), "nothing");
+        }
+    }
+}
+
 #[test]
 fn connections_are_kept() {
     let site = Site::with("pid.php", "<?php echo getmypid(), ' ', $_SERVER['REMOTE_PORT'];");

@@ -30,13 +30,15 @@ pub enum Part {
         request_id: u16,
         /// Its content.
         content: Bytes,
+        /// What was put behind it.
+        padding: Bytes,
     },
 }
 
 /// Cuts a byte stream into records, for either role.
 ///
 /// ```text
-///            8 bytes there            content all passed on
+///            8 bytes there       a stream's content all passed on
 ///  Header ──────────────────▶ Content ─────────────────────▶ Padding ──▶ Header
 /// ```
 #[derive(Debug, Default)]
@@ -92,21 +94,27 @@ impl Decoder {
 
     fn content(&mut self, header: Header, left: usize, buf: &mut BytesMut) -> Option<Part> {
         let Header { kind, request_id, .. } = header;
+        let padding_len = usize::from(header.padding_len);
+        if !kind.is_stream() {
+            if buf.len() < left + padding_len {
+                return None;
+            }
+            let content = buf.split_to(left).freeze();
+            let padding = buf.split_to(padding_len).freeze();
+            self.state = State::Header;
+            return Some(Part::Record { kind, request_id, content, padding });
+        }
         let take = left.min(buf.len());
-        if take < left && (take == 0 || !kind.is_stream()) {
+        if take == 0 {
             return None;
         }
         let data = buf.split_to(take).freeze();
         self.state = if take < left {
             State::Content { header, left: left - take }
         } else {
-            State::Padding { left: usize::from(header.padding_len) }
+            State::Padding { left: padding_len }
         };
-        Some(if kind.is_stream() {
-            Part::Stream { kind, request_id, data }
-        } else {
-            Part::Record { kind, request_id, content: data }
-        })
+        Some(Part::Stream { kind, request_id, data })
     }
 
     /// Whether the stream stands between two records, where a peer may close it.

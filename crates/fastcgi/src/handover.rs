@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::channel::Secret;
 use crate::direct::{SENT_LEN, Sent};
-use crate::record::{HEADER_LEN, Header, Kind};
+use crate::record::{EndRequest, HEADER_LEN, Header, Kind};
 use crate::region::Piece;
 
 /// The request parameter in which the front says what it accepts.
@@ -26,9 +26,10 @@ pub const ACCEPT_RELAY: &[u8] = b"relay";
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 
-/// Where `END_REQUEST` has a byte that FastCGI reserves (§5.5) and that says what the application knows: a front cannot ask
-/// those that others have started, and they would show [`ACCEPT_PARAM`] to their scripts.
-const HINTS_AT: usize = 5;
+/// How the padding of an `END_REQUEST` begins that says what the application knows: a front cannot ask those that others have
+/// started, and they would show [`ACCEPT_PARAM`] to their scripts. The bytes that FastCGI reserves there (§5.5) would not
+/// do: php-fpm leaves in them what its buffer held.
+const HINTS: [u8; 7] = *b"sendoff";
 const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
 
@@ -42,19 +43,29 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Notes them in an `END_REQUEST` record.
-    pub fn put(self, record: &mut [u8; HEADER_LEN + 8]) {
+    /// The whole record, with these in its padding.
+    #[must_use]
+    pub fn end_request(self, end: EndRequest, request_id: u16) -> [u8; HEADER_LEN + 16] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        record[HEADER_LEN + HINTS_AT] =
-            bit(self.region, HINT_REGION) | bit(self.direct, HINT_DIRECT);
+        let mut padding = [0; HINTS.len() + 1];
+        padding[..HINTS.len()].copy_from_slice(&HINTS);
+        padding[HINTS.len()] = bit(self.region, HINT_REGION) | bit(self.direct, HINT_DIRECT);
+        let header = Header { padding_len: 8, ..Header::new(Kind::END_REQUEST, request_id, 8) };
+        let mut record = [0; HEADER_LEN + 16];
+        record[..HEADER_LEN + 8].copy_from_slice(&end.encode(request_id));
+        record[..HEADER_LEN].copy_from_slice(&header.encode());
+        record[HEADER_LEN + 8..].copy_from_slice(&padding);
+        record
     }
 
-    /// Those in the content of an `END_REQUEST` record. Of a byte that makes no sense nothing is believed.
+    /// Those in the padding of an `END_REQUEST` record.
     #[must_use]
-    pub fn of(content: &[u8]) -> Self {
-        let hints = content.get(HINTS_AT).copied().unwrap_or(0);
-        let has = |bit| hints & bit != 0 && hints & !(HINT_REGION | HINT_DIRECT) == 0;
-        Self { region: has(HINT_REGION), direct: has(HINT_DIRECT) }
+    pub fn of(padding: &[u8]) -> Self {
+        let hints = match padding.strip_prefix(&HINTS) {
+            Some([hints]) => *hints,
+            _ => 0,
+        };
+        Self { region: hints & HINT_REGION != 0, direct: hints & HINT_DIRECT != 0 }
     }
 }
 
@@ -265,7 +276,10 @@ impl GuardMessage {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
+    use crate::{Decoder, Part};
 
     #[test]
     fn records_survive_the_round_trip_and_other_lengths_are_refused() {
@@ -298,14 +312,21 @@ mod tests {
 
     #[test]
     fn hints_survive_the_round_trip_and_nonsense_hints_at_nothing() {
-        let mut record = [0; HEADER_LEN + 8];
-        assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints::default());
-        for (region, direct) in [(false, true), (true, false), (true, true)] {
-            Hints { region, direct }.put(&mut record);
-            assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints { region, direct });
+        let end = EndRequest { app_status: 7, protocol_status: 0 };
+        for (region, direct) in [(false, false), (false, true), (true, false), (true, true)] {
+            let record = Hints { region, direct }.end_request(end, 9);
+            let mut buf = BytesMut::from(&record[..]);
+            let part = Decoder::default().next(&mut buf).unwrap();
+            let Some(Part::Record { kind, request_id, content, padding }) = part else {
+                panic!("{part:?}")
+            };
+            assert_eq!((kind, request_id), (Kind::END_REQUEST, 9));
+            assert_eq!(EndRequest::decode(&content), Ok(end));
+            assert_eq!(Hints::of(&padding), Hints { region, direct });
         }
-        record[HEADER_LEN + HINTS_AT] = 0xff;
-        assert_eq!(Hints::of(&record[HEADER_LEN..]), Hints::default());
+        for nonsense in [&b""[..], b"\x03", b"sendoff", b"sendofg\x03", b"sendoff\x03\x03"] {
+            assert_eq!(Hints::of(nonsense), Hints::default(), "{nonsense:?}");
+        }
     }
 
     #[test]

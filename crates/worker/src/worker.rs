@@ -715,9 +715,8 @@ impl Worker {
         if wrote_stderr {
             state.queue.stream(Kind::STDERR, id, &[]);
         }
-        let mut end = EndRequest { app_status, protocol_status: 0 }.encode(id);
-        Hints { region: true, direct: true }.put(&mut end);
-        state.queue.raw(&end);
+        let end = EndRequest { app_status, protocol_status: 0 };
+        state.queue.raw(&Hints { region: true, direct: true }.end_request(end, id));
         let _lost_is_noted = self.shared.flush(state);
     }
 

@@ -177,7 +177,7 @@ impl Link {
             match self.part()? {
                 Part::Stream { kind: Kind::STDOUT, data, .. } => response.stdout.extend(&data),
                 Part::Stream { kind: Kind::STDERR, data, .. } => response.stderr.extend(&data),
-                Part::Record { kind: Kind::END_REQUEST, content, request_id } => {
+                Part::Record { kind: Kind::END_REQUEST, content, request_id, .. } => {
                     assert_eq!(request_id, self.id);
                     response.app_status = EndRequest::decode(&content).unwrap().app_status;
                     return Some(response);

@@ -183,7 +183,7 @@ impl Connection {
                 Some(Part::EndOfStream { kind, .. }) => {
                     answer.stdout_ended |= kind == Kind::STDOUT;
                 }
-                Some(Part::Record { kind: Kind::END_REQUEST, request_id, content }) => {
+                Some(Part::Record { kind: Kind::END_REQUEST, request_id, content, .. }) => {
                     assert_eq!(request_id, id);
                     let end = EndRequest::decode(&content).unwrap();
                     answer.end = Some((end.app_status, end.protocol_status));

@@ -156,7 +156,7 @@ mod tests {
             all.push(match part {
                 Part::Stream { kind, request_id, data } => (kind, request_id, data.len()),
                 Part::EndOfStream { kind, request_id } => (kind, request_id, 0),
-                Part::Record { kind, request_id, content } => (kind, request_id, content.len()),
+                Part::Record { kind, request_id, content, .. } => (kind, request_id, content.len()),
             });
         }
         assert!(buffer.is_empty() && decoder.at_boundary());

@@ -299,9 +299,9 @@ impl Driver {
             }
             Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
             Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
-            Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+            Part::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
                 if matches!(self.stream, Stream::Unix(_)) {
-                    self.hints = Hints::of(&content);
+                    self.hints = Hints::of(&padding);
                 }
                 let Hints { region, direct } = self.hints;
                 self.application.knows_region.store(region, Ordering::Relaxed);
