@@ -58,11 +58,11 @@ impl Hints {
         record
     }
 
-    /// Those in the padding of an `END_REQUEST` record.
+    /// Those in the padding of an `END_REQUEST` record. Of what makes no sense nothing is believed.
     #[must_use]
     pub fn of(padding: &[u8]) -> Self {
         let hints = match padding.strip_prefix(&HINTS) {
-            Some([hints]) => *hints,
+            Some([hints]) if hints & !(HINT_REGION | HINT_DIRECT) == 0 => *hints,
             _ => 0,
         };
         Self { region: hints & HINT_REGION != 0, direct: hints & HINT_DIRECT != 0 }
@@ -324,8 +324,10 @@ mod tests {
             assert_eq!(EndRequest::decode(&content), Ok(end));
             assert_eq!(Hints::of(&padding), Hints { region, direct });
         }
-        for nonsense in [&b""[..], b"\x03", b"sendoff", b"sendofg\x03", b"sendoff\x03\x03"] {
-            assert_eq!(Hints::of(nonsense), Hints::default(), "{nonsense:?}");
+        let nonsense =
+            [&b""[..], b"\x03", b"sendoff", b"sendofg\x03", b"sendoff\xff", b"sendoff\x03\x03"];
+        for padding in nonsense {
+            assert_eq!(Hints::of(padding), Hints::default(), "{padding:?}");
         }
     }
 
