@@ -89,8 +89,8 @@ pub(crate) async fn respond(
             if application.knows_direct() {
                 offered = direct::offer(event_loop, client, asked, script, &mut parameters);
             }
-            let is_offered = offered == Some(true);
-            let claim = channel::announce(event_loop, application, is_offered, &mut parameters);
+            let direct = offered == Some(true);
+            let claim = channel::announce(event_loop, application, direct, &mut parameters);
             let message = Rc::new(parameters.streamed(&request.body));
             ask_application(client, application, request, (message, claim), &log_name).await
         }
@@ -140,14 +140,19 @@ fn accepted(event_loop: &Loop, client: &Client, direct: bool) -> Vec<u8> {
     let direct = direct.then_some(ACCEPT_DIRECT);
     let region = settings.accept_regions.then_some(ACCEPT_REGION);
     let explain = client.report.is_some().then_some(ACCEPT_EXPLAIN);
-    let mut words = Vec::with_capacity(64);
-    for word in [Some(framing), Some(ACCEPT_NAMED), direct, region, explain].into_iter().flatten() {
-        if !words.is_empty() {
-            words.push(b' ');
+    words([Some(framing), Some(ACCEPT_NAMED), direct, region, explain])
+}
+
+/// A value for `SENDOFF_ACCEPT`.
+pub(super) fn words<const N: usize>(words: [Option<&[u8]>; N]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(64);
+    for word in words.into_iter().flatten() {
+        if !value.is_empty() {
+            value.push(b' ');
         }
-        words.extend_from_slice(word);
+        value.extend_from_slice(word);
     }
-    words
+    value
 }
 
 /// An answer that has begun, or what to say instead and why.

@@ -7,6 +7,7 @@ use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
 
+use super::application::words;
 use crate::front::Loop;
 use crate::response::CgiHead;
 use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
@@ -20,11 +21,10 @@ pub(super) fn announce(
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
     let region = event_loop.settings.accept_regions && application.knows_region();
-    let words = [direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)];
-    let words: Vec<_> = words.into_iter().flatten().collect();
+    let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
     if !words.is_empty() {
         // Such an application has no use for the channel: files could come on its own connection.
-        parameters.param(ACCEPT_PARAM, &words.join(&b' '));
+        parameters.param(ACCEPT_PARAM, &words);
         return None;
     }
     let channel = event_loop.channel.as_ref().filter(|_| application.knows_channel())?;
