@@ -672,7 +672,6 @@ impl Worker {
             if lost {
                 self.cut_client();
             }
-            self.request.direct = Direct::Unasked;
             return Err(Gone);
         }
         Ok(())
