@@ -144,19 +144,21 @@ fn chaos(storm: &Storm) {
         })
     };
     let front = server.front();
-    // Those of four workers; later some of them have just been killed.
-    let descriptors = processes::descriptors(front).len();
+    let at_first = processes::descriptors(front).len();
     // What it takes to run at all is taken in a first, shorter run.
     run(total / 10);
     let memory = processes::private_memory(front);
+    // Those of four workers: some have just been killed.
+    let count = || processes::descriptors(front).len();
+    assert!(wait::until(LIMIT, || count() >= at_first), "{} of {at_first}", count());
+    let descriptors = count().max(at_first);
     let (kills, lost) = run(total);
     println!("{delivery}: {total} requests, {kills} workers killed, {lost} requests lost");
     // A worker dies with the one request it has.
     assert!(lost <= kills, "{lost} requests lost with {kills} workers");
     assert_eq!(server.front(), front, "the front itself must not fall");
     assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
-    // A file may be open for each of eight links, and what the first run brought.
-    let fewer = wait::until(LIMIT, || processes::descriptors(front).len() <= descriptors + 16);
+    let fewer = wait::until(LIMIT, || count() <= descriptors + 8);
     assert!(fewer, "{descriptors} descriptors became {:#?}", processes::descriptors(front));
     let grown = processes::private_memory(front).saturating_sub(memory);
     assert!(grown < 16 << 20, "the front grew by {} KB", grown >> 10);
