@@ -56,6 +56,7 @@ pub struct Head {
 pub struct HeadDecoder {
     limits: Limits,
     scan: Scan,
+    refused: Option<Bytes>,
 }
 
 /// How far the buffer has been searched for the end of the head, so that no byte is looked at twice.
@@ -70,7 +71,7 @@ impl HeadDecoder {
     /// A decoder for a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, scan: Scan::default() }
+        Self { limits, scan: Scan::default(), refused: None }
     }
 
     /// Takes a head out of `buf` once it is complete; `None` when it needs more bytes. Between two calls bytes may
@@ -81,7 +82,14 @@ impl HeadDecoder {
     pub fn next(&mut self, buf: &mut BytesMut) -> Result<Option<Head>, RequestError> {
         let Some(len) = self.find_end(buf)? else { return Ok(None) };
         self.scan = Scan::default();
-        parse(&buf.split_to(len).freeze()).map(Some)
+        let head = buf.split_to(len).freeze();
+        parse(&head).inspect_err(|_| self.refused = Some(head.clone())).map(Some)
+    }
+
+    /// The complete head that was refused, for the log. One that was refused before its end is still in the buffer.
+    #[must_use]
+    pub fn refused(&self) -> Option<&Bytes> {
+        self.refused.as_ref()
     }
 
     /// The length of the head at the start of `buf`, once it is all there.

@@ -3,16 +3,14 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use sendoff_sys::sock_diag::Connection;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::spool::Spool;
 use crate::segment::{FileSegment, Segment};
+use crate::transport::Transport;
 
 /// Once so many bytes of a response wait in memory, more goes to the spool. With 1,000 slow clients this bounds the
 /// front to 320 MB: the last piece, of up to 64 KiB, may go beyond it.
@@ -143,7 +141,7 @@ impl SendQueue {
     ///
     /// # Errors
     /// The client has gone, or a file is shorter than it was: the connection must be cut.
-    pub fn try_send(&mut self, socket: &TcpStream, connection: Connection) -> io::Result<Progress> {
+    pub(crate) fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
         let end_of_turn = self.sent.get() + TURN;
         loop {
             if self.sent.get() >= end_of_turn {
@@ -154,8 +152,8 @@ impl SendQueue {
                     self.spool = None;
                     return Ok(Progress::Done);
                 }
-                Some(Segment::Bytes(_)) => self.send_bytes(socket),
-                Some(Segment::File(segment)) => self.send_file(socket, segment, connection),
+                Some(Segment::Bytes(_)) => self.send_bytes(transport),
+                Some(Segment::File(segment)) => self.send_file(transport, segment),
             };
             match step {
                 Ok(n) => self.advance(n),
@@ -168,7 +166,7 @@ impl SendQueue {
         }
     }
 
-    fn send_bytes(&self, socket: &TcpStream) -> io::Result<usize> {
+    fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
         let mut segments = self.segments.iter();
@@ -181,35 +179,26 @@ impl SendQueue {
         }
         // A file after these bytes fills the packet they begin.
         let more = count < self.segments.len();
-        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        let n = socket.try_io(Interest::WRITABLE, || {
-            let mut control = SendAncillaryBuffer::default();
-            Ok(rustix::net::sendmsg(socket, &pieces[..count], &mut control, flags)?)
-        })?;
+        let n = transport.try_send(&pieces[..count], more)?;
         self.sent.set(self.sent.get() + n as u64);
         Ok(n)
     }
 
     fn send_file(
         &self,
-        socket: &TcpStream,
+        transport: &mut impl Transport,
         segment: &FileSegment,
-        connection: Connection,
     ) -> io::Result<usize> {
         let lost = || {
             io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent")
         };
         let descriptor = segment.file.descriptor().ok_or_else(lost)?;
-        let mut offset = segment.offset;
         let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
-        let n = socket.try_io(Interest::WRITABLE, || {
-            Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
-        })?;
+        let n = transport.try_send_file(descriptor.as_fd(), segment.offset, count)?;
         if n == 0 {
             return Err(lost());
         }
         self.sent.set(self.sent.get() + n as u64);
-        segment.file.sent_to(connection, &self.sent);
         Ok(n)
     }
 

@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
 use crate::request::{Request, Scheme};
-use crate::router::Script;
+use crate::site::router::Script;
 use crate::upstream::RequestMessageBuilder;
 
 /// Fields that are never passed on.

@@ -1,7 +1,8 @@
 //! From an HTTP/1 head to a request.
 
 use sendoff_http1::{BodyFraming, Head};
-use sendoff_sys::sock_diag::Connection;
+
+use crate::transport::Ends;
 
 use crate::request::{BadPath, Body, Request, Scheme, decode_path};
 
@@ -9,7 +10,7 @@ use crate::request::{BadPath, Body, Request, Scheme, decode_path};
 ///
 /// # Errors
 /// The path cannot be decoded.
-pub(super) fn request(head: Head, scheme: Scheme, ends: Connection) -> Result<Request, BadPath> {
+pub(super) fn request(head: Head, scheme: Scheme, ends: Ends) -> Result<Request, BadPath> {
     let target = head.target;
     let path = if target.is_asterisk() { b"/".to_vec() } else { decode_path(&target.path())? };
     Ok(Request {
