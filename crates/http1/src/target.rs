@@ -40,6 +40,13 @@ impl Target {
         (self.path_len < self.uri.len()).then(|| self.uri.slice(self.path_len + 1..))
     }
 
+    /// Whether the request is about the server as a whole: `OPTIONS *`, or OPTIONS for a URI without path and query (RFC 9112
+    /// §3.2.4). Such a target has no path to look up.
+    #[must_use]
+    pub fn is_asterisk(&self) -> bool {
+        self.uri == "*"
+    }
+
     /// The target and, for the absolute form, its authority.
     pub(crate) fn parse(
         raw: Bytes,

@@ -3,6 +3,7 @@
 mod client;
 mod explained;
 mod lent;
+mod received;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Version, header};
 use rustix::io::ioctl_fionread;
-use sendoff_http1::{BodyDecoder, Decoded, HeadDecoder, Limits, RequestError};
+use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, HeadDecoder, Limits, RequestError};
 use sendoff_sys::sock_diag;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -23,7 +24,7 @@ use crate::access_log;
 use crate::explain;
 use crate::front::Loop;
 use crate::handler;
-use crate::request::{Body, BodyStore, decode_path};
+use crate::request::{Body, BodyStore, Request, Scheme};
 use crate::router::Route;
 
 /// What one read may bring, in bytes.
@@ -31,15 +32,6 @@ const READ: usize = 16 * 1024;
 
 /// How long the bytes of a refused request are read and dropped, so that its client sees the answer instead of a reset.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// A request, complete.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) head: sendoff_http1::Head,
-    pub(crate) body: Body,
-    /// Decoded and normalised; starts with a slash.
-    pub(crate) path: Vec<u8>,
-}
 
 /// How a response ended.
 #[derive(Debug, Clone, Copy)]
@@ -110,32 +102,37 @@ impl Connection {
         let explained = explain::is_asked(secret, &mut head.headers);
         let bad_path =
             |why: crate::request::BadPath| End::Refused(StatusCode::BAD_REQUEST, why.0.to_owned());
-        let path = match &head.target.path()[..] {
-            b"*" => b"/".to_vec(),
-            path => decode_path(path).map_err(bad_path)?,
-        };
+        let (framing, keep_alive) = (head.framing, head.keep_alive);
+        let expect_continue = head.expect_continue;
+        let mut request =
+            received::request(head, Scheme::Http, self.client.ends).map_err(bad_path)?;
         let event_loop = Rc::clone(&self.event_loop);
-        let route = event_loop.router.route(&path);
-        let body = self.read_body(&head, matches!(route, Route::Script(_))).await?;
-        let request = Request { head, body, path };
+        let route = event_loop.router.route(&request.path);
+        let wanted = matches!(route, Route::Script(_));
+        request.body = self.read_body(framing, expect_continue, wanted).await?;
         let outcome = if explained {
-            self.explain(&request, route).await?
+            self.explain(&request, route, keep_alive).await?
         } else {
-            self.answer(&request, route).await?
+            self.answer(&request, route, keep_alive).await?
         };
         self.log(&request, outcome.status);
         Ok(outcome.keep_alive)
     }
 
-    async fn answer(&mut self, request: &Request, route: Route) -> io::Result<Outcome> {
+    async fn answer(
+        &mut self,
+        request: &Request,
+        route: Route,
+        keep_alive: bool,
+    ) -> io::Result<Outcome> {
         let event_loop = Rc::clone(&self.event_loop);
         let asked = Asked {
-            method: &request.head.method,
-            version: request.head.version,
-            keep_alive: request.head.keep_alive && !event_loop.is_stopping(),
+            method: &request.method,
+            version: request.version,
+            keep_alive: keep_alive && !event_loop.is_stopping(),
         };
         let client = &mut self.client;
-        match (&request.head.method, route) {
+        match (&request.method, route) {
             // It would hand credentials to scripts in the page (RFC 9110 §9.3.8).
             (&Method::TRACE, _) => {
                 let allow = [("Allow", Bytes::from_static(b"GET, HEAD, POST"))];
@@ -205,10 +202,15 @@ impl Connection {
         Ok(())
     }
 
-    async fn read_body(&mut self, head: &sendoff_http1::Head, keep: bool) -> Result<Body, End> {
-        let mut decoder = BodyDecoder::new(head.framing, self.event_loop.settings.max_body)?;
+    async fn read_body(
+        &mut self,
+        framing: BodyFraming,
+        expect_continue: bool,
+        keep: bool,
+    ) -> Result<Body, End> {
+        let mut decoder = BodyDecoder::new(framing, self.event_loop.settings.max_body)?;
         let mut store = if keep { BodyStore::keep() } else { BodyStore::discard() };
-        let mut asked_for = !head.expect_continue;
+        let mut asked_for = !expect_continue;
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => store.push(&data).map_err(|error| not_stored(&error))?,
@@ -274,21 +276,16 @@ impl Connection {
 
     fn log(&self, request: &Request, status: StatusCode) {
         let Some(log) = &self.event_loop.access_log else { return };
-        let head = &request.head;
-        let line = format!(
-            "{} {} {:?}",
-            head.method,
-            String::from_utf8_lossy(head.target.raw()),
-            head.version
-        );
+        let target = String::from_utf8_lossy(&request.target);
+        let line = format!("{} {target} {:?}", request.method, request.version);
         log.write(&access_log::Entry {
-            client: self.client.ends.peer.ip(),
+            client: request.peer.ip(),
             date: &self.event_loop.date(),
             request: &line,
             status: status.as_u16(),
             sent: self.client.body_sent(),
-            referer: first(&head.headers, &header::REFERER),
-            user_agent: first(&head.headers, &header::USER_AGENT),
+            referer: first(&request.headers, &header::REFERER),
+            user_agent: first(&request.headers, &header::USER_AGENT),
         });
     }
 }

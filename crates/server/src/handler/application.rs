@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use super::parameters::parameters;
 use super::sendfile::{self, Denied, Sendable, ZeroCopy, ranges};
 use super::{channel, direct};
-use crate::connection::{Asked, Client, Outcome, Request};
+use crate::connection::{Asked, Client, Outcome};
 use crate::delivery::Progress;
 use crate::explain::Remark;
 use crate::front::Loop;
 use crate::handler::error;
-use crate::request;
+use crate::request::{self, Request};
 use crate::response::{CgiHead, MAX_HEAD};
 use crate::router::{Script, Upstream};
 use crate::segment::Segment;
@@ -73,8 +73,13 @@ pub(crate) async fn respond(
     script: &Script,
 ) -> io::Result<Outcome> {
     let log_name: Rc<str> =
-        format!("{} {}", asked.method, String::from_utf8_lossy(request.head.target.raw())).into();
-    let mut parameters = parameters(event_loop, client, request, script);
+        format!("{} {}", asked.method, String::from_utf8_lossy(&request.target)).into();
+    let mut parameters = parameters(
+        request,
+        script,
+        event_loop.router.root_bytes(),
+        event_loop.sendable.is_set_up(),
+    );
     let mut since = Instant::now();
     let mut offered = None;
     let answered = match script.upstream {
@@ -207,7 +212,7 @@ async fn ask_application(
     log_name: &Rc<str>,
 ) -> Answered {
     // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
-    let mut repeatable = request.head.method.is_idempotent();
+    let mut repeatable = request.method.is_idempotent();
     loop {
         let socket = Some(client.stream.as_fd());
         let begun = application.begin(Rc::clone(&message), repeatable, socket, Rc::clone(log_name));

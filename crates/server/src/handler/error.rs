@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::connection::{Asked, Client, Outcome, Request};
+use crate::connection::{Asked, Client, Outcome};
 use crate::front::Loop;
+use crate::request::Request;
 use crate::segment::Segment;
 
 /// What a path keeps of its bytes in a `Location`.
@@ -45,9 +46,9 @@ pub(crate) async fn redirect_to_folder(
 ) -> io::Result<Outcome> {
     let mut location = percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes();
     location.push(b'/');
-    if let Some(query) = request.head.target.query() {
+    if let Some(query) = &request.query {
         location.push(b'?');
-        location.extend_from_slice(&query);
+        location.extend_from_slice(query);
     }
     let fields = [("Location", Bytes::from(location))];
     respond_with(event_loop, client, asked, StatusCode::MOVED_PERMANENTLY, &fields).await

@@ -2,9 +2,10 @@
 
 use std::io;
 
-use crate::connection::{Asked, Client, Outcome, Request};
+use crate::connection::{Asked, Client, Outcome};
 use crate::front::Loop;
 use crate::handler::error;
+use crate::request::Request;
 use crate::static_files::{self, Entry};
 
 /// Answers with a file, a range of it, or the news that it has not changed.
@@ -15,7 +16,7 @@ pub(crate) async fn respond(
     request: &Request,
     entry: &Entry,
 ) -> io::Result<Outcome> {
-    let response = static_files::respond_with(entry, asked.method, &request.head.headers);
+    let response = static_files::respond_with(entry, asked.method, &request.headers);
     let status = response.status;
     if status.is_client_error() {
         return error::respond_with(event_loop, client, asked, status, &response.headers).await;

@@ -5,53 +5,63 @@ use std::net::SocketAddr;
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
-use crate::connection::{Client, Request};
-use crate::front::Loop;
+use crate::request::{Request, Scheme};
 use crate::router::Script;
 use crate::upstream::RequestMessageBuilder;
 
 /// Fields that are never passed on.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// The parameters of a request, for whoever runs the script.
+/// The parameters that tell an application about `request`, which `script` answers. `sendfile_is_set_up`: whether the server
+/// sends files that applications name in `X-Sendfile`.
 pub(super) fn parameters(
-    event_loop: &Loop,
-    client: &Client,
     request: &Request,
     script: &Script,
+    document_root: &[u8],
+    sendfile_is_set_up: bool,
 ) -> RequestMessageBuilder {
     let mut builder = RequestMessageBuilder::new();
-    let head = &request.head;
     let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
     param("SCRIPT_FILENAME", &script.filename);
-    param("QUERY_STRING", &head.target.query().unwrap_or_default());
-    param("REQUEST_METHOD", head.method.as_str().as_bytes());
-    param("CONTENT_TYPE", head.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
-    let has_body = !request.body.is_empty() || head.framing != sendoff_http1::BodyFraming::None;
-    let length = if has_body { request.body.len().to_string() } else { String::new() };
+    param("QUERY_STRING", request.query.as_deref().unwrap_or_default());
+    param("REQUEST_METHOD", request.method.as_str().as_bytes());
+    param("CONTENT_TYPE", request.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
+    let length = if request.has_body { request.body.len().to_string() } else { String::new() };
     param("CONTENT_LENGTH", length.as_bytes());
     param("SCRIPT_NAME", &script.name);
     param("PATH_INFO", &script.path_info);
-    param("REQUEST_URI", head.target.uri());
+    param("REQUEST_URI", &request.uri);
     // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
     param("DOCUMENT_URI", &script.name);
-    param("DOCUMENT_ROOT", event_loop.router.root_bytes());
-    let version = if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
-    param("SERVER_PROTOCOL", version.as_bytes());
-    param("REQUEST_SCHEME", b"http");
+    param("DOCUMENT_ROOT", document_root);
+    param("SERVER_PROTOCOL", protocol(request.version).as_bytes());
+    param("REQUEST_SCHEME", request.scheme.as_str().as_bytes());
+    if request.scheme == Scheme::Https {
+        param("HTTPS", b"on");
+    }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
     param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
-    address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", client.ends.peer);
-    address(&mut param, "SERVER_ADDR", "SERVER_PORT", client.ends.local);
-    param("SERVER_NAME", &server_name(head.host.as_deref(), client.ends.local));
+    address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", request.peer);
+    address(&mut param, "SERVER_ADDR", "SERVER_PORT", request.local);
+    param("SERVER_NAME", &server_name(request.host.as_deref(), request.local));
     // As in Debian's fastcgi.conf, which every site behind nginx has.
     param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
-    fields(&mut param, &head.headers);
-    if event_loop.sendable.is_set_up() {
+    fields(&mut param, &request.headers);
+    if sendfile_is_set_up {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
     builder
+}
+
+/// `SERVER_PROTOCOL`, as nginx writes it.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
 }
 
 fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, address: SocketAddr) {

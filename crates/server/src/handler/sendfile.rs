@@ -14,9 +14,9 @@ mod opened;
 pub(super) mod ranges;
 
 use super::error;
-use crate::connection::{Asked, Client, Outcome, Request};
+use crate::connection::{Asked, Client, Outcome};
 use crate::front::Loop;
-use crate::request::decode_path;
+use crate::request::{Request, decode_path};
 use crate::response::CgiHead;
 use crate::router::is_source;
 use crate::segment::Segment;
@@ -230,7 +230,7 @@ pub(super) async fn respond(
     let reads = [Method::GET, Method::HEAD].contains(asked.method) && head.status == StatusCode::OK;
     let nothing = HeaderMap::new();
     let mut response = if reads {
-        static_files::respond_with(&entry, asked.method, &request.head.headers)
+        static_files::respond_with(&entry, asked.method, &request.headers)
     } else {
         static_files::respond_with(&entry, &Method::GET, &nothing)
     };

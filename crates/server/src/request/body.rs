@@ -24,6 +24,13 @@ pub enum Body {
     },
 }
 
+impl Default for Body {
+    /// No bytes.
+    fn default() -> Self {
+        Self::Memory(Bytes::new())
+    }
+}
+
 impl Body {
     /// Bytes.
     #[must_use]
@@ -102,7 +109,7 @@ impl BodyStore {
         match self.state {
             State::Memory(memory) => Body::Memory(memory.freeze()),
             State::File { file, len } => Body::File { descriptor: Rc::new(file.into()), len },
-            State::Discarded => Body::Memory(Bytes::new()),
+            State::Discarded => Body::default(),
         }
     }
 }
