@@ -43,19 +43,6 @@ pub struct CgiHead {
 }
 
 impl CgiHead {
-    /// Where the header block at the start of `bytes` ends, its empty line included.
-    #[must_use]
-    pub fn find_end(bytes: &[u8]) -> Option<usize> {
-        let mut line = 0;
-        for (at, _) in bytes.iter().enumerate().filter(|(_, b)| **b == b'\n') {
-            if matches!(&bytes[line..at], b"" | b"\r") {
-                return Some(at + 1);
-            }
-            line = at + 1;
-        }
-        None
-    }
-
     /// Reads a complete header block.
     ///
     /// # Errors

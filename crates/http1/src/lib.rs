@@ -12,6 +12,7 @@
 
 mod body;
 mod cgi_head;
+mod cgi_head_reader;
 mod error;
 mod framing;
 mod head;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use body::{BodyDecoder, Decoded};
 pub use cgi_head::{BadHead, CgiHead, MAX_HEAD as MAX_CGI_HEAD};
+pub use cgi_head_reader::CgiHeadReader;
 pub use error::RequestError;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
