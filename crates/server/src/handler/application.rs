@@ -300,6 +300,9 @@ async fn begin(exchange: &Exchange) -> Result<Answer, Failure> {
         if let Some(end) = CgiHead::find_end(&all).filter(|&end| end <= MAX_HEAD) {
             let head = CgiHead::parse(&all.slice(..end));
             let head = head.map_err(|wrong| bad(&format!("it sent {wrong}")))?;
+            if let Some(dropped) = head.dropped {
+                tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
+            }
             let rest = all.slice(end..);
             let begun = Begun { head, rest, length, explanations, named };
             return Ok(Answer::Begun(begun));
