@@ -214,7 +214,7 @@ impl Connection {
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => store.push(&data).map_err(|error| not_stored(&error))?,
-                Decoded::End => return Ok(store.finish()),
+                Decoded::End => return store.finish().map_err(|error| not_stored(&error)),
                 Decoded::NeedMore => {
                     if !asked_for && self.buffer.is_empty() {
                         self.client.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
