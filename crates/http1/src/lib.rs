@@ -16,6 +16,7 @@ mod cgi_head_reader;
 mod error;
 mod framing;
 mod head;
+mod request_line;
 mod response;
 mod response_framing;
 mod target;

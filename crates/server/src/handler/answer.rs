@@ -80,6 +80,9 @@ pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
         let read = reader.push(&data);
         let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
         if let Some((head, rest)) = read.map_err(wrong)? {
+            if let Some(dropped) = head.dropped {
+                tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
+            }
             return Ok(Answer::Begun(Begun { head, rest, length, explanations, named }));
         }
     }

@@ -189,7 +189,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 }
             }
         }
-        request.body = store.finish();
+        request.body = store.finish().map_err(|error| not_stored(&error))?;
         Ok((plan, request, true))
     }
 
@@ -282,7 +282,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
-        let method = if bytes.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
+        let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
         Asked { method, version: Version::HTTP_11, line, keep_alive: false }
     }

@@ -29,7 +29,7 @@ impl ResponseHead {
     /// An application's head. Its `Content-Length` is the length.
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
-        let CgiHead { status, reason, fields, content_length } = head;
+        let CgiHead { status, reason, fields, content_length, .. } = head;
         Self { status, reason, fields, length: content_length }
     }
 
