@@ -2,11 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::{future::poll_fn, mem};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// How often idle connections are looked at, at most.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// And at least this often within the time that a connection may be idle.
+const LOOKS_PER_TIMEOUT: u32 = 8;
 
 /// What the connections of one event loop share.
 #[derive(Debug)]
@@ -30,11 +38,18 @@ pub(crate) enum Stage {
     Cutting,
 }
 
-/// Connections without a request, oldest first.
+/// Connections without a request, oldest first. One task ends those that have been idle for too long: a timer for each of them
+/// would cost a system call per request, because the event loop is woken for a timer that is earlier than all others.
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    waiting: BTreeMap<u64, Option<Waker>>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    waker: Option<Waker>,
 }
 
 impl Lifecycle {
@@ -68,21 +83,44 @@ impl Lifecycle {
 
     /// Closes the connection that has been without a request for longest; `false` if there is none.
     pub(crate) fn evict_idle(&self) -> bool {
-        let Some((_, waker)) = self.idle.borrow_mut().waiting.pop_first() else { return false };
-        if let Some(waker) = waker {
+        let Some((_, oldest)) = self.idle.borrow_mut().waiting.pop_first() else { return false };
+        if let Some(waker) = oldest.waker {
             waker.wake();
         }
         true
     }
 
-    /// Ends when this connection, which is without a request, should close to make room for another.
+    /// Closes connections that have been without a request for `timeout`, for ever.
+    pub(crate) async fn end_idle(&self, timeout: Duration) {
+        loop {
+            tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
+            while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
+                self.evict_idle();
+            }
+        }
+    }
+
+    fn oldest_idle(&self) -> Option<Instant> {
+        self.idle.borrow().waiting.first_key_value().map(|(_, oldest)| oldest.since)
+    }
+
+    /// Closes all connections that are without a request.
+    pub(crate) fn evict_all(&self) {
+        while self.evict_idle() {}
+    }
+
+    /// Ends when this connection, which is without a request, should close: it has been idle for too long, or makes room for
+    /// another, or the front stops.
     pub(crate) async fn evicted(self: &Rc<Self>) {
+        if self.is_stopping() {
+            return;
+        }
         let place = Place::new(self);
         poll_fn(|cx| {
             match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {
                 None => return Poll::Ready(()),
-                Some(Some(known)) if known.will_wake(cx.waker()) => {}
-                Some(known) => *known = Some(cx.waker().clone()),
+                Some(Waiting { waker: Some(known), .. }) if known.will_wake(cx.waker()) => {}
+                Some(waiting) => waiting.waker = Some(cx.waker().clone()),
             }
             Poll::Pending
         })
@@ -101,7 +139,7 @@ impl Place {
         let mut idle = lifecycle.idle.borrow_mut();
         idle.next += 1;
         let number = idle.next;
-        idle.waiting.insert(number, None);
+        idle.waiting.insert(number, Waiting { since: Instant::now(), waker: None });
         drop(idle);
         Self { lifecycle: Rc::clone(lifecycle), number }
     }
@@ -109,9 +147,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let waker = self.lifecycle.idle.borrow_mut().waiting.remove(&self.number);
-        // Its drop may run code of its own, so not under the borrow.
-        drop(mem::take(&mut waker.flatten()));
+        let waiting = self.lifecycle.idle.borrow_mut().waiting.remove(&self.number);
+        // A waker's drop may run code of its own, so not under the borrow.
+        drop(waiting);
     }
 }
 
@@ -156,6 +194,18 @@ mod tests {
         first.await;
         drop(second);
         assert!(!lifecycle.evict_idle(), "a connection that got a request is not idle");
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_connection_is_not_idle_for_longer_than_it_may() {
+        let (_stop, lifecycle) = lifecycle();
+        let timeout = Duration::from_secs(75);
+        let began = Instant::now();
+        tokio::select! {
+            () = lifecycle.end_idle(timeout) => unreachable!("it goes on for ever"),
+            () = lifecycle.evicted() => {}
+        }
+        assert!((timeout..timeout + 2 * LOOK_INTERVAL).contains(&began.elapsed()));
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 
 use super::accept::accept;
 use super::announce::Announce;
@@ -43,15 +44,18 @@ pub(super) struct EventLoop {
 impl EventLoop {
     /// Runs until the last connection has ended after the stop and, beside it, `also`.
     pub(super) fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Dropped at the end, with the connections that are left: they cut their responses.
-        let local = LocalSet::new();
-        local.block_on(&runtime, async move {
+        // Tasks stay on this thread.
+        let options = LocalOptions::default();
+        let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
+        let result = runtime.block_on(async move {
             tokio::select! {
                 result = self.serve() => result,
                 () = also => Ok(()),
             }
-        })
+        });
+        // With it go the connections that are left: they cut their responses.
+        drop(runtime);
+        result
     }
 
     async fn serve(self) -> io::Result<()> {
@@ -88,9 +92,12 @@ impl EventLoop {
             let (pool, links) = (Arc::clone(&services.pool), Rc::clone(&services.links));
             spawn_local(tune(bounds, pool, links, master));
         }
+        let (lives, idle) = (Rc::clone(&lifecycle), services.settings.idle_timeout);
+        spawn_local(async move { lives.end_idle(idle).await });
         announce.loop_runs();
         spawn_local(take_links(Rc::clone(&services), links, announce));
         lifecycle.reached(Stage::Draining).await;
+        lifecycle.evict_all();
         let cutting = lifecycle.reached(Stage::Cutting);
         tokio::pin!(cutting);
         while lifecycle.connections() > 0 {

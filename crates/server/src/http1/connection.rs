@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use super::received;
 use crate::cut::{Cut, Fault};
-use crate::lifecycle::{Lifecycle, Stage};
+use crate::lifecycle::Lifecycle;
 use crate::request::{BodyStore, Request, Scheme};
 use crate::service::Service;
 use crate::transport::Transport;
@@ -89,15 +89,13 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Waits for the first byte of a request; `false`: the connection ends here. Holds no buffer meanwhile.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let idle = self.service.settings().idle_timeout;
         let ready = tokio::select! {
             biased;
-            ready = timeout(idle, poll_fn(|cx| self.transport.poll_readable(cx))) => {
-                matches!(ready, Ok(Ok(())))
-            }
-            () = self.lifecycle.evicted() => false,
+            ready = poll_fn(|cx| self.transport.poll_readable(cx)) => ready.is_ok(),
             // What came before the stop is answered; the event loop may not know of it yet.
-            () = self.lifecycle.reached(Stage::Draining) => self.transport.has_unread(),
+            () = self.lifecycle.evicted() => {
+                self.lifecycle.is_stopping() && self.transport.has_unread()
+            }
         };
         if ready {
             self.buffer = BytesMut::with_capacity(READ);
