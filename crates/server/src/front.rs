@@ -15,6 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::handler::choice::Choice;
 use crate::handler::direct::Sizes;
 use crate::handler::sendfile::Sendable;
@@ -48,6 +49,7 @@ pub(crate) struct Loop {
     pub(crate) settings: Arc<Settings>,
     pub(crate) router: Router,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) applications: Arc<[Arc<Application>]>,
     pub(crate) sendable: Sendable,
@@ -77,6 +79,7 @@ impl Front {
     ) -> io::Result<()> {
         let Self { settings, listeners, pool_socket, workers } = self;
         let pool = Pool::new(listeners.len());
+        let snapshots = Snapshots::new(SnapshotLimits::default());
         let settings = Arc::new(settings);
         let applications = applications(&settings);
         let (channel, registrations) = open_channel(&settings, listeners.len()).unzip();
@@ -99,6 +102,7 @@ impl Front {
                 number,
                 settings: Arc::clone(&settings),
                 pool: Arc::clone(&pool),
+                snapshots: Arc::clone(&snapshots),
                 applications: Arc::clone(&applications),
                 channel: channel.clone(),
                 listeners,
@@ -199,6 +203,7 @@ struct Start {
     number: usize,
     settings: Arc<Settings>,
     pool: Arc<Pool>,
+    snapshots: Arc<Snapshots>,
     applications: Arc<[Arc<Application>]>,
     channel: Option<Channel>,
     listeners: Vec<TcpListener>,
@@ -228,7 +233,7 @@ impl Start {
 
     async fn serve(self) -> io::Result<()> {
         let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
-        let Self { channel, master, stop, announce, busy, draining, .. } = self;
+        let Self { snapshots, channel, master, stop, announce, busy, draining, .. } = self;
         let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
         let mut router = Router::new(&settings.root, &settings.follow)?;
         for (number, attachment) in settings.fastcgi.iter().enumerate() {
@@ -245,6 +250,7 @@ impl Start {
             choice: Choice::default(),
             settings,
             pool,
+            snapshots,
             access_log,
             channel,
             claims: Rc::default(),
@@ -338,7 +344,8 @@ impl Loop {
 
     fn add_link(&self, new: NewLink, announce: &Announce) {
         let pid = new.pid;
-        if let Err(error) = Link::start(new, self.number, &self.pool, &self.links, &self.claims) {
+        let Self { pool, links, claims, snapshots, .. } = self;
+        if let Err(error) = Link::start(new, self.number, pool, links, claims, snapshots) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
         announce.when_complete();

@@ -8,13 +8,13 @@
 mod access_log;
 mod connection;
 pub mod delivery;
+pub use delivery::segment;
 pub mod explain;
 pub mod front;
 mod handler;
 pub mod request;
 pub mod response;
 pub mod router;
-pub mod segment;
 pub mod settings;
 pub mod static_files;
 pub mod upstream;

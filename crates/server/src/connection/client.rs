@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use sendoff_sys::sock_diag::Connection;
+use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -17,11 +17,18 @@ use crate::explain::{Remark, Report};
 use crate::response::{Framing, Head};
 use crate::segment::Segment;
 
+/// The two ends of a client's connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
 /// A client and what it is owed.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    pub(crate) ends: Connection,
+    pub(crate) ends: Ends,
     queue: SendQueue,
     send_timeout: Duration,
     /// Since when the socket has taken nothing of what is owed.
@@ -53,7 +60,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream, ends: Connection, send_timeout: Duration) -> Self {
+    pub(crate) fn new(stream: TcpStream, ends: Ends, send_timeout: Duration) -> Self {
         let framing = Framing::NoBody;
         Self {
             stream,
@@ -190,7 +197,7 @@ impl Client {
                 Ok(Progress::Done)
             };
         }
-        let progress = self.queue.try_send(&self.stream, self.ends);
+        let progress = self.queue.try_send(&self.stream);
         let sent = self.queue.take_sent();
         self.sent += sent;
         match progress {

@@ -159,10 +159,9 @@ mod tests {
 
     use bytes::Bytes;
     use http::Method;
-    use sendoff_sys::sock_diag::Connection;
 
     use super::*;
-    use crate::connection::Asked;
+    use crate::connection::{Asked, Ends};
     use crate::segment::{FileSegment, OpenFile};
 
     /// Our end of a connection, what a worker has of it, and the other end.
@@ -172,7 +171,7 @@ mod tests {
         theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let (ours, peer) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let ends = Connection { local: ours.local_addr().unwrap(), peer };
+        let ends = Ends { local: ours.local_addr().unwrap(), peer };
         let of_worker = ours.try_clone().unwrap();
         let ours = tokio::net::TcpStream::from_std(ours).unwrap();
         let mut client = Client::new(ours, ends, Duration::from_secs(20));

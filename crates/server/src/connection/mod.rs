@@ -12,12 +12,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode, Version, header};
 use rustix::io::ioctl_fionread;
 use sendoff_http1::{BodyDecoder, Decoded, HeadDecoder, Limits, RequestError};
-use sendoff_sys::sock_diag;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-pub(crate) use client::{Asked, Client};
+pub(crate) use client::{Asked, Client, Ends};
 
 use crate::access_log;
 use crate::explain;
@@ -74,7 +73,7 @@ impl From<RequestError> for End {
 /// Serves one client until the connection ends.
 pub(crate) async fn serve(event_loop: Rc<Loop>, stream: TcpStream, peer: SocketAddr) {
     let Ok(local) = stream.local_addr() else { return };
-    let ends = sock_diag::Connection { local, peer };
+    let ends = Ends { local, peer };
     let client = Client::new(stream, ends, event_loop.settings.send_timeout);
     let heads = HeadDecoder::new(Limits::default());
     let mut connection = Connection { event_loop, client, buffer: BytesMut::new(), heads };
