@@ -6,7 +6,10 @@ use sendoff_tests::{LIMIT, Request, Server, Site, wait};
 /// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
 fn site() -> Site {
     let site = Site::new();
-    site.write("wait.php", "<?php file_put_contents('here', 'here'); echo file_get_contents('pipe');");
+    site.write(
+        "wait.php",
+        "<?php file_put_contents('here', 'here'); echo file_get_contents('pipe');",
+    );
     site.write("mark.php", "<?php touch('ran.' . $_GET['n']); echo 'ran';");
     site.write("hello.php", "<?php echo 'hello';");
     site.write("a.txt", "a static file\n");
@@ -32,10 +35,8 @@ fn requests_whose_clients_leave_the_queue_do_not_run() {
     let site = site();
     let (here, pipe) = (site.fifo("here"), site.fifo("pipe"));
     let log = site.outside("access.log");
-    let server = Server::start(
-        site.root(),
-        &["--workers", "1", "--access-log", log.to_str().unwrap()],
-    );
+    let server =
+        Server::start(site.root(), &["--workers", "1", "--access-log", log.to_str().unwrap()]);
     let mut busy = server.connect();
     busy.send(Request::get("/wait.php").bytes());
     here.await_script();

@@ -15,6 +15,7 @@
 mod clock;
 mod cut;
 pub mod delivery;
+pub use delivery::segment;
 mod filter;
 pub mod front;
 mod handler;
@@ -24,7 +25,6 @@ pub mod observe;
 pub mod request;
 mod responder;
 pub mod response;
-pub mod segment;
 mod service;
 pub mod settings;
 mod site;

@@ -13,6 +13,7 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::announce::Announce;
 use super::budget::Budget;
+use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
@@ -25,6 +26,7 @@ pub(super) struct EventLoop {
     pub(super) number: usize,
     pub(super) settings: Arc<Settings>,
     pub(super) pool: Arc<Pool>,
+    pub(super) snapshots: Arc<Snapshots>,
     pub(super) applications: Arc<[Arc<Application>]>,
     pub(super) channel: Option<Channel>,
     pub(super) listeners: Vec<TcpListener>,
@@ -60,7 +62,8 @@ impl EventLoop {
 
     async fn serve(self) -> io::Result<()> {
         let Self { number, settings, pool, applications, listeners, links, .. } = self;
-        let Self { channel, master, stop, announce, budget, access_log, busy, draining, .. } = self;
+        let Self { snapshots, channel, master, stop, announce, budget, .. } = self;
+        let Self { access_log, busy, draining, .. } = self;
         let services = Rc::new(Services {
             number,
             site: Site::open(&settings, budget.static_files)?,
@@ -95,7 +98,7 @@ impl EventLoop {
         let (lives, idle) = (Rc::clone(&lifecycle), services.settings.idle_timeout);
         spawn_local(async move { lives.end_idle(idle).await });
         announce.loop_runs();
-        spawn_local(take_links(Rc::clone(&services), links, announce));
+        spawn_local(take_links(Rc::clone(&services), links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;
         lifecycle.evict_all();
         let cutting = lifecycle.reached(Stage::Cutting);
@@ -124,12 +127,13 @@ impl EventLoop {
 async fn take_links(
     services: Rc<Services>,
     mut links: mpsc::UnboundedReceiver<NewLink>,
+    snapshots: Arc<Snapshots>,
     announce: Arc<Announce>,
 ) {
     while let Some(new) = links.recv().await {
         let pid = new.pid;
         let Services { number, pool, links, claims, .. } = &*services;
-        if let Err(error) = Link::start(new, *number, pool, links, claims) {
+        if let Err(error) = Link::start(new, *number, pool, links, claims, &snapshots) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
         announce.when_complete();

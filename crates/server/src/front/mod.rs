@@ -18,6 +18,7 @@ use announce::Announce;
 use budget::Budget;
 use event_loop::EventLoop;
 
+use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::lifecycle::Stage;
 use crate::observe::access_log;
 use crate::settings::{Attachment, Settings};
@@ -50,6 +51,7 @@ impl Front {
         let Self { settings, listeners, pool_socket, workers } = self;
         let count = listeners.len();
         let pool = Pool::new(count);
+        let snapshots = Snapshots::new(SnapshotLimits::default());
         let applications = applications(&settings);
         let (channel, registrations) = open_channel(&settings, count).unzip();
         let (stopper, stopping) = watch::channel(Stage::Serving);
@@ -67,6 +69,7 @@ impl Front {
                 number,
                 settings: Arc::clone(&settings),
                 pool: Arc::clone(&pool),
+                snapshots: Arc::clone(&snapshots),
                 applications: Arc::clone(&applications),
                 channel: channel.clone(),
                 listeners,

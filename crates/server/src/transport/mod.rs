@@ -44,6 +44,9 @@ pub(crate) trait Transport {
     /// Ready when the connection takes more after `WouldBlock`.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// Whether the connection may take something; false once it has taken less than it was given, until it takes more.
+    fn may_take(&self) -> bool;
+
     /// Sends bytes. `more`: others follow at once, so the last packet may wait for them.
     ///
     /// # Errors

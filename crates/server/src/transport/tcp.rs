@@ -62,6 +62,10 @@ impl Transport for Tcp {
         self.stream.poll_write_ready(cx)
     }
 
+    fn may_take(&self) -> bool {
+        self.stream.try_io(Interest::WRITABLE, || Ok(())).is_ok()
+    }
+
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let n = self.stream.try_io(Interest::WRITABLE, || {
@@ -69,6 +73,11 @@ impl Transport for Tcp {
             let mut control = SendAncillaryBuffer::new(&mut space);
             Ok(rustix::net::sendmsg(&self.stream, pieces, &mut control, flags)?)
         })?;
+        if n < pieces.iter().map(|piece| piece.len()).sum() {
+            // The socket is full. The kernel tells when it is not, so it need not be asked meanwhile.
+            let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _full = self.stream.try_io(Interest::WRITABLE, full);
+        }
         self.sent += n as u64;
         Ok(n)
     }

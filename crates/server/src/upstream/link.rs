@@ -23,6 +23,7 @@ use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
+use crate::delivery::Snapshots;
 use crate::segment::Segment;
 
 /// What one `recvmsg` may bring, in bytes.
@@ -113,6 +114,7 @@ impl Link {
         pool: &Arc<Pool>,
         links: &Rc<Links>,
         claims: &Rc<Claims>,
+        snapshots: &Arc<Snapshots>,
     ) -> io::Result<()> {
         let NewLink { origin, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
@@ -129,12 +131,13 @@ impl Link {
         }
         let (pool, links) = (Arc::clone(pool), Rc::clone(links));
         let claims = (origin == Origin::Channel).then(|| Rc::clone(claims));
+        let files = HandedFiles::new(guard, number, Arc::clone(snapshots));
         tokio::task::spawn_local(async move {
             let mut reader = Reader {
                 decoder: Decoder::default(),
                 buffer: BytesMut::new(),
                 descriptors: VecDeque::new(),
-                files: HandedFiles::new(guard, number),
+                files,
                 region: LinkRegion::default(),
                 claims,
             };
@@ -596,6 +599,7 @@ pub(super) mod tests {
     use super::super::RequestMessageBuilder;
     use super::super::inbox::INBOX_EVENTS;
     use super::*;
+    use crate::delivery::SnapshotLimits;
 
     /// A link whose worker is played by the test, with the worker's end.
     pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
@@ -603,6 +607,7 @@ pub(super) mod tests {
         theirs.set_nonblocking(true).unwrap();
         let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
+        let snapshots = Snapshots::new(SnapshotLimits::default());
         let new = NewLink {
             origin: Origin::Pool(WorkerId(0)),
             pid: 1,
@@ -610,7 +615,7 @@ pub(super) mod tests {
             socket: ours.into(),
             guard: guard.into(),
         };
-        Link::start(new, 0, &pool, &links, &Rc::default()).unwrap();
+        Link::start(new, 0, &pool, &links, &Rc::default(), &snapshots).unwrap();
         (pool, links, UnixStream::from_std(theirs).unwrap())
     }
 
