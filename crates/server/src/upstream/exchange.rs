@@ -1,8 +1,8 @@
 //! One request and its answer, whoever answers.
 
-use super::gateway;
+use super::fastcgi::application;
 use super::inbox::Event;
-use super::link;
+use super::worker::link;
 
 /// One request and its answer. Dropped before the last event, it abandons the rest.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub enum Exchange {
     /// With one of our workers.
     Worker(link::Exchange),
     /// With a FastCGI application that somebody else has started.
-    Application(gateway::Exchange),
+    Application(application::Exchange),
 }
 
 impl Exchange {

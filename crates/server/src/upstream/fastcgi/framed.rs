@@ -8,8 +8,8 @@ use sendoff_fastcgi::frames::{Frame, Frames, Surplus};
 use tokio::time::timeout;
 
 use super::channel::Claim;
-use super::inbox::{Event, Inbox};
 use crate::segment::Segment;
+use crate::upstream::inbox::{Event, Inbox};
 
 /// How long a body that has moved may be nowhere. The process claims it before it says so here.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -134,8 +134,8 @@ pub(super) async fn next(source: &Inbox, patience: Option<Duration>) -> Option<E
 
 #[cfg(test)]
 mod tests {
-    use super::super::channel::{Channel, Claims};
     use super::*;
+    use crate::upstream::fastcgi::channel::{Channel, Claims};
 
     const SILENCE: Duration = Duration::from_secs(60);
 

@@ -23,9 +23,9 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
-use super::inbox::Inbox;
-use super::link::Link;
-use super::register::{NewLink, Origin};
+use crate::upstream::inbox::Inbox;
+use crate::upstream::worker::link::Link;
+use crate::upstream::worker::register::{NewLink, Origin};
 
 /// Registrations that may wait to be taken.
 const BACKLOG: i32 = 128;
@@ -192,7 +192,7 @@ impl Claims {
     }
 
     /// A request is claimed on a link: where its body goes. `None`: nobody waits for it (any more).
-    pub(super) fn take(&self, secret: Secret, link: &Rc<Link>) -> Option<Rc<Inbox>> {
+    pub(in crate::upstream) fn take(&self, secret: Secret, link: &Rc<Link>) -> Option<Rc<Inbox>> {
         let claim = self.0.borrow_mut().remove(&secret)?.upgrade()?;
         *claim.link.borrow_mut() = Some(Rc::clone(link));
         claim.inbox.arrived.notify_one();

@@ -1,6 +1,6 @@
 //! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
 //!
-//! Which request gets which connection: `connections.rs`. What goes over it: `gateway/driver.rs`.
+//! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -8,26 +8,22 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sendoff_fastcgi::handover::Hints;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-mod driver;
-mod outgoing;
-
-use self::driver::Driver;
 use super::address::Address;
-use super::cgi::StreamedRequest;
 use super::channel::Claim;
-use super::connections::{Connections, Grant, Place, WaitError};
+use super::connections::{Connections, Grant, WaitError};
+use super::driver::Driver;
 use super::framed::{self, Framed};
-use super::inbox::{Event, Inbox};
-use super::region::LinkRegion;
-use super::stream::{Parked, Stream};
+use super::peer::{Connection, Kept, Peer};
+use super::stream::Stream;
+use crate::upstream::cgi::StreamedRequest;
+use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::worker::region::LinkRegion;
 
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,39 +37,8 @@ const PATIENCE_TCP: Duration = Duration::from_millis(1);
 /// An application, shared by all event loops.
 #[derive(Debug)]
 pub struct Application {
-    address: Address,
-    timeout: Duration,
-    /// Its last answer said that it could put bytes into shared memory.
-    knows_region: AtomicBool,
-    /// Its last answer said that it could write to the client.
-    knows_direct: AtomicBool,
-    /// Its last response said that it knows the channel.
-    knows_channel: AtomicBool,
+    peer: Arc<Peer>,
     connections: Arc<Connections<Kept>>,
-}
-
-/// A kept connection that nobody uses.
-#[derive(Debug)]
-struct Kept {
-    parked: Parked,
-    region: LinkRegion,
-    last: Last,
-}
-
-/// The last exchange on a connection.
-#[derive(Debug, Clone, Copy, Default)]
-struct Last {
-    id: u16,
-    hints: Hints,
-}
-
-/// A connection that an exchange uses.
-struct Connection {
-    place: Place<Kept>,
-    stream: Stream,
-    region: LinkRegion,
-    /// `None` on a new one.
-    last: Option<Last>,
 }
 
 /// Why there is no connection.
@@ -111,11 +76,7 @@ impl Application {
             Address::Tcp(_) => PATIENCE_TCP,
         };
         Arc::new(Self {
-            address,
-            timeout,
-            knows_region: AtomicBool::new(false),
-            knows_direct: AtomicBool::new(false),
-            knows_channel: AtomicBool::new(false),
+            peer: Arc::new(Peer::new(address, timeout)),
             connections: Connections::new(patience),
         })
     }
@@ -123,31 +84,30 @@ impl Application {
     /// Whether `region` should be announced to it.
     #[must_use]
     pub fn knows_region(&self) -> bool {
-        self.knows_region.load(Ordering::Relaxed)
+        self.peer.hints().region
     }
 
     /// Whether it may be lent a client's socket.
     #[must_use]
     pub fn knows_direct(&self) -> bool {
-        self.knows_direct.load(Ordering::Relaxed)
+        self.peer.hints().direct
     }
 
     /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
     #[must_use]
     pub fn knows_channel(&self) -> bool {
-        self.knows_channel.load(Ordering::Relaxed)
+        self.peer.knows_channel()
     }
 
     /// Remembers whether it says so in its responses. Over TCP no descriptors pass, whatever it says.
     pub fn says_it_knows_channel(&self, knows: bool) {
-        let knows = knows && matches!(self.address, Address::Unix(_));
-        self.knows_channel.store(knows, Ordering::Relaxed);
+        self.peer.note_channel(knows);
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.peer.address
     }
 
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
@@ -164,7 +124,7 @@ impl Application {
         log_name: Rc<str>,
     ) -> Result<Exchange, ConnectError> {
         let connection = self.connection(repeatable).await?;
-        let driver = Driver::new(Arc::clone(self), connection, request, client, log_name);
+        let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, log_name);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
@@ -196,7 +156,7 @@ impl Application {
     }
 
     async fn connect(&self) -> Result<Stream, ConnectError> {
-        match timeout(CONNECT_TIMEOUT, Stream::connect(&self.address)).await {
+        match timeout(CONNECT_TIMEOUT, Stream::connect(&self.peer.address)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(ConnectError::Busy),
             Ok(Err(error)) => Err(ConnectError::Failed(error)),
@@ -233,7 +193,7 @@ impl Exchange {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
     }
 
-    pub(super) fn try_next(&self) -> Option<Event> {
+    pub(in crate::upstream) fn try_next(&self) -> Option<Event> {
         let mut framed = self.framed.borrow_mut();
         let Some(framed) = &mut *framed else { return self.inbox.take() };
         let event = framed::try_next(framed, &self.inbox);
@@ -241,8 +201,8 @@ impl Exchange {
         event
     }
 
-    pub(super) async fn next(&self) -> Event {
-        let silence = self.application.timeout;
+    pub(in crate::upstream) async fn next(&self) -> Event {
+        let silence = self.application.peer.timeout;
         loop {
             if let Some(event) = self.try_next() {
                 return event;

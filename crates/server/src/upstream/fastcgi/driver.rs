@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use sendoff_fastcgi::handover::{Hints, Record};
@@ -14,14 +13,14 @@ use sendoff_fastcgi::record::{EndRequest, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
 
+use super::connections::Place;
 use super::outgoing::Outgoing;
-use super::{Application, Connection, Kept, Last};
+use super::peer::{Connection, Kept, Last, Peer};
+use super::stream::Stream;
 use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
-use crate::upstream::connections::Place;
 use crate::upstream::inbox::{Event, Inbox};
-use crate::upstream::region::{BadRegion, LinkRegion};
-use crate::upstream::stream::Stream;
+use crate::upstream::worker::region::{BadRegion, LinkRegion};
 
 /// What one read may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
@@ -37,7 +36,7 @@ const OVERLOADED: u8 = 2;
 /// Sends a request and receives its answer at the same time: an application may answer before it has read everything,
 /// and wait for its answer to be taken.
 pub(super) struct Driver {
-    application: Arc<Application>,
+    peer: Arc<Peer>,
     place: Place<Kept>,
     stream: Stream,
     /// What of a new connection's bytes nobody had read when we looked last, in the kernel's counting.
@@ -86,7 +85,7 @@ impl Driver {
     /// A `request` over a `connection`. The socket of its `client` goes along if the request lends it and whoever is at
     /// the other end of a kept connection knows what to do with it.
     pub(super) fn new(
-        application: Arc<Application>,
+        peer: Arc<Peer>,
         connection: Connection,
         request: Rc<StreamedRequest>,
         client: Option<BorrowedFd<'_>>,
@@ -103,7 +102,7 @@ impl Driver {
             Rc::new(request.with(id, lent.is_some()))
         };
         Self {
-            application,
+            peer,
             place,
             stream,
             unread: 0,
@@ -125,7 +124,7 @@ impl Driver {
     pub(super) async fn run(mut self) {
         let mut heard = false;
         let result = self.exchange(&mut heard).await;
-        let Self { application, place, stream, region, outgoing, decoder, buffer, .. } = self;
+        let Self { peer, place, stream, region, outgoing, decoder, buffer, .. } = self;
         let Self { inbox, log_name, descriptors, previous, hints, lent, .. } = self;
         drop(lent);
         let kept = previous.is_some();
@@ -149,7 +148,7 @@ impl Driver {
             Err(Failure::TimedOut) => Event::TimedOut,
             Err(Failure::Busy(why)) => Event::Busy(why),
             Err(Failure::Broken(why)) => {
-                let address = &application.address;
+                let address = &peer.address;
                 tracing::error!(%address, request = &*log_name, "broken FastCGI application: {why}");
                 Event::Lost { unread: false }
             }
@@ -273,7 +272,7 @@ impl Driver {
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
-            () = tokio::time::sleep(self.application.timeout), if may_read => {
+            () = tokio::time::sleep(self.peer.timeout), if may_read => {
                 let is_elsewhere = self.lent.as_mut().is_some_and(Lent::has_moved);
                 if is_elsewhere || self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
             }
@@ -303,9 +302,7 @@ impl Driver {
                 if matches!(self.stream, Stream::Unix(_)) {
                     self.hints = Hints::of(&padding);
                 }
-                let Hints { region, direct } = self.hints;
-                self.application.knows_region.store(region, Ordering::Relaxed);
-                self.application.knows_direct.store(direct, Ordering::Relaxed);
+                self.peer.note_hints(self.hints);
                 return end(&content);
             }
             Part::Record { kind: Kind::REGION, content, .. } => {
@@ -344,7 +341,7 @@ impl Driver {
     }
 
     fn log(&self, data: &Bytes) {
-        let (address, request) = (&self.application.address, &*self.log_name);
+        let (address, request) = (&self.peer.address, &*self.log_name);
         for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
             tracing::warn!(%address, request, "{line}");
         }

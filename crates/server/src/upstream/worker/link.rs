@@ -16,14 +16,14 @@ use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::cgi::{REQUEST_ID, RequestMessage};
-use super::channel::Claims;
 use super::files::{BadFile, HandedFiles};
-use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
 use crate::segment::Segment;
+use crate::upstream::cgi::{REQUEST_ID, RequestMessage};
+use crate::upstream::fastcgi::channel::Claims;
+use crate::upstream::inbox::{Event, Inbox};
 
 /// What one `recvmsg` may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
@@ -247,7 +247,7 @@ impl Link {
     }
 
     /// Stops caring for the response in `inbox`: the worker is told, and what it still sends is dropped.
-    pub(super) fn abandon(&self, inbox: &Rc<Inbox>) {
+    pub(in crate::upstream) fn abandon(&self, inbox: &Rc<Inbox>) {
         inbox.clear();
         if let State::Answering(answering) = &mut *self.state.borrow_mut()
             && Rc::ptr_eq(&answering.inbox, inbox)
@@ -558,12 +558,12 @@ pub struct Exchange {
 
 impl Exchange {
     /// What it has said.
-    pub(super) fn inbox(&self) -> &Inbox {
+    pub(in crate::upstream) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
     /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
-    pub(super) fn give_up(&self, why: &str) {
+    pub(in crate::upstream) fn give_up(&self, why: &str) {
         tracing::error!(worker = self.link.pid, "broken worker, its link is closed: {why}");
         self.link.close();
     }
@@ -584,7 +584,7 @@ impl Drop for Exchange {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::upstream) mod tests {
     use std::time::Duration;
 
     use sendoff_fastcgi::channel::Secret;
@@ -593,9 +593,9 @@ pub(super) mod tests {
     use sendoff_fastcgi::region::Piece;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::RequestMessageBuilder;
-    use super::super::inbox::INBOX_EVENTS;
     use super::*;
+    use crate::upstream::RequestMessageBuilder;
+    use crate::upstream::inbox::INBOX_EVENTS;
 
     /// A link whose worker is played by the test, with the worker's end.
     pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {

@@ -10,7 +10,7 @@ use sendoff_sys::shared::{Reader, Shape, Slice, Unfit};
 
 /// What a worker announced is no region, or it broke the rules of one.
 #[derive(Debug)]
-pub(super) struct BadRegion(pub(super) String);
+pub(in crate::upstream) struct BadRegion(pub(in crate::upstream) String);
 
 impl BadRegion {
     fn new(what: &str) -> Self {
@@ -35,7 +35,7 @@ impl From<Unfit> for BadRegion {
 
 /// The region of one link. The mapping outlives it while bytes are still owed to clients.
 #[derive(Debug, Default)]
-pub(super) struct LinkRegion(Option<Announced>);
+pub(in crate::upstream) struct LinkRegion(Option<Announced>);
 
 #[derive(Debug)]
 struct Announced {
@@ -73,7 +73,7 @@ impl Drop for Lent {
 
 impl LinkRegion {
     /// `REGION`: takes the memory on.
-    pub(super) fn announce(&mut self, descriptor: &OwnedFd) -> Result<(), BadRegion> {
+    pub(in crate::upstream) fn announce(&mut self, descriptor: &OwnedFd) -> Result<(), BadRegion> {
         if self.0.is_some() {
             return Err(BadRegion::new("it announced a second region"));
         }
@@ -92,7 +92,7 @@ impl LinkRegion {
     }
 
     /// `PIECE`: bytes of the body; `None` if there are none and it only ends a chunk.
-    pub(super) fn piece(&mut self, piece: Piece) -> Result<Option<Bytes>, BadRegion> {
+    pub(in crate::upstream) fn piece(&mut self, piece: Piece) -> Result<Option<Bytes>, BadRegion> {
         let missing = || BadRegion::new("a piece of a region that it has not announced");
         let Announced { memory, layout, chunks } = self.0.as_mut().ok_or_else(missing)?;
         let outside = || BadRegion::new("a piece outside its chunk");
@@ -142,10 +142,10 @@ mod tests {
 
     use super::super::link::Exchange;
     use super::super::link::tests::{begin, link, run};
-    use super::super::{Application, Event, RequestMessageBuilder};
     use super::*;
     use crate::request::Body;
     use crate::segment::Segment;
+    use crate::upstream::{Application, Event, RequestMessageBuilder};
 
     const CHUNK: u32 = 4096;
 

@@ -1,0 +1,11 @@
+//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`).
+
+pub(super) mod address;
+pub(super) mod application;
+pub(super) mod channel;
+mod connections;
+mod driver;
+mod framed;
+mod outgoing;
+mod peer;
+mod stream;
