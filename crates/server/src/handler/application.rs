@@ -27,7 +27,8 @@ use crate::response::{CgiHead, MAX_HEAD};
 use crate::router::{Script, Upstream};
 use crate::segment::Segment;
 use crate::upstream::{
-    Application, Claim, ConnectError, Event, Exchange, RequestMessageBuilder, StreamedRequest,
+    Application, Claim, Event, Exchange, RequestMessageBuilder, Retry, StreamedRequest,
+    UpstreamError, UpstreamErrorKind,
 };
 
 /// Workers that may die before they have read a request, one after the other, until we give up.
@@ -125,6 +126,22 @@ pub(crate) async fn respond(
     Ok(outcome)
 }
 
+/// The status code of a response that there is not, because of its upstream.
+fn status_of(error: &UpstreamError) -> StatusCode {
+    match error.kind() {
+        UpstreamErrorKind::QueueFull
+        | UpstreamErrorKind::WaitTimedOut
+        | UpstreamErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        UpstreamErrorKind::ConnectTimedOut | UpstreamErrorKind::Silent => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
+        UpstreamErrorKind::Unreachable | UpstreamErrorKind::Died | UpstreamErrorKind::Broken => {
+            StatusCode::BAD_GATEWAY
+        }
+        UpstreamErrorKind::Server => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 /// How an answer begins.
 enum Answer {
     /// With its head.
@@ -176,12 +193,14 @@ async fn ask_worker(
     };
     for _ in 0..MAX_TRIES {
         let ticket = event_loop.pool.acquire(event_loop.number).await;
-        let ticket = ticket.map_err(|why| (StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
+        let ticket = ticket.map_err(|error| (status_of(&error), error.to_string()))?;
         let Some(link) = event_loop.link(ticket.worker()) else { continue };
         let socket = Some(client.stream.as_fd());
         *since = Instant::now();
-        let Ok(exchange) = link.begin(ticket, &message, socket, Rc::clone(log_name)).await else {
-            continue;
+        let exchange = match link.begin(ticket, &message, socket, Rc::clone(log_name)) {
+            Ok(exchange) => exchange,
+            Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
+            Err(error) => return Err((status_of(&error), error.to_string())),
         };
         let exchange = Exchange::Worker(exchange);
         match begin(&exchange).await {
@@ -214,15 +233,8 @@ async fn ask_application(
         let begun = begun.await;
         let mut exchange = match begun {
             Ok(exchange) => Exchange::Application(exchange),
-            Err(why) => {
-                let status = match why {
-                    ConnectError::Busy | ConnectError::Waiting(_) => {
-                        StatusCode::SERVICE_UNAVAILABLE
-                    }
-                    ConnectError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-                    ConnectError::Failed(_) => StatusCode::BAD_GATEWAY,
-                };
-                return Err((status, format!("{}: {why}", application.address())));
+            Err(error) => {
+                return Err((status_of(&error), format!("{}: {error}", application.address())));
             }
         };
         match begin(&exchange).await {
@@ -275,14 +287,11 @@ async fn begin(exchange: &Exchange) -> Result<Answer, Failure> {
                 return Err(bad("shared memory was handed over before the header block"));
             }
             Event::End => return Err(bad("the response has no header block")),
-            Event::Lost { unread: true } if received.is_empty() => return Err(Failure::Unread),
-            Event::Lost { .. } => return Err(bad("it died at work on the request")),
-            Event::Busy(why) => {
-                return Err(Failure::Bad(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+            Event::Failed(error) if error.retry() == Retry::Safe && received.is_empty() => {
+                return Err(Failure::Unread);
             }
-            Event::TimedOut => {
-                let why = "it was silent for too long".to_owned();
-                return Err(Failure::Bad(StatusCode::GATEWAY_TIMEOUT, why));
+            Event::Failed(error) => {
+                return Err(Failure::Bad(status_of(&error), error.to_string()));
             }
         };
         // As a rule the first piece holds the whole block, and nothing is copied.
@@ -570,13 +579,12 @@ impl Relay<'_> {
             // Too late: the head has left.
             Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
             Event::End => return Ok(true),
-            Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
+            Event::Failed(error) => {
                 // What it had handed over belongs to the client, whatever became of the worker.
                 self.client.flush().await?;
-                let why = if matches!(event, Event::TimedOut) {
-                    "was silent for too long"
-                } else {
-                    "died"
+                let why = match error.kind() {
+                    UpstreamErrorKind::Silent => "was silent for too long",
+                    _ => "died",
                 };
                 return Err(cut(format!("{} {why}", self.exchange.who())));
             }

@@ -28,7 +28,7 @@ pub(super) fn announce(
         return None;
     }
     let channel = event_loop.channel.as_ref().filter(|_| application.knows_channel())?;
-    match event_loop.claims.announce(channel, event_loop.number) {
+    match channel.announce(&event_loop.claims, event_loop.number) {
         Ok((announcement, claim)) => {
             parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
             parameters.param(CHANNEL_PARAM, &announcement);

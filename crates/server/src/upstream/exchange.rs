@@ -1,16 +1,16 @@
 //! One request and its answer, whoever answers.
 
-use super::fastcgi::application;
+use super::fastcgi::application::FastcgiExchange;
 use super::inbox::Event;
-use super::worker::link;
+use super::worker::link::WorkerExchange;
 
 /// One request and its answer. Dropped before the last event, it abandons the rest.
 #[derive(Debug)]
 pub enum Exchange {
     /// With one of our workers.
-    Worker(link::Exchange),
+    Worker(WorkerExchange),
     /// With a FastCGI application that somebody else has started.
-    Application(application::Exchange),
+    Application(FastcgiExchange),
 }
 
 impl Exchange {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use sendoff_fastcgi::direct::Sent;
 use tokio::sync::Notify;
 
+use super::error::UpstreamError;
 use crate::segment::Segment;
 
 /// Bytes that may wait for the connection's task before the upstream is no longer read.
@@ -32,21 +33,14 @@ pub enum Event {
     Piece(Bytes),
     /// The response is complete.
     End,
-    /// The worker or the connection has gone. `unread`: the request may be given to another one.
-    Lost {
-        /// The request was never read, or can be repeated without harm.
-        unread: bool,
-    },
-    /// The application takes no request now, and why.
-    Busy(&'static str),
-    /// The application has been silent for too long.
-    TimedOut,
+    /// There is no rest of the response, and why.
+    Failed(UpstreamError),
 }
 
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        matches!(self, Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut)
+        matches!(self, Self::End | Self::Failed(_))
     }
 
     /// Bytes in memory.

@@ -3,18 +3,24 @@
 //! `fastcgi` uses `worker` (an application may answer on a link, and share memory), never the other way round.
 
 mod cgi;
+mod error;
 mod exchange;
 mod fastcgi;
 mod inbox;
+mod queue;
+mod script_log;
 mod worker;
 
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
+pub use error::{Fault, Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
 pub use fastcgi::address::Address;
-pub use fastcgi::application::{Application, ConnectError, sweep};
-pub use fastcgi::channel::{Channel, Claim, Claims};
+pub use fastcgi::application::{Application, FastcgiExchange, sweep};
+pub use fastcgi::channel::Channel;
 pub use inbox::Event;
-pub use worker::link::{Link, Links};
-pub use worker::pool::{AcquireError, Pool, Ticket, WorkerId};
+pub use queue::QueueLimits;
+pub use worker::claims::{Claim, Claims};
+pub use worker::link::{Link, Links, WorkerExchange};
+pub use worker::pool::{Pool, Ticket, WorkerId};
 pub use worker::register::{NewLink, Origin, receive_workers};
 pub use worker::tuner::{Bounds, tune};

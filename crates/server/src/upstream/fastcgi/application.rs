@@ -3,7 +3,6 @@
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -15,15 +14,20 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::channel::Claim;
-use super::connections::{Connections, Grant, WaitError};
+use super::connections::{Connections, Grant};
 use super::driver::Driver;
 use super::framed::{self, Framed};
 use super::peer::{Connection, Kept, Peer};
 use super::stream::Stream;
 use crate::upstream::cgi::StreamedRequest;
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::queue::QueueLimits;
+use crate::upstream::worker::claims::Claim;
 use crate::upstream::worker::region::LinkRegion;
+
+#[cfg(test)]
+mod tests;
 
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,32 +45,6 @@ pub struct Application {
     connections: Arc<Connections<Kept>>,
 }
 
-/// Why there is no connection.
-#[derive(Debug)]
-pub enum ConnectError {
-    /// Others were before it.
-    Waiting(WaitError),
-    /// As many connections wait already as the application lets wait.
-    Busy,
-    /// Nobody took the connection in time.
-    TimedOut,
-    /// Nobody is there.
-    Failed(io::Error),
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waiting(why) => write!(f, "{why}"),
-            Self::Busy => f.write_str("its queue of connections is full"),
-            Self::TimedOut => {
-                write!(f, "it took no connection for {} s", CONNECT_TIMEOUT.as_secs())
-            }
-            Self::Failed(error) => write!(f, "it cannot be connected to: {error}"),
-        }
-    }
-}
-
 impl Application {
     /// An application at `address` that may be silent for `timeout` while it has a request.
     #[must_use]
@@ -77,7 +55,7 @@ impl Application {
         };
         Arc::new(Self {
             peer: Arc::new(Peer::new(address, timeout)),
-            connections: Connections::new(patience),
+            connections: Connections::new(patience, QueueLimits::default()),
         })
     }
 
@@ -121,21 +99,21 @@ impl Application {
         request: Rc<StreamedRequest>,
         repeatable: bool,
         client: Option<BorrowedFd<'_>>,
-        log_name: Rc<str>,
-    ) -> Result<Exchange, ConnectError> {
+        label: Rc<str>,
+    ) -> Result<FastcgiExchange, UpstreamError> {
         let connection = self.connection(repeatable).await?;
-        let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, log_name);
+        let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
         let application = Arc::clone(self);
         let framed = RefCell::default();
-        Ok(Exchange { application, inbox, may_be_silent, framed, knows_direct, task })
+        Ok(FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, task })
     }
 
-    async fn connection(&self, repeatable: bool) -> Result<Connection, ConnectError> {
+    async fn connection(&self, repeatable: bool) -> Result<Connection, UpstreamError> {
         loop {
-            match self.connections.acquire(repeatable).await.map_err(ConnectError::Waiting)? {
+            match self.connections.acquire(repeatable).await? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
@@ -145,7 +123,7 @@ impl Application {
                 }
                 Grant::New(place) => {
                     let connected = self.connect().await;
-                    if matches!(connected, Err(ConnectError::Busy)) {
+                    if connected.as_ref().is_err_and(is_full) {
                         place.back_off();
                     }
                     let (stream, region) = (connected?, LinkRegion::default());
@@ -155,14 +133,28 @@ impl Application {
         }
     }
 
-    async fn connect(&self) -> Result<Stream, ConnectError> {
-        match timeout(CONNECT_TIMEOUT, Stream::connect(&self.peer.address)).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(ConnectError::Busy),
-            Ok(Err(error)) => Err(ConnectError::Failed(error)),
-            Err(_) => Err(ConnectError::TimedOut),
-        }
+    async fn connect(&self) -> Result<Stream, UpstreamError> {
+        let (kind, why) = match timeout(CONNECT_TIMEOUT, Stream::connect(&self.peer.address)).await
+        {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
+            }
+            Ok(Err(error)) => {
+                (UpstreamErrorKind::Unreachable, format!("it cannot be connected to: {error}"))
+            }
+            Err(_) => {
+                let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
+                (UpstreamErrorKind::ConnectTimedOut, why)
+            }
+        };
+        Err(UpstreamError::new(kind, Retry::Safe, why))
     }
+}
+
+/// Whether as many connections wait already as the application lets wait.
+fn is_full(error: &UpstreamError) -> bool {
+    error.kind() == UpstreamErrorKind::Overloaded
 }
 
 /// Closes connections that have been idle for too long, for ever.
@@ -177,7 +169,7 @@ pub async fn sweep(applications: Arc<[Arc<Application>]>) {
 
 /// One request and its answer. Dropped before the last event, it closes the connection.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct FastcgiExchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
     /// The rest of the body comes elsewhere.
@@ -187,7 +179,7 @@ pub struct Exchange {
     task: AbortHandle,
 }
 
-impl Exchange {
+impl FastcgiExchange {
     /// The body is framed and may move to a link; `rest` is what of it came with the header block.
     pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
@@ -244,7 +236,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for FastcgiExchange {
     fn drop(&mut self) {
         if !self.inbox.has_ended() {
             self.task.abort();

@@ -1,12 +1,11 @@
 //! The channel: processes of FastCGI applications on this host open links to us (`docs/handover.md` §8), and answer on
 //! them what they would not copy.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
-use crate::upstream::inbox::Inbox;
-use crate::upstream::worker::link::Link;
+use crate::upstream::worker::claims::{Claim, Claims, random_secret};
 use crate::upstream::worker::register::{NewLink, Origin};
 
 /// Registrations that may wait to be taken.
@@ -50,13 +48,6 @@ impl fmt::Debug for Channel {
     }
 }
 
-fn random() -> io::Result<Secret> {
-    let mut raw = [0; 16];
-    // 16 bytes come at once or not at all.
-    rustix::rand::getrandom(&mut raw, rustix::rand::GetRandomFlags::empty())?;
-    Ok(Secret(raw))
-}
-
 impl Channel {
     /// A channel for so many event loops, and its listener. The socket is abstract: who may register is known by the
     /// token, wherever it looks from (`chroot`, another user, a `/tmp` of its own) in the same network namespace.
@@ -65,14 +56,35 @@ impl Channel {
     /// Too many event loops, or those of `bind(2)`.
     pub fn open(event_loops: usize) -> io::Result<(Self, OwnedFd)> {
         let links = u8::try_from(event_loops).map_err(io::Error::other)?;
-        let token = random()?;
-        let unique = String::from_utf8_lossy(&random()?.to_hex()[..16]).into_owned();
+        let token = random_secret()?;
+        let unique = String::from_utf8_lossy(&random_secret()?.to_hex()[..16]).into_owned();
         let name = format!("sendoff-{}-{unique}", std::process::id());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         listen(&socket, BACKLOG)?;
         Ok((Self { name, token, links }, socket))
+    }
+
+    /// Announces the channel for one request: the value of the parameter, and the claim with which the request's body may
+    /// come on the link of this event loop.
+    ///
+    /// # Errors
+    /// The kernel has no random bits.
+    pub fn announce(
+        &self,
+        claims: &Rc<Claims>,
+        event_loop: usize,
+    ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
+        let claim = claims.add()?;
+        let announcement = Announcement {
+            name: self.name.clone(),
+            token: self.token,
+            links: self.links,
+            link: u8::try_from(event_loop).map_err(io::Error::other)?,
+            claim: claim.secret(),
+        };
+        Ok((announcement.encode(), claim))
     }
 
     /// Takes registrations and gives every event loop its link, for ever.
@@ -146,84 +158,5 @@ impl Channel {
         }
         rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;
         Ok(pid)
-    }
-}
-
-/// The requests of one event loop whose bodies may come on a link.
-#[derive(Debug, Default)]
-pub struct Claims(RefCell<HashMap<Secret, Weak<Claim>>>);
-
-/// A request whose body may come on a link.
-#[derive(Debug)]
-pub struct Claim {
-    secret: Secret,
-    claims: Rc<Claims>,
-    inbox: Rc<Inbox>,
-    /// The link on which it was claimed.
-    link: RefCell<Option<Rc<Link>>>,
-}
-
-impl Claims {
-    /// Announces the channel for one request: the value of the parameter, and the place where its body may arrive.
-    ///
-    /// # Errors
-    /// The kernel has no random bits.
-    pub fn announce(
-        self: &Rc<Self>,
-        channel: &Channel,
-        event_loop: usize,
-    ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
-        let secret = random()?;
-        let announcement = Announcement {
-            name: channel.name.clone(),
-            token: channel.token,
-            links: channel.links,
-            link: u8::try_from(event_loop).map_err(io::Error::other)?,
-            claim: secret,
-        };
-        let claim = Rc::new(Claim {
-            secret,
-            claims: Rc::clone(self),
-            inbox: Rc::default(),
-            link: RefCell::default(),
-        });
-        self.0.borrow_mut().insert(secret, Rc::downgrade(&claim));
-        Ok((announcement.encode(), claim))
-    }
-
-    /// A request is claimed on a link: where its body goes. `None`: nobody waits for it (any more).
-    pub(in crate::upstream) fn take(&self, secret: Secret, link: &Rc<Link>) -> Option<Rc<Inbox>> {
-        let claim = self.0.borrow_mut().remove(&secret)?.upgrade()?;
-        *claim.link.borrow_mut() = Some(Rc::clone(link));
-        claim.inbox.arrived.notify_one();
-        Some(Rc::clone(&claim.inbox))
-    }
-}
-
-impl Claim {
-    /// What the field of a framed response says.
-    pub fn secret(&self) -> Secret {
-        self.secret
-    }
-
-    /// What has come on the link.
-    pub(super) fn inbox(&self) -> &Rc<Inbox> {
-        &self.inbox
-    }
-
-    /// Whether the application has begun to answer on a link.
-    pub(super) fn is_claimed(&self) -> bool {
-        self.link.borrow().is_some()
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.claims.0.borrow_mut().remove(&self.secret);
-        if let Some(link) = self.link.take()
-            && !self.inbox.has_ended()
-        {
-            link.abandon(&self.inbox);
-        }
     }
 }

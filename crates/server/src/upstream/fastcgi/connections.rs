@@ -14,7 +14,6 @@
 //! If the attempt was taken at once, the next may follow at once; if not, none is made for a while.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -22,6 +21,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
 
 #[cfg(test)]
 mod tests;
@@ -33,11 +35,6 @@ const IDLE_TIME: Duration = Duration::from_secs(2);
 /// How long a connection is used. Its process then looks whether somebody else wants something.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// Requests that may wait for a connection; the next one is refused.
-const MAX_WAITING: usize = 4096;
-/// How long a request may wait for one.
-const MAX_WAIT: Duration = Duration::from_secs(60);
-
 /// No new connection is tried for so long after one for which no process was free; twice as long each time.
 const HOLD_MIN: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
@@ -45,14 +42,12 @@ const HOLD_MAX: Duration = Duration::from_secs(1);
 /// A process that was set free for a new connection has taken it by then, or served somebody else.
 const SET_FREE: Duration = Duration::from_millis(10);
 
-/// A connection is rather given to a request of the same event loop, unless another loop's has waited this much longer.
-const LOCALITY: Duration = Duration::from_millis(1);
-
 /// The connections to one application, for all event loops.
 #[derive(Debug)]
 pub(super) struct Connections<C> {
     /// A new connection that was not taken for so long does not keep others from being tried.
     patience: Duration,
+    limits: QueueLimits,
     state: Mutex<State<C>>,
 }
 
@@ -60,8 +55,7 @@ pub(super) struct Connections<C> {
 struct State<C> {
     /// Used last at the end.
     idle: VecDeque<Idle<C>>,
-    /// Oldest first.
-    waiting: VecDeque<Waiter<C>>,
+    waiting: WaitQueue<ThreadId, Waiter<C>>,
     /// Connections that there are, with those that are being made.
     open: usize,
     /// Those among them of which no process is known to have them.
@@ -87,8 +81,6 @@ struct Idle<C> {
 
 #[derive(Debug)]
 struct Waiter<C> {
-    since: Instant,
-    event_loop: ThreadId,
     repeatable: bool,
     grant: oneshot::Sender<Grant<C>>,
 }
@@ -112,30 +104,26 @@ pub(super) struct Place<C> {
     is_left: bool,
 }
 
-/// Why there is no connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitError {
-    /// Too many requests wait already.
-    QueueFull,
-    /// All processes were busy for too long.
-    TimedOut,
+/// A request's place in the queue. Dropping it leaves the queue.
+struct Turn<'a, C> {
+    of: &'a Connections<C>,
+    number: Number<ThreadId>,
 }
 
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QueueFull => write!(f, "{MAX_WAITING} requests are waiting for it already"),
-            Self::TimedOut => write!(f, "it was busy for {} s", MAX_WAIT.as_secs()),
-        }
+impl<C> Drop for Turn<'_, C> {
+    fn drop(&mut self) {
+        // The lock is released before the sender is dropped.
+        let left = self.of.state().waiting.remove(self.number);
+        drop(left);
     }
 }
 
 impl<C: Send + 'static> Connections<C> {
-    pub(super) fn new(patience: Duration) -> Arc<Self> {
+    pub(super) fn new(patience: Duration, limits: QueueLimits) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             idle: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: WaitQueue::new(),
             open: 0,
             untaken: 0,
             wanted: 0,
@@ -145,12 +133,16 @@ impl<C: Send + 'static> Connections<C> {
             hold: HOLD_MIN,
             timekeeper: None,
         };
-        Arc::new(Self { patience, state: Mutex::new(state) })
+        Arc::new(Self { patience, limits, state: Mutex::new(state) })
     }
 
-    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`.
-    pub(super) async fn acquire(self: &Arc<Self>, repeatable: bool) -> Result<Grant<C>, WaitError> {
-        let granted = {
+    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`. A request that is
+    /// dropped while it waits leaves the queue at once.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        repeatable: bool,
+    ) -> Result<Grant<C>, UpstreamError> {
+        let (_turn, granted) = {
             let mut state = self.state();
             let now = Instant::now();
             if let Some(Idle { connection, made, .. }) = state.take_idle(repeatable) {
@@ -166,23 +158,33 @@ impl<C: Send + 'static> Connections<C> {
                 state.make_another(now);
                 return Ok(Grant::New(self.place(now, false)));
             }
-            if state.waiting.len() >= MAX_WAITING {
-                return Err(WaitError::QueueFull);
+            if state.waiting.len() >= self.limits.requests {
+                return Err(self.queue_full());
             }
             let (grant, granted) = oneshot::channel();
             let event_loop = thread::current().id();
-            state.waiting.push_back(Waiter { since: now, event_loop, repeatable, grant });
+            let number = state.waiting.push(event_loop, now, Waiter { repeatable, grant });
             // An event loop that ends takes its tasks with it.
             if state.timekeeper.as_ref().is_none_or(AbortHandle::is_finished) {
                 let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
                 state.timekeeper = Some(task.abort_handle());
             }
-            granted
+            (Turn { of: self, number }, granted)
         };
-        match tokio::time::timeout(MAX_WAIT, granted).await {
+        match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(grant)) => Ok(grant),
-            Ok(Err(_)) | Err(_) => Err(WaitError::TimedOut),
+            Ok(Err(_)) | Err(_) => Err(self.timed_out()),
         }
+    }
+
+    fn queue_full(&self) -> UpstreamError {
+        let why = format!("{} requests are waiting for it already", self.limits.requests);
+        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+    }
+
+    fn timed_out(&self) -> UpstreamError {
+        let why = format!("it was busy for {} s", self.limits.wait.as_secs());
+        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
     }
 
     /// Tries new connections when it is time to, as long as somebody waits.
@@ -190,7 +192,6 @@ impl<C: Send + 'static> Connections<C> {
         loop {
             let at = {
                 let mut state = self.state();
-                state.waiting.retain(|waiter| !waiter.grant.is_closed());
                 if state.waiting.is_empty() {
                     state.timekeeper = None;
                     return;
@@ -294,12 +295,7 @@ impl<C> State<C> {
     }
 
     fn next_waiter(&mut self) -> Option<Waiter<C>> {
-        self.waiting.retain(|waiter| !waiter.grant.is_closed());
-        let latest = self.waiting.front()?.since + LOCALITY;
-        let event_loop = thread::current().id();
-        let near = self.waiting.iter().take_while(|waiter| waiter.since <= latest);
-        let chosen = near.map(|waiter| waiter.event_loop).position(|at| at == event_loop);
-        self.waiting.remove(chosen.unwrap_or(0))
+        self.waiting.pop(thread::current().id()).map(|(_, waiter)| waiter)
     }
 }
 

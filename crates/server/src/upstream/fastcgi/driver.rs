@@ -1,4 +1,5 @@
-//! One exchange with a FastCGI application, from the first byte of the request to the end of the answer.
+//! One exchange with a FastCGI application, from the first byte of the request to the end of the answer: the I/O around
+//! `answer.rs` and `outgoing.rs`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -6,32 +7,28 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use sendoff_fastcgi::handover::{Hints, Record};
-use sendoff_fastcgi::record::{EndRequest, Kind};
-use sendoff_fastcgi::{Decoder, Part};
+use bytes::BytesMut;
+use sendoff_fastcgi::handover::Hints;
 use tokio::io::Interest;
 
+use super::answer::{Answer, Medium, Output, Writer};
 use super::connections::Place;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, Kept, Last, Peer};
 use super::stream::Stream;
 use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
+use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::script_log::{Entry, ScriptLog, Severity};
 use crate::upstream::worker::region::{BadRegion, LinkRegion};
 
 /// What one read may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const RECEIVE_MIN: usize = 16 * 1024;
-/// Descriptors that may wait for the record that brings them: an application has one to send.
-const MAX_WAITING_FDS: usize = 1;
-
-/// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
-const CANT_MPX_CONN: u8 = 1;
-const OVERLOADED: u8 = 2;
 
 /// Sends a request and receives its answer at the same time: an application may answer before it has read everything,
 /// and wait for its answer to be taken.
@@ -39,102 +36,90 @@ pub(super) struct Driver {
     peer: Arc<Peer>,
     place: Place<Kept>,
     stream: Stream,
-    /// What of a new connection's bytes nobody had read when we looked last, in the kernel's counting.
+    /// What of a new connection's bytes the peer had not read at the last look, in the kernel's counting.
     unread: u64,
-    /// The request before this one on a kept connection, which the peer may have closed meanwhile.
-    previous: Option<u16>,
-    /// Whoever is at the other end knows what to do with a client's socket.
+    /// The other end of this connection knows what to do with a client's socket.
     pub(super) knows_direct: bool,
     /// The client's socket, which the application has, too.
-    lent: Option<Lent>,
-    /// What the application said at the end.
-    hints: Hints,
+    lent: Option<LentSocket>,
     outgoing: Outgoing,
-    decoder: Decoder,
+    answer: Answer,
     buffer: BytesMut,
-    /// Those that no record has claimed yet.
+    /// Those that no record has needed yet.
     descriptors: VecDeque<OwnedFd>,
     region: LinkRegion,
+    log: ScriptLog,
     pub(super) inbox: Rc<Inbox>,
     /// The rest of the body comes on a link, which has a clock of its own.
     pub(super) may_be_silent: Rc<Cell<bool>>,
-    log_name: Rc<str>,
+    label: Rc<str>,
 }
 
-/// How an exchange ends before its time.
-enum Failure {
-    Closed,
-    TimedOut,
-    Busy(&'static str),
-    Broken(String),
-}
-
-impl From<sendoff_fastcgi::Error> for Failure {
-    fn from(error: sendoff_fastcgi::Error) -> Self {
-        Self::Broken(error.to_string())
-    }
-}
-
-impl From<BadRegion> for Failure {
+impl From<BadRegion> for UpstreamError {
     fn from(BadRegion(what): BadRegion) -> Self {
-        Self::Broken(what)
+        Self::broken(what)
     }
 }
 
 impl Driver {
-    /// A `request` over a `connection`. The socket of its `client` goes along if the request lends it and whoever is at
-    /// the other end of a kept connection knows what to do with it.
+    /// A `request` over a `connection`. The socket of its `client` goes along if the request lends it and the other end of
+    /// a kept connection knows what to do with it.
     pub(super) fn new(
         peer: Arc<Peer>,
         connection: Connection,
         request: Rc<StreamedRequest>,
         client: Option<BorrowedFd<'_>>,
-        log_name: Rc<str>,
+        label: Rc<str>,
     ) -> Self {
         let Connection { place, stream, region, last } = connection;
         let knows_direct = last.is_some_and(|last| last.hints.direct);
         let client = client.filter(|_| knows_direct && !request.client.is_empty());
-        let lent = client.and_then(|client| Lent::new(client).ok());
+        let lent = client.and_then(|client| LentSocket::new(client).ok());
         let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
         let request = if id == REQUEST_ID && lent.is_none() {
             request
         } else {
             Rc::new(request.with(id, lent.is_some()))
         };
+        let medium = match stream {
+            Stream::Unix(_) => Medium::Unix,
+            Stream::Tcp(_) => Medium::Tcp,
+        };
+        let writer = if lent.is_some() { Writer::Lent } else { Writer::Front };
         Self {
             peer,
             place,
             stream,
             unread: 0,
-            previous: last.map(|last| last.id),
             knows_direct,
             lent,
-            hints: Hints::default(),
             outgoing: Outgoing::new(request, id),
-            decoder: Decoder::default(),
+            answer: Answer::new(id, last.map(|last| last.id), medium, writer),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
+            log: ScriptLog::default(),
             inbox: Rc::default(),
             may_be_silent: Rc::default(),
-            log_name,
+            label,
         }
     }
 
     pub(super) async fn run(mut self) {
-        let mut heard = false;
-        let result = self.exchange(&mut heard).await;
-        let Self { peer, place, stream, region, outgoing, decoder, buffer, .. } = self;
-        let Self { inbox, log_name, descriptors, previous, hints, lent, .. } = self;
+        let is_kept = self.answer.is_after_another();
+        let result = self.exchange(is_kept).await;
+        let (peer, label) = (Arc::clone(&self.peer), Rc::clone(&self.label));
+        self.log.flush(|entry| log(&peer, &label, entry));
+        let Self { place, stream, region, outgoing, answer, buffer, .. } = self;
+        let Self { inbox, descriptors, lent, .. } = self;
         drop(lent);
-        let kept = previous.is_some();
         inbox.push(match result {
-            Ok(()) => {
+            Ok(hints) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
                 if outgoing.ended
                     && is_quiet
-                    && decoder.at_boundary()
+                    && answer.is_at_boundary()
                     && let Ok(parked) = stream.park()
                 {
                     let last = Last { id: outgoing.id, hints };
@@ -142,21 +127,18 @@ impl Driver {
                 }
                 Event::End
             }
-            Err(Failure::Closed) => {
-                Event::Lost { unread: !heard && (kept || outgoing.sent == 0) }
-            }
-            Err(Failure::TimedOut) => Event::TimedOut,
-            Err(Failure::Busy(why)) => Event::Busy(why),
-            Err(Failure::Broken(why)) => {
-                let address = &peer.address;
-                tracing::error!(%address, request = &*log_name, "broken FastCGI application: {why}");
-                Event::Lost { unread: false }
+            Err(error) => {
+                if error.kind() == UpstreamErrorKind::Broken {
+                    let address = &peer.address;
+                    tracing::error!(%address, request = &*label, "broken FastCGI application: {error}");
+                }
+                Event::Failed(error)
             }
         });
     }
 
-    async fn exchange(&mut self, heard: &mut bool) -> Result<(), Failure> {
-        if self.previous.is_some() {
+    async fn exchange(&mut self, is_kept: bool) -> Result<Hints, UpstreamError> {
+        if is_kept {
             self.send_at_once()?;
         }
         let mut writable = true;
@@ -165,11 +147,12 @@ impl Driver {
             let may_read = !self.inbox.is_full();
             let received = may_read && self.receive()?;
             if received {
-                *heard = true;
                 self.place.is_taken();
-                while let Some(part) = self.decoder.next(&mut self.buffer)? {
-                    if self.handle(part)? {
-                        return Ok(());
+                while let Some(output) =
+                    self.answer.next(&mut self.buffer, &mut self.descriptors)?
+                {
+                    if let Some(hints) = self.handle(output)? {
+                        return Ok(hints);
                     }
                 }
             }
@@ -181,14 +164,19 @@ impl Driver {
         }
     }
 
+    /// The application has closed the connection.
+    fn closed(&self) -> UpstreamError {
+        self.answer.closed(self.outgoing.sent)
+    }
+
     /// Sends what a kept connection takes of the request, and what is lent along with it.
-    fn send_at_once(&mut self) -> Result<(), Failure> {
+    fn send_at_once(&mut self) -> Result<(), UpstreamError> {
         let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
         let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
         match self.stream.write_at_once(bytes, descriptor) {
             Ok(n) => self.outgoing.advance(n),
             // The descriptor must go along with the first byte.
-            Err(_) if descriptor.is_some() => return Err(Failure::Closed),
+            Err(_) if descriptor.is_some() => return Err(self.closed()),
             Err(_found_again) => {}
         }
         Ok(())
@@ -196,14 +184,15 @@ impl Driver {
 
     /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
     /// same.
-    fn send(&mut self, open: &mut bool) -> Result<bool, Failure> {
+    fn send(&mut self, open: &mut bool) -> Result<bool, UpstreamError> {
         // In two pieces: of the second one an application may read nothing before it has worked.
         let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
         let bytes = match self.outgoing.bytes() {
             Ok([]) => return Ok(false),
             Ok(bytes) => bytes,
             Err(error) => {
-                return Err(Failure::Broken(format!("the request body cannot be read: {error}")));
+                let why = format!("the request body cannot be read: {error}");
+                return Err(UpstreamError::broken(why));
             }
         };
         let bytes = if head > 0 { &bytes[..head] } else { bytes };
@@ -241,23 +230,20 @@ impl Driver {
         self.unread = unread;
     }
 
-    fn receive(&mut self) -> Result<bool, Failure> {
+    fn receive(&mut self) -> Result<bool, UpstreamError> {
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }
         let received = self.stream.try_read(&mut self.buffer, &mut self.descriptors);
-        if self.descriptors.len() > MAX_WAITING_FDS {
-            return Err(Failure::Broken("it sent descriptors that no record claims".to_owned()));
-        }
         match received {
-            Ok(0) => Err(Failure::Closed),
+            Ok(0) => Err(self.closed()),
             Ok(_) => Ok(true),
             Err(error) if is_for_later(&error) => Ok(false),
-            Err(_) => Err(Failure::Closed),
+            Err(_) => Err(self.closed()),
         }
     }
 
-    async fn wait(&mut self, may_read: bool, may_write: bool) -> Result<(), Failure> {
+    async fn wait(&mut self, may_read: bool, may_write: bool) -> Result<(), UpstreamError> {
         let interest = match (may_read, may_write) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -273,110 +259,68 @@ impl Driver {
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.
             () = tokio::time::sleep(self.peer.timeout), if may_read => {
-                let is_elsewhere = self.lent.as_mut().is_some_and(Lent::has_moved);
-                if is_elsewhere || self.may_be_silent.get() { Ok(()) } else { Err(Failure::TimedOut) }
+                let is_lent = self.answer.writer() == Writer::Lent;
+                let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentSocket::has_moved);
+                if is_elsewhere || self.may_be_silent.get() {
+                    Ok(())
+                } else {
+                    Err(UpstreamError::silent())
+                }
             }
         }
     }
 
-    /// Passes a part on; true at the end of the answer.
-    fn handle(&mut self, part: Part) -> Result<bool, Failure> {
-        let (Part::Stream { kind, request_id, .. }
-        | Part::EndOfStream { kind, request_id }
-        | Part::Record { kind, request_id, .. }) = part;
-        // php-fpm writes what a script says after fastcgi_finish_request() behind the end of its response.
-        if Some(request_id) == self.previous {
-            return Ok(false);
-        }
-        if request_id != self.outgoing.id {
-            return Err(Failure::Broken(format!("a record of type {} out of place", kind.0)));
-        }
-        match part {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => {
-                self.gives_back();
-                self.inbox.push(Event::Segment(Segment::Bytes(data)));
-            }
-            Part::Stream { kind: Kind::STDERR, data, .. } => self.log(&data),
-            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
-            Part::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
-                if matches!(self.stream, Stream::Unix(_)) {
-                    self.hints = Hints::of(&padding);
-                }
-                self.peer.note_hints(self.hints);
-                return end(&content);
-            }
-            Part::Record { kind: Kind::REGION, content, .. } => {
-                Record::decode(Kind::REGION, &content)?;
-                let missing = || Failure::Broken("it announced a region and sent none".to_owned());
-                self.region.announce(&self.descriptors.pop_front().ok_or_else(missing)?)?;
-            }
-            Part::Record { kind: Kind::SENT, content, .. } => {
-                let lent = self.lent.as_ref().is_some_and(|lent| !lent.is_back);
-                match Record::decode(Kind::SENT, &content)? {
-                    Some(Record::Sent(sent)) if lent => {
-                        self.gives_back();
-                        self.inbox.push(Event::Sent(sent));
-                    }
-                    _ => return Err(Failure::Broken("a SENT record out of place".to_owned())),
-                }
-            }
-            Part::Record { kind: Kind::PIECE, content, .. } => {
-                self.gives_back();
-                if let Some(Record::Piece(piece)) = Record::decode(Kind::PIECE, &content)?
-                    && let Some(bytes) = self.region.piece(piece)?
-                {
+    /// Passes on what the application has said; at the end of the answer what it hinted at.
+    fn handle(&mut self, output: Output<OwnedFd>) -> Result<Option<Hints>, UpstreamError> {
+        match output {
+            Output::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
+            Output::Sent(sent) => self.inbox.push(Event::Sent(sent)),
+            Output::Region(memory) => self.region.announce(&memory)?,
+            Output::Piece(piece) => {
+                if let Some(bytes) = self.region.piece(piece)? {
                     self.inbox.push(Event::Piece(bytes));
                 }
             }
-            _ => return Err(Failure::Broken(format!("a record of type {} out of place", kind.0))),
+            Output::Log { text, ends_record } => {
+                let (peer, label) = (&self.peer, &self.label);
+                self.log.push(&text, ends_record, Instant::now(), |entry| log(peer, label, entry));
+            }
+            Output::End(hints) => {
+                self.peer.note_hints(hints);
+                return Ok(Some(hints));
+            }
         }
-        Ok(false)
+        Ok(None)
     }
+}
 
-    /// The application does not write to the client from here on.
-    fn gives_back(&mut self) {
-        if let Some(lent) = &mut self.lent {
-            lent.is_back = true;
-        }
-    }
-
-    fn log(&self, data: &Bytes) {
-        let (address, request) = (&self.peer.address, &*self.log_name);
-        for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
-            tracing::warn!(%address, request, "{line}");
-        }
+fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
+    let address = &peer.address;
+    match severity {
+        Severity::Fatal => tracing::error!(%address, request, "{text}"),
+        Severity::Other => tracing::warn!(%address, request, "{text}"),
     }
 }
 
 /// A client's socket that an application has been lent.
-struct Lent {
+struct LentSocket {
     socket: OwnedFd,
-    /// What it had been given to send when we looked last.
+    /// What it had been given to send at the last look.
     written: Option<u64>,
-    is_back: bool,
 }
 
-impl Lent {
+impl LentSocket {
     fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
         let socket = client.try_clone_to_owned()?;
         let written = sendoff_sys::tcp::written(client).ok();
-        Ok(Self { socket, written, is_back: false })
+        Ok(Self { socket, written })
     }
 
     /// Whether something was written since the last look: an application at work there may be silent here.
     fn has_moved(&mut self) -> bool {
         let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
         let before = std::mem::replace(&mut self.written, written);
-        !self.is_back && before != written
-    }
-}
-
-fn end(content: &[u8]) -> Result<bool, Failure> {
-    match EndRequest::decode(content)?.protocol_status {
-        0 => Ok(true),
-        CANT_MPX_CONN => Err(Failure::Busy("it takes one request at a time (CANT_MPX_CONN)")),
-        OVERLOADED => Err(Failure::Busy("it is overloaded")),
-        status => Err(Failure::Broken(format!("it refused the request, status {status}"))),
+        before != written
     }
 }
 

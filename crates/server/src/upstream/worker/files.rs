@@ -12,12 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
-use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
+use sendoff_fastcgi::handover::{FileId, GuardAnswer};
 use sendoff_sys::memfd;
 use sendoff_sys::sock_diag::SockDiag;
 use tokio::time::Instant;
 
+use super::guard::Answers;
 use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// Up to this size a handed-over file is sent from memory: not dearer than `sendfile` (measured per response: 10 KB 8 %
@@ -32,9 +32,6 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// How long the copy of a file may take. Together with [`SETTLE_LIMIT`] less than the worker's 10 s, after which the
 /// writer goes on and a copy would hold a mixture.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
-
-/// When a full guard socket is tried again. The worker's guard thread empties it, whatever the application does.
-const GUARD_RETRY: Duration = Duration::from_millis(5);
 
 /// From this many recipients on, those that have read everything are looked for and forgotten when a new one comes.
 const PRUNE_AT: usize = 1024;
@@ -64,34 +61,8 @@ pub(super) struct HandedFiles {
     answers: Rc<Answers>,
 }
 
-/// Our end of the guard socket, for one link.
-#[derive(Debug)]
-struct Answers {
-    guard: OwnedFd,
-    link: u8,
-}
-
-impl Answers {
-    async fn send(&self, answer: GuardAnswer, file: FileId) {
-        let message = GuardMessage { answer, link: self.link, file }.encode();
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            match rustix::net::send(&self.guard, &message, flags) {
-                Ok(_) => return,
-                // An answer that is not sent would hold a lease for ever.
-                Err(Errno::AGAIN | Errno::INTR) => tokio::time::sleep(GUARD_RETRY).await,
-                Err(error) => {
-                    tracing::debug!(%error, "a worker was gone before it heard about its file");
-                    return;
-                }
-            }
-        }
-    }
-}
-
 impl HandedFiles {
-    pub(super) fn new(guard: OwnedFd, link: u8) -> Self {
-        let answers = Rc::new(Answers { guard, link });
+    pub(super) fn new(answers: Rc<Answers>) -> Self {
         Self { known: HashMap::new(), releasing: Rc::default(), answers }
     }
 
@@ -153,7 +124,7 @@ impl HandedFiles {
         let answers = Rc::clone(&self.answers);
         tokio::task::spawn_local(async move {
             give_back(file).await;
-            answers.send(GuardAnswer::Recalled, id).await;
+            answers.send(GuardAnswer::Recalled, id);
         });
     }
 
@@ -171,7 +142,7 @@ impl HandedFiles {
             }
             // Unless a recall took it over.
             if releasing.borrow_mut().remove(&id).is_some() {
-                answers.send(GuardAnswer::Released, id).await;
+                answers.send(GuardAnswer::Released, id);
             }
         });
         Ok(())
@@ -285,6 +256,9 @@ async fn copy(original: &Rc<OwnedFd>) -> io::Result<OwnedFd> {
 mod tests {
     use std::io::Write;
 
+    use rustix::net::SendFlags;
+    use sendoff_fastcgi::handover::GuardMessage;
+
     use super::*;
 
     fn files() -> (HandedFiles, OwnedFd) {
@@ -295,7 +269,7 @@ mod tests {
             None,
         )
         .unwrap();
-        (HandedFiles::new(ours, 2), theirs)
+        (HandedFiles::new(Answers::new(ours, 2, |why| panic!("{why}"))), theirs)
     }
 
     fn file_of(len: usize) -> OwnedFd {
@@ -436,7 +410,7 @@ mod tests {
                 tokio::time::pause();
                 let (mut files, worker) = files();
                 let mut waiting = 0;
-                let (guard, flags) = (&files.answers.guard, SendFlags::DONTWAIT);
+                let (guard, flags) = (files.answers.socket(), SendFlags::DONTWAIT);
                 while rustix::net::send(guard, &[0; 8], flags).is_ok() {
                     waiting += 1;
                 }

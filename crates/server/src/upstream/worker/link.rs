@@ -1,36 +1,46 @@
-//! One event loop's link to one worker: requests go out, segments come in.
+//! One event loop's link to one worker: the socket, and what the events of its machine mean for the server.
+//!
+//! What may come when is decided in [`sendoff_link::front`]. Here is what needs a socket, files or other tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_fastcgi::handover::{MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
-use sendoff_fastcgi::record::{EndRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part};
+use sendoff_fastcgi::handover::FileId;
+use sendoff_link::front::{self, Caller, ClientSocket, Ended, Front, Hangup, Output};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use super::claims::Claims;
 use super::files::{BadFile, HandedFiles};
+use super::guard::Answers;
 use super::pool::{Pool, Ticket, WorkerId};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
-use crate::segment::Segment;
-use crate::upstream::cgi::{REQUEST_ID, RequestMessage};
-use crate::upstream::fastcgi::channel::Claims;
+use crate::segment::{OpenFile, Segment};
+use crate::upstream::cgi::RequestMessage;
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::script_log::{Entry, ScriptLog, Severity};
+
+#[cfg(test)]
+pub(in crate::upstream) mod tests;
 
 /// What one `recvmsg` may bring, in bytes.
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
-/// Descriptors that may wait for their `OPEN` record: the rest of one message's and those of the next.
-const MAX_WAITING_FDS: usize = 2 * MAX_FDS_PER_MESSAGE;
+
+/// Files that a worker has released or that were recalled, and that clients are still to get: at most this many per link.
+/// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
+const MAX_LEAVING: usize = 1024;
 
 /// The links of one event loop.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
@@ -40,48 +50,60 @@ pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
 pub struct Link {
     socket: UnixStream,
     pid: i32,
-    state: RefCell<State>,
-    /// That of the request at hand. Ours is always the same; a process that claims requests counts.
-    request_id: Cell<u16>,
+    front: RefCell<Front<Server>>,
+    /// A task waits for the socket to take more.
+    is_flushing: Cell<bool>,
 }
 
-/// ```text
-///        begin             END_REQUEST
-///  Idle ───────▶ Answering ───────────▶ Idle
-///                  │ DETACH, END_REQUEST   ▲ READY
-///                  └────────▶ Detached ────┘       any: link closed or broken ──▶ Lost
-/// ```
-/// On a link that a process has opened itself, `CLAIM` takes the place of `begin`, and nothing is ever detached.
+/// What the machine keeps for the server.
 #[derive(Debug)]
-enum State {
-    Idle,
-    Answering(Answering),
-    Detached { _ticket: Ticket },
-    Lost,
+struct Server;
+
+impl Caller for Server {
+    type Received = OwnedFd;
+    type Attached = Attachment;
+    type Held = Work;
+    type Recipient = Rc<Inbox>;
 }
 
-/// A request the worker is at work on.
+/// A descriptor that goes along with a request.
 #[derive(Debug)]
-struct Answering {
-    /// `None`: the worker is not ours to give work to.
-    ticket: Option<Ticket>,
-    inbox: Rc<Inbox>,
-    /// Nobody wants the rest of the response.
-    abandoned: bool,
-    detached: bool,
-    body_begun: bool,
-    /// `NAMED` has come.
-    named: bool,
-    /// The worker has the client's socket, unless `body_begun`.
-    lent: bool,
-    log_name: Rc<str>,
+enum Attachment {
+    /// The client's socket.
+    Client(OwnedFd),
+    /// The file with the request body.
+    Body(Rc<OwnedFd>),
 }
 
-/// Why a link can no longer be used.
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Client(socket) => socket.as_fd(),
+            Self::Body(file) => file.as_fd(),
+        }
+    }
+}
+
+/// A request at which the worker works, perhaps behind the end of its response.
+#[derive(Debug)]
+struct Work {
+    /// Dropped when the worker is free. `None`: the front does not give this process its requests.
+    _ticket: Option<Ticket>,
+    /// The request, for the log.
+    label: Rc<str>,
+}
+
+/// Why the link's task ends.
 #[derive(Debug)]
 enum Failure {
-    Closed { unread: bool },
+    Ended(Hangup),
     Broken(String),
+}
+
+impl From<front::Broken> for Failure {
+    fn from(broken: front::Broken) -> Self {
+        Self::Broken(broken.to_string())
+    }
 }
 
 impl From<BadFile> for Failure {
@@ -93,12 +115,6 @@ impl From<BadFile> for Failure {
 impl From<BadRegion> for Failure {
     fn from(BadRegion(what): BadRegion) -> Self {
         Self::Broken(what)
-    }
-}
-
-impl From<sendoff_fastcgi::Error> for Failure {
-    fn from(error: sendoff_fastcgi::Error) -> Self {
-        Self::Broken(error.to_string())
     }
 }
 
@@ -117,27 +133,23 @@ impl Link {
         let NewLink { origin, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
+        let rules = match origin {
+            Origin::Pool(_) => front::Origin::Pool,
+            Origin::Channel => front::Origin::Channel,
+        };
         let link = Rc::new(Self {
             socket: UnixStream::from_std(socket)?,
             pid,
-            state: RefCell::new(State::Idle),
-            request_id: Cell::new(REQUEST_ID),
+            front: RefCell::new(Front::new(rules)),
+            is_flushing: Cell::new(false),
         });
         if let Origin::Pool(worker) = origin {
             links.borrow_mut().insert(worker, Rc::clone(&link));
             pool.link_made(worker, event_loop);
         }
         let (pool, links) = (Arc::clone(pool), Rc::clone(links));
-        let claims = (origin == Origin::Channel).then(|| Rc::clone(claims));
+        let mut reader = Reader::new(&link, guard, number, claims);
         tokio::task::spawn_local(async move {
-            let mut reader = Reader {
-                decoder: Decoder::default(),
-                buffer: BytesMut::new(),
-                descriptors: VecDeque::new(),
-                files: HandedFiles::new(guard, number),
-                region: LinkRegion::default(),
-                claims,
-            };
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
                 Err(failure) => failure,
@@ -146,96 +158,110 @@ impl Link {
                 pool.remove(worker);
                 links.borrow_mut().remove(&worker);
             }
-            reader.files.orphan();
+            reader.end(&link);
             link.lose(failure);
         });
         Ok(())
     }
 
-    /// Gives the worker a request, and the socket of its `client` if the request lends it.
+    /// Gives the worker a request, and the socket of its `client` if the request lends it. What the socket does not take
+    /// at once is sent by a task of the link's. `label` names the request in the log.
     ///
     /// # Errors
-    /// The worker is gone and has not read it: try another one.
-    pub async fn begin(
+    /// The worker is gone and has not read the request, or there is no descriptor left to lend the client's socket with.
+    pub fn begin(
         self: &Rc<Self>,
         ticket: Ticket,
         request: &RequestMessage,
         client: Option<BorrowedFd<'_>>,
-        log_name: Rc<str>,
-    ) -> io::Result<Exchange> {
-        if !matches!(*self.state.borrow(), State::Idle) {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        let inbox = Rc::new(Inbox::default());
-        *self.state.borrow_mut() = State::Answering(Answering {
-            ticket: Some(ticket),
-            inbox: Rc::clone(&inbox),
-            abandoned: false,
-            detached: false,
-            body_begun: false,
-            named: false,
-            lent: request.lends,
-            log_name,
-        });
-        let exchange = Exchange { link: Rc::clone(self), inbox };
+        label: Rc<str>,
+    ) -> Result<WorkerExchange, UpstreamError> {
         // In the order of their records.
-        let client = client.filter(|_| request.lends);
-        let descriptors: Vec<_> =
-            client.into_iter().chain(request.body.as_ref().map(|body| body.as_fd())).collect();
-        if let Err(error) = self.send(&request.records, &descriptors).await {
-            // Half a request may be on the link: its task finds it closed and gives it up, ticket and all.
-            self.close();
-            exchange.inbox.end();
-            return Err(error);
+        let mut attached = Vec::new();
+        if let Some(client) = client.filter(|_| request.lends) {
+            attached.push(Attachment::Client(client.try_clone_to_owned().map_err(no_descriptor)?));
         }
-        Ok(exchange)
+        attached.extend(request.body.clone().map(Attachment::Body));
+        let socket = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
+        let request = front::Request { records: request.records.clone(), attached, client: socket };
+        let work = Work { _ticket: Some(ticket), label };
+        let inbox = Rc::new(Inbox::default());
+        let begun = self.front.borrow_mut().begin(request, work, Rc::clone(&inbox));
+        begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
+        if self.flush().is_err() {
+            // The link's task finds the link closed and gives up what the machine holds, ticket and all.
+            inbox.end();
+            self.close();
+            return Err(UpstreamError::died(Retry::Safe));
+        }
+        Ok(WorkerExchange { link: Rc::clone(self), inbox })
     }
 
-    async fn send(&self, mut bytes: &[u8], mut descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let sent = self.socket.try_io(Interest::WRITABLE, || {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-                let mut control = SendAncillaryBuffer::new(&mut space);
-                if !descriptors.is_empty() {
-                    control.push(SendAncillaryMessage::ScmRights(descriptors));
-                }
-                Ok(sendmsg(
-                    &self.socket,
-                    &[IoSlice::new(bytes)],
-                    &mut control,
-                    SendFlags::NOSIGNAL,
-                )?)
-            });
-            match sent {
-                Ok(n) => {
-                    bytes = &bytes[n..];
-                    descriptors = &[];
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.socket.writable().await?;
-                }
+    /// Sends what the socket takes; a task sends the rest. The socket is tried without asking the event loop, which learns
+    /// only in its next round that a new link takes something.
+    fn flush(self: &Rc<Self>) -> io::Result<()> {
+        let at_once = |bytes: &[u8], attached: &[Attachment]| send(&self.socket, bytes, attached);
+        if self.is_flushing.get() || self.send_with(at_once)? {
+            return Ok(());
+        }
+        self.is_flushing.set(true);
+        let link = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            if link.send_rest().await.is_err() {
+                // The link's task finds it closed.
+                link.close();
+            }
+            link.is_flushing.set(false);
+        });
+        Ok(())
+    }
+
+    async fn send_rest(&self) -> io::Result<()> {
+        let if_ready = |bytes: &[u8], attached: &[Attachment]| {
+            self.socket.try_io(Interest::WRITABLE, || send(&self.socket, bytes, attached))
+        };
+        loop {
+            self.socket.writable().await?;
+            if self.send_with(if_ready)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends until the socket takes no more. Returns whether everything is sent.
+    fn send_with(
+        &self,
+        send: impl Fn(&[u8], &[Attachment]) -> io::Result<usize>,
+    ) -> io::Result<bool> {
+        let mut front = self.front.borrow_mut();
+        while let Some((bytes, attached)) = front.outbox().next() {
+            match send(bytes, attached) {
+                Ok(n) => front.outbox().sent(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The last thing the link's task does.
     fn lose(&self, failure: Failure) {
-        let unread = match failure {
-            Failure::Closed { unread } => unread,
+        let ended = match failure {
+            Failure::Ended(how) => self.front.borrow_mut().ended(how),
             Failure::Broken(why) => {
-                tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
-                false
+                self.log_broken(&why);
+                self.front.borrow_mut().broken()
             }
         };
-        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost);
-        if let State::Answering(answering) = before
-            && !answering.abandoned
-        {
-            answering.inbox.push(Event::Lost { unread });
+        let Ended { recipient, held, broken } = ended;
+        if let Some(broken) = broken {
+            self.log_broken(&broken.to_string());
         }
+        if let Some((inbox, retry)) = recipient {
+            inbox.push(Event::Failed(UpstreamError::died(retry)));
+        }
+        drop(held);
         // The worker must notice even if the connection's task keeps the link for a while.
         self.close();
     }
@@ -246,77 +272,103 @@ impl Link {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Stops caring for the response in `inbox`: the worker is told, and what it still sends is dropped.
-    pub(in crate::upstream) fn abandon(&self, inbox: &Rc<Inbox>) {
+    /// Gives up the response that goes to `inbox`: the worker is told, and what it still sends is dropped.
+    fn abandon(self: &Rc<Self>, inbox: &Rc<Inbox>) {
         inbox.clear();
-        if let State::Answering(answering) = &mut *self.state.borrow_mut()
-            && Rc::ptr_eq(&answering.inbox, inbox)
-        {
-            answering.abandoned = true;
-            self.abort();
+        let given_up = self.front.borrow_mut().give_up(|recipient| Rc::ptr_eq(recipient, inbox));
+        if given_up.is_some() && self.flush().is_err() {
+            self.close();
         }
     }
 
-    fn abort(&self) {
-        let abort = Header::new(Kind::ABORT_REQUEST, self.request_id.get(), 0).encode();
-        // If even 8 bytes do not fit now, the worker finds out at the end of its response.
-        drop(self.socket.try_write(&abort));
+    /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
+    fn break_off(&self, why: &str) {
+        self.log_broken(why);
+        self.close();
     }
 
-    /// `CLAIM`: the body of a request that went elsewhere follows.
-    fn claimed(self: &Rc<Self>, request_id: u16, inbox: Option<Rc<Inbox>>) -> Result<(), Failure> {
-        if !matches!(*self.state.borrow(), State::Idle) {
-            return Err(out_of_place(Kind::CLAIM));
+    fn log_broken(&self, why: &str) {
+        tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
+    }
+
+    /// Passes a part of the response on, if it is wanted.
+    fn deliver(&self, event: Event) {
+        if let Some(inbox) = self.front.borrow().recipient() {
+            inbox.push(event);
         }
-        self.request_id.set(request_id);
-        let abandoned = inbox.is_none();
-        *self.state.borrow_mut() = State::Answering(Answering {
-            ticket: None,
-            inbox: inbox.unwrap_or_default(),
-            abandoned,
-            detached: false,
-            named: false,
-            lent: false,
-            body_begun: true,
-            log_name: "claimed".into(),
-        });
-        if abandoned {
-            self.abort();
-        }
-        Ok(())
     }
 
     /// Where what comes now goes, if the connection's task is behind with it.
     fn full_inbox(&self) -> Option<Rc<Inbox>> {
-        match &*self.state.borrow() {
-            State::Answering(answering) if answering.inbox.is_full() => {
-                Some(Rc::clone(&answering.inbox))
-            }
-            _ => None,
+        self.front.borrow().recipient().filter(|inbox| inbox.is_full()).cloned()
+    }
+
+    fn log(&self, Entry { severity, text }: Entry) {
+        let front = self.front.borrow();
+        let request = front.held().map_or("no request", |work| &*work.label);
+        match severity {
+            Severity::Fatal => tracing::error!(worker = self.pid, request, "{text}"),
+            Severity::Other => tracing::warn!(worker = self.pid, request, "{text}"),
         }
     }
 }
 
-/// Reads a link and gives every part to whom it concerns.
+fn no_descriptor(error: io::Error) -> UpstreamError {
+    let why = format!("it cannot be lent the client's socket: {error}");
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Safe, why)
+}
+
+fn send(socket: &UnixStream, bytes: &[u8], attached: &[Attachment]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// Receives on a link and does what its machine says.
 struct Reader {
-    decoder: Decoder,
     buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     files: HandedFiles,
+    /// Files of which a segment was passed on and which may be on their way to clients, also after their release.
+    sent: HashMap<FileId, Weak<OpenFile>>,
     region: LinkRegion,
-    /// What may be claimed here; `None` on the link of a worker of ours.
-    claims: Option<Rc<Claims>>,
+    log: ScriptLog,
+    claims: Rc<Claims>,
 }
 
 impl Reader {
+    fn new(link: &Rc<Link>, guard: OwnedFd, number: u8, claims: &Rc<Claims>) -> Self {
+        let weak = Rc::downgrade(link);
+        let answers = Answers::new(guard, number, move |why| {
+            if let Some(link) = weak.upgrade() {
+                link.break_off(why);
+            }
+        });
+        Self {
+            buffer: BytesMut::new(),
+            descriptors: VecDeque::new(),
+            files: HandedFiles::new(answers),
+            sent: HashMap::new(),
+            region: LinkRegion::default(),
+            log: ScriptLog::default(),
+            claims: Rc::clone(claims),
+        }
+    }
+
     async fn run(&mut self, link: &Rc<Link>) -> Result<std::convert::Infallible, Failure> {
         loop {
             while let Some(inbox) = link.full_inbox() {
                 inbox.room.notified().await;
             }
             self.receive(link).await?;
-            while let Some(part) = self.decoder.next(&mut self.buffer)? {
-                self.handle(link, part)?;
+            loop {
+                let output = link.front.borrow_mut().next(&mut self.buffer, &mut self.descriptors);
+                let Some(output) = output? else { break };
+                self.handle(link, output)?;
             }
         }
     }
@@ -340,232 +392,111 @@ impl Reader {
                 .socket
                 .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         }
-        if self.descriptors.len() > MAX_WAITING_FDS {
-            return Err(Failure::Broken("it sent descriptors that no record claims".to_owned()));
-        }
         match received {
-            Ok(0) if self.decoder.at_boundary() => Err(Failure::Closed { unread: false }),
-            Ok(0) => Err(Failure::Broken("it closed the link inside a record".to_owned())),
+            Ok(0) => Err(Failure::Ended(Hangup::Closed)),
             Ok(_) => Ok(()),
-            // It died with something in its receive queue. Only a request that was not begun counts as unread.
+            // The worker died with something in its receive queue.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                let unread = match &*link.state.borrow() {
-                    State::Answering(answering) => !answering.abandoned && !answering.body_begun,
-                    _ => false,
-                };
-                Err(Failure::Closed { unread })
+                Err(Failure::Ended(Hangup::Reset))
             }
             Err(error) => Err(Failure::Broken(format!("its link cannot be read: {error}"))),
         }
     }
 
-    fn handle(&mut self, link: &Rc<Link>, part: Part) -> Result<(), Failure> {
-        let (Part::Stream { kind, request_id, .. }
-        | Part::EndOfStream { kind, request_id }
-        | Part::Record { kind, request_id, .. }) = part;
-        let expected = match kind {
-            // A worker may have something to say before its first request.
-            Kind::STDERR => request_id,
-            Kind::RECALL | Kind::RELEASE => 0,
-            Kind::CLAIM if request_id != 0 => request_id,
-            _ => link.request_id.get(),
-        };
-        if request_id != expected {
-            return Err(out_of_place(kind));
-        }
-        match part {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => stdout(link, data),
-            Part::Stream { kind: Kind::STDERR, data, .. } => {
-                log_stderr(link, &data);
-                Ok(())
-            }
-            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(()),
-            Part::Record { kind: Kind::END_REQUEST, content, .. } => end_request(link, &content),
-            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
-                if content.len() > MAX_EXPLANATION {
-                    return Err(Failure::Broken("an explanation that is too long".to_owned()));
+    fn handle(&mut self, link: &Rc<Link>, output: Output<Server>) -> Result<(), Failure> {
+        match output {
+            Output::Event(event) => self.event(link, event)?,
+            Output::Piece(piece) => {
+                if let Some(bytes) = self.region.piece(piece)? {
+                    link.deliver(Event::Piece(bytes));
                 }
-                answering(link, Kind::EXPLAIN, |answering| {
-                    answering.body_begun = true;
-                    Some(Event::Explanation(content))
-                })
             }
-            Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
-                Some(Record::Claim(secret)) => {
-                    let claims = self.claims.as_ref().ok_or_else(|| out_of_place(kind))?;
-                    link.claimed(request_id, claims.take(secret, link))
+            Output::Ended { recipient, free } => {
+                self.log.flush(|entry| link.log(entry));
+                if let Some(inbox) = recipient {
+                    inbox.push(Event::End);
                 }
-                Some(record) => self.handover(link, record),
-                None => Err(out_of_place(kind)),
-            },
-            Part::Stream { kind, .. } | Part::EndOfStream { kind, .. } => Err(out_of_place(kind)),
-        }
-    }
-
-    fn handover(&mut self, link: &Link, record: Record) -> Result<(), Failure> {
-        match record {
-            Record::Open(id) => {
-                let missing = || Failure::Broken("it announced a file and sent none".to_owned());
-                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
+                // The worker may get its next request right here.
+                drop(free);
+            }
+            Output::Ready(work) => drop(work),
+            Output::Open(id, descriptor) => {
                 self.files.open(id, descriptor)?;
+                self.check_leaving(link)?;
             }
-            Record::Segment { file, offset, length } => {
-                let segment = self.files.segment(file, offset, length)?;
-                answering(link, Kind::SEGMENT, |answering| {
-                    answering.body_begun = true;
-                    Some(Event::Segment(segment))
-                })?;
-            }
-            Record::Length(length) => {
-                let mut late = false;
-                answering(link, Kind::LENGTH, |answering| {
-                    late = answering.body_begun;
-                    (!late).then_some(Event::Length(length))
-                })?;
-                if late {
-                    return Err(out_of_place(Kind::LENGTH));
+            Output::Recall(id) => self.files.recall(id),
+            Output::Release(id) => self.files.release(id)?,
+            Output::Region(descriptor) => self.region.announce(&descriptor)?,
+            Output::Claim(secret) => {
+                let claimed_on = Rc::clone(link);
+                let recipient = self.claims.take(secret, move |inbox| claimed_on.abandon(inbox));
+                let work = Work { _ticket: None, label: "claimed".into() };
+                link.front.borrow_mut().claim(work, recipient);
+                if link.flush().is_err() {
+                    link.close();
                 }
             }
-            Record::Detach => answering(link, Kind::DETACH, |answering| {
-                answering.detached = true;
-                None
-            })?,
-            Record::Ready => {
-                let mut state = link.state.borrow_mut();
-                if !matches!(*state, State::Detached { .. }) {
-                    return Err(out_of_place(Kind::READY));
-                }
-                let before = std::mem::replace(&mut *state, State::Idle);
-                drop(state);
-                drop(before);
+            Output::Log { text, ends_record } => {
+                self.log.push(&text, ends_record, Instant::now(), |entry| link.log(entry));
             }
-            Record::Recall(id) => self.files.recall(id),
-            Record::Release(id) => self.files.release(id)?,
-            Record::Named => {
-                let missing = || Failure::Broken("it named a file and sent none".to_owned());
-                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
-                let mut again = false;
-                answering(link, Kind::NAMED, |answering| {
-                    answering.body_begun = true;
-                    again = std::mem::replace(&mut answering.named, true);
-                    Some(Event::Named(descriptor))
-                })?;
-                if again {
-                    return Err(out_of_place(Kind::NAMED));
-                }
-            }
-            Record::Region => {
-                let missing = || Failure::Broken("it announced a region and sent none".to_owned());
-                let descriptor = self.descriptors.pop_front().ok_or_else(missing)?;
-                self.region.announce(&descriptor)?;
-                answering(link, Kind::REGION, |_| None)?;
-            }
-            Record::Piece(piece) => {
-                let piece = self.region.piece(piece)?;
-                answering(link, Kind::PIECE, |answering| {
-                    answering.body_begun = true;
-                    piece.map(Event::Piece)
-                })?;
-            }
-            Record::Body(_) => return Err(out_of_place(Kind::BODY)),
-            Record::Sent(sent) => {
-                let mut misplaced = false;
-                answering(link, Kind::SENT, |answering| {
-                    misplaced = answering.body_begun || !answering.lent;
-                    answering.body_begun = true;
-                    (!misplaced).then_some(Event::Sent(sent))
-                })?;
-                if misplaced {
-                    return Err(out_of_place(Kind::SENT));
-                }
-            }
-            Record::Claim(_) => return Err(out_of_place(Kind::CLAIM)),
         }
         Ok(())
     }
-}
 
-/// Passes a record on that belongs to a response, if one is under way.
-fn answering(
-    link: &Link,
-    kind: Kind,
-    pass: impl FnOnce(&mut Answering) -> Option<Event>,
-) -> Result<(), Failure> {
-    let State::Answering(answering) = &mut *link.state.borrow_mut() else {
-        return Err(out_of_place(kind));
-    };
-    if let Some(event) = pass(answering).filter(|_| !answering.abandoned) {
-        answering.inbox.push(event);
+    fn event(&mut self, link: &Link, event: front::Event<OwnedFd>) -> Result<(), Failure> {
+        link.deliver(match event {
+            front::Event::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
+            front::Event::Segment { file, offset, length } => {
+                let segment = self.files.segment(file, offset, length)?;
+                if let Segment::File(part) = &segment {
+                    self.sent.entry(file).or_insert_with(|| Rc::downgrade(&part.file));
+                }
+                Event::Segment(segment)
+            }
+            front::Event::Length(length) => Event::Length(length),
+            front::Event::Sent(sent) => Event::Sent(sent),
+            front::Event::Named(file) => Event::Named(file),
+            front::Event::Explanation(text) => Event::Explanation(text),
+        });
+        Ok(())
     }
-    Ok(())
-}
 
-fn stdout(link: &Link, data: Bytes) -> Result<(), Failure> {
-    answering(link, Kind::STDOUT, |answering| {
-        answering.body_begun = true;
-        Some(Event::Segment(Segment::Bytes(data)))
-    })
-}
-
-fn end_request(link: &Link, content: &[u8]) -> Result<(), Failure> {
-    let end = EndRequest::decode(content)?;
-    if end.protocol_status != 0 {
-        return Err(Failure::Broken("it refused the request".to_owned()));
-    }
-    let mut state = link.state.borrow_mut();
-    let State::Answering(Answering { ticket, inbox, abandoned, detached, .. }) =
-        std::mem::replace(&mut *state, State::Idle)
-    else {
-        return Err(out_of_place(Kind::END_REQUEST));
-    };
-    let free = match ticket {
-        Some(ticket) if detached => {
-            *state = State::Detached { _ticket: ticket };
-            None
+    /// Files that the worker does not have open any more hold descriptors as long as clients are to get them.
+    fn check_leaving(&mut self, link: &Link) -> Result<(), Failure> {
+        let limit = MAX_LEAVING + link.front.borrow().files();
+        if self.sent.len() > limit {
+            self.sent.retain(|_, file| file.strong_count() > 0);
         }
-        other => other,
-    };
-    drop(state);
-    if !abandoned {
-        inbox.push(Event::End);
+        if self.sent.len() > limit {
+            let why =
+                format!("more than {MAX_LEAVING} files that it has released are on their way");
+            return Err(Failure::Broken(why));
+        }
+        Ok(())
     }
-    // The worker may get its next request right here.
-    drop(free);
-    Ok(())
-}
 
-fn out_of_place(kind: Kind) -> Failure {
-    Failure::Broken(format!("a record of type {} out of place", kind.0))
-}
-
-fn log_stderr(link: &Link, data: &[u8]) {
-    let state = link.state.borrow();
-    let request = match &*state {
-        State::Answering(answering) => &*answering.log_name,
-        _ => "no request",
-    };
-    for line in String::from_utf8_lossy(data).lines().filter(|line| !line.trim().is_empty()) {
-        tracing::warn!(worker = link.pid, request, "{line}");
+    fn end(&mut self, link: &Link) {
+        self.files.orphan();
+        self.log.flush(|entry| link.log(entry));
     }
 }
 
-/// One request and its answer. Dropped before the last event, it abandons the rest.
+/// One request to a worker and its response. Dropped before the last event, it gives the rest up.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct WorkerExchange {
     link: Rc<Link>,
     inbox: Rc<Inbox>,
 }
 
-impl Exchange {
-    /// What it has said.
+impl WorkerExchange {
+    /// What the worker has said.
     pub(in crate::upstream) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
     /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
     pub(in crate::upstream) fn give_up(&self, why: &str) {
-        tracing::error!(worker = self.link.pid, "broken worker, its link is closed: {why}");
-        self.link.close();
+        self.link.break_off(why);
     }
 
     /// The process that answers, for the log.
@@ -575,240 +506,10 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for WorkerExchange {
     fn drop(&mut self) {
         if !self.inbox.has_ended() {
             self.link.abandon(&self.inbox);
         }
-    }
-}
-
-#[cfg(test)]
-pub(in crate::upstream) mod tests {
-    use std::time::Duration;
-
-    use sendoff_fastcgi::channel::Secret;
-    use sendoff_fastcgi::direct::{self, Rest, Sent};
-    use sendoff_fastcgi::handover::FileId;
-    use sendoff_fastcgi::region::Piece;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-    use crate::upstream::RequestMessageBuilder;
-    use crate::upstream::inbox::INBOX_EVENTS;
-
-    /// A link whose worker is played by the test, with the worker's end.
-    pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
-        let new = NewLink {
-            origin: Origin::Pool(WorkerId(0)),
-            pid: 1,
-            number: 0,
-            socket: ours.into(),
-            guard: guard.into(),
-        };
-        Link::start(new, 0, &pool, &links, &Rc::default()).unwrap();
-        (pool, links, UnixStream::from_std(theirs).unwrap())
-    }
-
-    pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> Exchange {
-        let request = RequestMessageBuilder::new().with_bytes(b"");
-        begin_with(pool, links, &request, None).await
-    }
-
-    async fn begin_with(
-        pool: &Arc<Pool>,
-        links: &Links,
-        request: &RequestMessage,
-        client: Option<BorrowedFd<'_>>,
-    ) -> Exchange {
-        let ticket = pool.acquire(0).await.unwrap();
-        let link = Rc::clone(&links.borrow()[&ticket.worker()]);
-        link.begin(ticket, request, client, "GET /".into()).await.unwrap()
-    }
-
-    pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
-        tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
-    }
-
-    fn stdout(request_id: u16, text: &[u8]) -> Vec<u8> {
-        let len = u16::try_from(text.len()).unwrap();
-        [&Header::new(Kind::STDOUT, request_id, len).encode(), text].concat()
-    }
-
-    #[test]
-    fn records_out_of_place_break_the_link() {
-        let record = |record: Record, id| {
-            let mut wire = Vec::new();
-            record.encode(id, &mut wire);
-            wire
-        };
-        let late_length = [stdout(1, b"x"), record(Record::Length(5), 1)].concat();
-        for lie in [
-            stdout(2, b"x"),
-            stdout(0, b"x"),
-            record(Record::Ready, 1),
-            record(Record::Body(1), 1),
-            record(Record::Claim(Secret([0; 16])), 1),
-            record(Record::Open(FileId(1)), 1),
-            record(Record::Release(FileId(9)), 0),
-            record(Record::Named, 1),
-            [&Header::new(Kind::EXPLAIN, 1, 1025).encode()[..], &[b'x'; 1025]].concat(),
-            record(Record::Region, 1),
-            record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 0 }), 1),
-            // Without a socket to have sent it to.
-            record(Record::Sent(SENT), 1),
-            late_length,
-            EndRequest { app_status: 0, protocol_status: 1 }.encode(1).to_vec(),
-            EndRequest { app_status: 0, protocol_status: 0 }.encode(2).to_vec(),
-            Header::new(Kind::STDIN, 1, 0).encode().to_vec(),
-            b"HTTP/1.1".to_vec(),
-        ] {
-            run(async {
-                let (pool, links, mut worker) = link();
-                let exchange = begin(&pool, &links).await;
-                worker.write_all(&lie).await.unwrap();
-                while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
-                assert!(links.borrow().is_empty() && pool.workers() == 0, "{lie:?}");
-                let mut rest = Vec::new();
-                worker.read_to_end(&mut rest).await.unwrap();
-            });
-        }
-    }
-
-    const SENT: Sent = Sent {
-        wire: 100,
-        head: 50,
-        framed: 0,
-        rest: Rest::Length(0),
-        status: 200,
-        gone: false,
-        surplus: false,
-    };
-
-    /// The socket goes with the request, before the body's descriptor; and it is given back once, at the beginning.
-    #[test]
-    fn a_lent_socket_is_given_back_once() {
-        let mut sent = Vec::new();
-        Record::Sent(SENT).encode(1, &mut sent);
-        let mut length = Vec::new();
-        Record::Length(5).encode(1, &mut length);
-        let mut client = Vec::new();
-        direct::Client { http_10: false, keep_alive: true, fields: b"" }.encode(1, &mut client);
-        for lie in [&sent, &length, &client] {
-            run(async {
-                let (pool, links, mut worker) = link();
-                let mut request = RequestMessageBuilder::new();
-                request.lend(direct::Client { http_10: false, keep_alive: true, fields: b"" });
-                let (socket, _end) = std::os::unix::net::UnixStream::pair().unwrap();
-                let body = std::fs::File::open("/dev/null").unwrap();
-                let request = request.with_file(Rc::new(body.into()), 0);
-                let exchange = begin_with(&pool, &links, &request, Some(socket.as_fd())).await;
-                let (mut buffer, mut fds) = (BytesMut::with_capacity(1000), VecDeque::new());
-                sendoff_sys::fdpass::receive(worker.as_fd(), &mut buffer, &mut fds).unwrap();
-                let is_socket = |fd: &OwnedFd| rustix::net::getsockname(fd).is_ok();
-                assert_eq!(fds.iter().map(is_socket).collect::<Vec<_>>(), [true, false]);
-                assert_eq!(buffer[..16 + client.len()][16..], client);
-                worker.write_all(&sent).await.unwrap();
-                assert!(matches!(exchange.inbox.next().await, Event::Sent(SENT)));
-                worker.write_all(&stdout(1, b"more")).await.unwrap();
-                assert!(matches!(exchange.inbox.next().await, Event::Segment(_)));
-                worker.write_all(lie).await.unwrap();
-                assert!(matches!(exchange.inbox.next().await, Event::Lost { unread: false }));
-                assert_eq!(pool.workers(), 0);
-            });
-        }
-    }
-
-    #[test]
-    fn descriptors_that_nobody_claims_break_the_link() {
-        run(async {
-            let (pool, links, worker) = link();
-            let exchange = begin(&pool, &links).await;
-            let fds = [worker.as_fd(); MAX_FDS_PER_MESSAGE];
-            let piece = stdout(1, b"x");
-            for _ in 0..3 {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-                let mut control = SendAncillaryBuffer::new(&mut space);
-                control.push(SendAncillaryMessage::ScmRights(&fds));
-                let flags = SendFlags::NOSIGNAL;
-                sendmsg(&worker, &[IoSlice::new(&piece)], &mut control, flags).unwrap();
-            }
-            while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
-        });
-    }
-
-    /// One file is named by a header block; a worker that goes on would fill the front with descriptors.
-    #[test]
-    fn a_second_named_file_breaks_the_link() {
-        run(async {
-            let (pool, links, worker) = link();
-            let exchange = begin(&pool, &links).await;
-            let mut records = Vec::new();
-            Record::Named.encode(1, &mut records);
-            Record::Named.encode(1, &mut records);
-            let fds = [worker.as_fd(), worker.as_fd()];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            control.push(SendAncillaryMessage::ScmRights(&fds));
-            sendmsg(&worker, &[IoSlice::new(&records)], &mut control, SendFlags::NOSIGNAL).unwrap();
-            assert!(matches!(exchange.inbox.next().await, Event::Named(_)));
-            while !matches!(exchange.inbox.next().await, Event::Lost { unread: false }) {}
-        });
-    }
-
-    /// Segments hold no bytes, but a script could name files for ever.
-    #[test]
-    fn a_worker_waits_when_many_segments_lie_around() {
-        run(async {
-            let (pool, links, worker) = link();
-            let exchange = begin(&pool, &links).await;
-            let file = std::fs::File::open("/proc/self/exe").unwrap();
-            let (mut open, mut segment) = (Vec::new(), Vec::new());
-            Record::Open(FileId(1)).encode(1, &mut open);
-            let named = Record::Segment { file: FileId(1), offset: 0, length: 1 };
-            (0..100).for_each(|_| named.encode(1, &mut segment));
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            let fds = [file.as_fd()];
-            control.push(SendAncillaryMessage::ScmRights(&fds));
-            sendmsg(&worker, &[IoSlice::new(&open)], &mut control, SendFlags::NOSIGNAL).unwrap();
-            let mut written = 0;
-            // A link that is not read is full at some point: then nothing is taken for a while.
-            let quiet = Duration::from_millis(200);
-            while let Ok(ready) = tokio::time::timeout(quiet, worker.writable()).await {
-                ready.unwrap();
-                written += worker.try_write(&segment).unwrap_or(0);
-                assert!(written < 10 << 20, "the front takes everything");
-            }
-            assert!(exchange.inbox.len() < 2 * INBOX_EVENTS + RECEIVE / 32);
-            // All of it comes through in the end, and it is the room in the inbox that lets it.
-            for _ in 0..written / 32 {
-                assert!(matches!(exchange.inbox.next().await, Event::Segment(Segment::File(_))));
-            }
-        });
-    }
-
-    /// A request that cannot be sent costs the link, not the place in the pool.
-    #[test]
-    fn a_link_that_takes_no_request_is_given_up() {
-        run(async {
-            let (pool, links, worker) = link();
-            let ticket = pool.acquire(0).await.unwrap();
-            let link = Rc::clone(&links.borrow()[&ticket.worker()]);
-            rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write).unwrap();
-            let request = RequestMessageBuilder::new().with_bytes(b"");
-            assert!(link.begin(ticket, &request, None, "GET /".into()).await.is_err());
-            while pool.workers() > 0 {
-                tokio::task::yield_now().await;
-            }
-            assert!(links.borrow().is_empty());
-            drop(worker);
-        });
     }
 }

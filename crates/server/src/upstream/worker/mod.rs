@@ -1,6 +1,8 @@
 //! Our own workers: the pool that chooses one, and the links over which they get requests (`docs/handover.md`).
 
-pub(super) mod files;
+pub(super) mod claims;
+mod files;
+mod guard;
 pub(super) mod link;
 pub(super) mod pool;
 pub(super) mod region;
