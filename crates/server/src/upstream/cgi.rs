@@ -15,11 +15,11 @@ use crate::request::Body;
 /// The `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
 
-/// All records of a request, ready to be sent, as often as it takes to find a worker that lives.
+/// All records of a request to a worker. They may be sent again to another worker.
 #[derive(Debug)]
 pub struct RequestMessage {
     pub(super) records: Bytes,
-    /// Goes along with the `BODY` record at the end.
+    /// The file for the `BODY` record at the end.
     pub(super) body: Option<Rc<OwnedFd>>,
     /// There is a `CLIENT` record: the client's socket goes along.
     pub(super) lends: bool,

@@ -1,4 +1,4 @@
-//! Upstreams, which run scripts: our own workers, and FastCGI applications that were started elsewhere.
+//! Upstreams, which run scripts: workers of the pool, and FastCGI applications that were started elsewhere.
 //!
 //! `fastcgi` uses `worker` (an application may answer on a link, and share memory), never the other way round.
 

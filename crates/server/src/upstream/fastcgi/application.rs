@@ -1,4 +1,4 @@
-//! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
+//! FastCGI applications that were started elsewhere: connections that are kept, and requests over them.
 //!
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
@@ -33,8 +33,8 @@ mod tests;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So long after a new connection another one may be tried although nobody has taken the first. Over UNIX sockets we see
-/// whether somebody has, over TCP only that there is an answer.
+/// The pause after a new connection until another one may be tried although no process has taken the first. Over UNIX
+/// sockets the kernel says whether a process has begun to read, over TCP only an answer does.
 const PATIENCE_UNIX: Duration = Duration::from_secs(1);
 const PATIENCE_TCP: Duration = Duration::from_millis(1);
 
@@ -90,7 +90,7 @@ impl Application {
 
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
     /// connection that closes at this moment, and must be sent again. The socket of its `client` goes along if the request
-    /// lends it and whoever is at the other end of a kept connection knows what to do with it.
+    /// lends it and the application at the other end of a kept connection knows what to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -167,7 +167,7 @@ pub async fn sweep(applications: Arc<[Arc<Application>]>) {
     }
 }
 
-/// One request and its answer. Dropped before the last event, it closes the connection.
+/// One request to an application and its response. Dropped before the last event, it closes the connection.
 #[derive(Debug)]
 pub struct FastcgiExchange {
     application: Arc<Application>,
@@ -217,7 +217,7 @@ impl FastcgiExchange {
         }
     }
 
-    /// Who answers.
+    /// The application that answers.
     #[must_use]
     pub fn application(&self) -> &Application {
         &self.application

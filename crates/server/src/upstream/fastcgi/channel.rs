@@ -1,5 +1,5 @@
-//! The channel: processes of FastCGI applications on this host open links to us (`docs/handover.md` §8), and answer on
-//! them what they would not copy.
+//! The channel: processes of FastCGI applications on this host open links to the front (`docs/handover.md` §8), and hand
+//! over on them what they would otherwise copy.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,9 +27,9 @@ use crate::upstream::worker::register::{NewLink, Origin};
 
 /// Registrations that may wait to be taken.
 const BACKLOG: i32 = 128;
-/// Registrations at work at a time: anybody on this host may connect, and would otherwise use up our descriptors.
+/// Registrations at work at a time: every process on this host may connect, and could otherwise use up all descriptors.
 const MAX_REGISTERING: usize = 64;
-/// How long somebody who has connected may take to say who it is. The connect and the message are two system calls.
+/// How long a process may take from its connect to its message, which are two system calls.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// A channel for so many event loops, and its listener. The socket is abstract: who may register is known by the
+    /// A channel for this many event loops, and its listener. The socket is abstract: a process may register if it has the
     /// token, wherever it looks from (`chroot`, another user, a `/tmp` of its own) in the same network namespace.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Channel {
         listener: OwnedFd,
         loops: Vec<UnboundedSender<NewLink>>,
     ) -> io::Result<()> {
-        // A packet socket, but all we ask of the type is to wait for it. The same below.
+        // A packet socket; the type is used to wait for it and for nothing else. The same below.
         let listener = UnixStream::from_std(listener.into())?;
         let places = Arc::new(Semaphore::new(MAX_REGISTERING));
         loop {

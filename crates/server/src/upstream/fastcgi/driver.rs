@@ -254,7 +254,7 @@ impl Driver {
             }
         };
         tokio::select! {
-            // An error is found again by whoever reads.
+            // The next read or write finds an error again.
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             // While the client is slow, it is not the application that takes its time.

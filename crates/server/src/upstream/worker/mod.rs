@@ -1,4 +1,4 @@
-//! Our own workers: the pool that chooses one, and the links over which they get requests (`docs/handover.md`).
+//! Workers of the front's own: the pool that chooses one, and the links over which they get requests (`docs/handover.md`).
 
 pub(super) mod claims;
 mod files;

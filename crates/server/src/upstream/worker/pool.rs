@@ -1,4 +1,4 @@
-//! Which worker takes the next request. One pool for all event loops; the only state they share.
+//! Which worker takes the next request. The event loops share the pool.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

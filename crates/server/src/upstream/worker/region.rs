@@ -1,5 +1,5 @@
-//! Memory that a worker shares with us on one link (`docs/handover.md` §4). Bytes in it are sent from where they lie; when
-//! the last of a chunk are sent or dropped, the chunk goes back to the worker.
+//! The shared region of one link (`docs/handover.md` §4). Bytes in it are sent from where they lie; when the last bytes of
+//! a chunk are sent or dropped, the chunk goes back to the worker.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -50,22 +50,22 @@ struct Announced {
 /// ```
 #[derive(Debug, Default)]
 struct Chunk {
-    /// How often it was lent. What we tell the worker comes from here, never from the shared memory.
+    /// How often it was lent. What the worker is told comes from here, never from the shared memory.
     lent: u32,
-    filling: Option<Arc<Lent>>,
-    leaving: Weak<Lent>,
+    filling: Option<Arc<LentChunk>>,
+    leaving: Weak<LentChunk>,
 }
 
-/// A chunk that we have. Dropping the last reference gives it back.
+/// A chunk that the front has. Dropping the last reference gives it back.
 #[derive(Debug)]
-struct Lent {
+struct LentChunk {
     memory: Arc<Reader>,
     chunk: u32,
     /// The value that says so.
     returns: u32,
 }
 
-impl Drop for Lent {
+impl Drop for LentChunk {
     fn drop(&mut self) {
         self.memory.set_counter(self.chunk, self.returns);
     }
@@ -109,7 +109,7 @@ impl LinkRegion {
             None => {
                 chunk.lent = chunk.lent.wrapping_add(1);
                 let (memory, returns) = (Arc::clone(memory), chunk.lent);
-                Arc::new(Lent { memory, chunk: piece.chunk, returns })
+                Arc::new(LentChunk { memory, chunk: piece.chunk, returns })
             }
         };
         if piece.last {

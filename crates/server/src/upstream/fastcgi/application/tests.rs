@@ -37,7 +37,7 @@ async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Byte
     }
 }
 
-/// An application that somebody else has started says that it could, and only then is told that it may.
+/// An application that was started elsewhere says that it could, and only then is told that it may.
 #[test]
 fn applications_share_memory_over_kept_connections() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The clock stands still while there is something to do, and then leaps to the next moment that somebody waits for.
+//! The clock stands still while there is something to do, and then leaps to the next timer.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::time::advance;
 use super::*;
 use crate::upstream::queue::LOCALITY;
 
-/// Whoever holds another one sees whether it is closed.
+/// A test that holds another reference sees whether it is closed.
 type Connection = Arc<()>;
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -317,7 +317,7 @@ fn a_connection_that_died_while_idle_makes_room_for_the_next_request() {
     run(async {
         let connections = connections();
         connections.only_place().await.keep(Connection::default());
-        // What whoever gets a dead one does.
+        // What a request does that gets a dead one.
         let (place, _dead) = connections.kept().await;
         let mut next = connections.waiting(true).await;
         drop(place);
