@@ -28,7 +28,7 @@ pub(super) fn announce(
         return None;
     }
     let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
-    match services.claims.announce(channel, services.number) {
+    match channel.announce(&services.claims, services.number) {
         Ok((announcement, claim)) => {
             parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
             parameters.param(CHANNEL_PARAM, &announcement);

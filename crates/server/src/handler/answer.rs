@@ -9,7 +9,7 @@ use sendoff_http1::CgiHeadReader;
 use super::status::Failure;
 use crate::response::CgiHead;
 use crate::segment::Segment;
-use crate::upstream::{Event, Exchange};
+use crate::upstream::{Event, Exchange, Retry};
 
 /// Explanations that may come before the header block.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -74,8 +74,15 @@ pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
                 continue;
             }
             Event::Sent(sent) => return Ok(Answer::Sent(sent)),
-            Event::Lost { unread: true } if reader.is_empty() => return Err(NoAnswer::Unread),
-            other => return Err(unexpected(&other).into()),
+            Event::Failed(error) if error.retry() == Retry::Safe && reader.is_empty() => {
+                return Err(NoAnswer::Unread);
+            }
+            Event::Failed(error) => return Err(Failure::from(error).into()),
+            Event::Segment(Segment::File(_)) => return Err(early("a file")),
+            Event::Piece(_) => return Err(early("shared memory")),
+            Event::End => {
+                return Err(Failure::bad_gateway("the response has no header block").into());
+            }
         };
         let read = reader.push(&data);
         let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
@@ -88,16 +95,6 @@ pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
     }
 }
 
-/// What an event means that no header block begins with.
-fn unexpected(event: &Event) -> Failure {
-    match event {
-        Event::Segment(_) => Failure::bad_gateway("a file was handed over before the header block"),
-        Event::Piece(_) => {
-            Failure::bad_gateway("shared memory was handed over before the header block")
-        }
-        Event::End => Failure::bad_gateway("the response has no header block"),
-        Event::Busy(why) => Failure::unavailable(*why),
-        Event::TimedOut => Failure::timed_out("it was silent for too long"),
-        _ => Failure::bad_gateway("it died at work on the request"),
-    }
+fn early(what: &str) -> NoAnswer {
+    Failure::bad_gateway(format!("{what} was handed over before the header block")).into()
 }

@@ -14,7 +14,7 @@ use crate::observe::explain::Remark;
 use crate::responder::{Fit, Responder, Room, flush, unless_gone};
 use crate::segment::Segment;
 use crate::site::sendable::Sendable;
-use crate::upstream::{Event, Exchange};
+use crate::upstream::{Event, Exchange, UpstreamErrorKind};
 
 /// How long a worker may be kept waiting, once per response, for a client that might just be about to take more. Writing
 /// to the spool what a fast client takes anyway doubles the cost of a large generated body.
@@ -164,10 +164,10 @@ impl Relay<'_> {
             // Too late: the head has left.
             Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
             Event::End => return Ok(true),
-            Event::Lost { .. } | Event::Busy(_) | Event::TimedOut => {
+            Event::Failed(error) => {
                 // What it had handed over belongs to the client, whatever became of the worker.
                 flush(self.responder).await?;
-                let is_late = matches!(event, Event::TimedOut);
+                let is_late = error.kind() == UpstreamErrorKind::Silent;
                 let why = if is_late { "was silent for too long" } else { "died" };
                 return Err(Cut::application(format!("{} {why}", self.exchange.who())));
             }

@@ -26,6 +26,7 @@ use crate::site::router::{Script, Upstream};
 use crate::site::sendable::Denied;
 use crate::upstream::{
     Application, Claim, Exchange, RequestMessage, RequestMessageBuilder, StreamedRequest,
+    UpstreamErrorKind,
 };
 
 /// Workers that may die before they have read a request, one after the other, until the request is given up.
@@ -138,10 +139,11 @@ impl Call<'_> {
             self.since = Instant::now();
             let socket = responder.lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(&self.log_name);
-            let Ok(exchange) = link.begin(ticket, message, socket, log_name).await else {
-                continue;
+            let exchange = match link.begin(ticket, message, socket, log_name) {
+                Ok(exchange) => Exchange::Worker(exchange),
+                Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
+                Err(error) => return Err(Failure::from(error).into()),
             };
-            let exchange = Exchange::Worker(exchange);
             match unless_gone(responder, answer::read(&exchange)).await? {
                 Ok(answer) => return Ok((exchange, answer)),
                 Err(NoAnswer::Unread) if is_untouched(responder) => {}

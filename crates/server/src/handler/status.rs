@@ -1,10 +1,12 @@
 //! The one table from what went wrong upstream to the status that the client gets.
 
+use std::fmt;
+
 use http::StatusCode;
 
-use crate::upstream::{AcquireError, ConnectError};
+use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
-/// Why there is no response to pass on.
+/// Why the client gets an error page instead of an application's response.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) status: StatusCode,
@@ -18,34 +20,25 @@ impl Failure {
         Self { status: StatusCode::BAD_GATEWAY, why: why.into() }
     }
 
-    /// The application takes no request now.
-    pub(super) fn unavailable(why: impl Into<String>) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, why: why.into() }
-    }
-
-    /// The application takes too long.
-    pub(super) fn timed_out(why: impl Into<String>) -> Self {
-        Self { status: StatusCode::GATEWAY_TIMEOUT, why: why.into() }
-    }
-
     /// The same, with the process that it is about.
-    pub(super) fn of(self, who: &impl std::fmt::Display) -> Self {
+    pub(super) fn of(self, who: &impl fmt::Display) -> Self {
         Self { why: format!("{who}: {}", self.why), ..self }
     }
 }
 
-impl From<AcquireError> for Failure {
-    fn from(error: AcquireError) -> Self {
-        Self::unavailable(error.to_string())
-    }
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        let status = match error {
-            ConnectError::Busy | ConnectError::Waiting(_) => StatusCode::SERVICE_UNAVAILABLE,
-            ConnectError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-            ConnectError::Failed(_) => StatusCode::BAD_GATEWAY,
+impl From<UpstreamError> for Failure {
+    fn from(error: UpstreamError) -> Self {
+        let status = match error.kind() {
+            UpstreamErrorKind::QueueFull
+            | UpstreamErrorKind::WaitTimedOut
+            | UpstreamErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            UpstreamErrorKind::ConnectTimedOut | UpstreamErrorKind::Silent => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            UpstreamErrorKind::Unreachable
+            | UpstreamErrorKind::Died
+            | UpstreamErrorKind::Broken => StatusCode::BAD_GATEWAY,
+            UpstreamErrorKind::Server => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self { status, why: error.to_string() }
     }

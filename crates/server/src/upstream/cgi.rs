@@ -3,24 +3,23 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use sendoff_fastcgi::direct;
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+pub(super) use sendoff_link::front::REQUEST_ID;
 
 use crate::request::Body;
-
-/// One request at a time goes over a link, so they can all have the same id.
-pub(super) const REQUEST_ID: u16 = 1;
 
 /// The `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
 
-/// All records of a request, ready to be sent, as often as it takes to find a worker that lives.
+/// All records of a request to a worker. They may be sent again to another worker.
 #[derive(Debug)]
 pub struct RequestMessage {
-    pub(super) records: Vec<u8>,
-    /// Goes along with the `BODY` record at the end.
+    pub(super) records: Bytes,
+    /// The file for the `BODY` record at the end.
     pub(super) body: Option<Rc<OwnedFd>>,
     /// There is a `CLIENT` record: the client's socket goes along.
     pub(super) lends: bool,
@@ -91,7 +90,7 @@ impl RequestMessageBuilder {
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
         let mut records = self.head(body.len() + 32);
         push_stream(&mut records, Kind::STDIN, body);
-        RequestMessage { records, body: None, lends: !self.client.is_empty() }
+        RequestMessage { records: records.into(), body: None, lends: !self.client.is_empty() }
     }
 
     /// The request with a body of `len` bytes in a file.
@@ -99,7 +98,7 @@ impl RequestMessageBuilder {
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
         let mut records = self.head(32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
-        RequestMessage { records, body: Some(body), lends: !self.client.is_empty() }
+        RequestMessage { records: records.into(), body: Some(body), lends: !self.client.is_empty() }
     }
 
     /// The request for a FastCGI application: a large body is read while it is sent.

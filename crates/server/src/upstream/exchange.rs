@@ -1,16 +1,17 @@
-//! One request and its answer, whoever answers.
+//! One request and its response, the same for handlers whether a worker or an application answers.
 
-use super::gateway;
+use super::fastcgi::application::FastcgiExchange;
 use super::inbox::Event;
-use super::link;
+use super::worker::link::WorkerExchange;
 
-/// One request and its answer. Dropped before the last event, it abandons the rest.
+/// One request and its response. Dropped before the last event, at any moment, it gives the rest up: a worker is sent
+/// `ABORT_REQUEST`, an application's connection is closed. [`Self::next`] loses nothing when its future is dropped.
 #[derive(Debug)]
 pub enum Exchange {
-    /// With one of our workers.
-    Worker(link::Exchange),
-    /// With a FastCGI application that somebody else has started.
-    Application(gateway::Exchange),
+    /// With a worker of the pool.
+    Worker(WorkerExchange),
+    /// With a FastCGI application that was started elsewhere.
+    Application(FastcgiExchange),
 }
 
 impl Exchange {
@@ -31,7 +32,7 @@ impl Exchange {
         }
     }
 
-    /// Who answers, for the log.
+    /// The worker or application, for the log.
     #[must_use]
     pub fn who(&self) -> String {
         match self {
@@ -40,7 +41,7 @@ impl Exchange {
         }
     }
 
-    /// Whether whoever answers could have been lent the client's socket.
+    /// Whether the upstream could have been lent the client's socket.
     #[must_use]
     pub fn knows_direct(&self) -> bool {
         match self {
@@ -49,14 +50,14 @@ impl Exchange {
         }
     }
 
-    /// Whoever answers has said what cannot be true.
+    /// Gives a worker up that has said what cannot be true: it gets no more requests.
     pub(crate) fn give_up(&self, why: &str) {
         if let Self::Worker(exchange) = self {
             exchange.give_up(why);
         }
     }
 
-    /// Lets the application finish, and drops what it still says.
+    /// Lets the script finish, and drops the rest of its response.
     pub fn drain(self) {
         tokio::task::spawn_local(async move { while !self.next().await.is_last() {} });
     }

@@ -1,4 +1,4 @@
-//! What an upstream has said and the connection's task has not yet taken.
+//! Events of a response between the task that receives them and the task of the client's connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,19 +8,21 @@ use bytes::Bytes;
 use sendoff_fastcgi::direct::Sent;
 use tokio::sync::Notify;
 
+use super::error::UpstreamError;
 use crate::segment::Segment;
 
 /// Bytes that may wait for the connection's task before the upstream is no longer read.
 const INBOX_LIMIT: usize = 256 * 1024;
-/// Events that may wait likewise: those that bring files hold no bytes.
+/// Events that may wait likewise: those that bring files have no bytes in memory.
 pub(super) const INBOX_EVENTS: usize = 1024;
 
-/// What an application says in answer to a request, in order.
+/// A part of a response, in order.
 #[derive(Debug)]
 pub enum Event {
     /// The whole body will have this many bytes. At most once, before any segment.
     Length(u64),
-    /// The worker has written the beginning of the response to the client; what follows are body segments. Comes first, if at all.
+    /// The upstream has written the beginning of the response to the client; what follows are body segments. Comes first,
+    /// if at all.
     Sent(Sent),
     /// The open file that the header block names. At most once.
     Named(OwnedFd),
@@ -28,25 +30,18 @@ pub enum Event {
     Explanation(Bytes),
     /// The CGI header block and then the body.
     Segment(Segment),
-    /// Bytes of the body that the worker can still change: for the kernel alone, nobody may look at them.
+    /// Bytes of the body that the worker can still change: they go to the kernel, or are copied before they are looked at.
     Piece(Bytes),
     /// The response is complete.
     End,
-    /// The worker or the connection has gone. `unread`: the request may be given to another one.
-    Lost {
-        /// The request was never read, or can be repeated without harm.
-        unread: bool,
-    },
-    /// The application takes no request now, and why.
-    Busy(&'static str),
-    /// The application has been silent for too long.
-    TimedOut,
+    /// There is no rest of the response, and why.
+    Failed(UpstreamError),
 }
 
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        matches!(self, Self::End | Self::Lost { .. } | Self::Busy(_) | Self::TimedOut)
+        matches!(self, Self::End | Self::Failed(_))
     }
 
     /// Bytes in memory.
@@ -58,8 +53,8 @@ impl Event {
     }
 }
 
-/// What has come for one request and was not yet taken by the connection's task. It outlives the upstream's work on the
-/// request: the worker may be at the next one before the connection's task has looked.
+/// Events of one response that the connection's task has not yet taken. The inbox outlives the upstream's work on the
+/// request: the worker may be at its next request before the connection's task has looked.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     events: RefCell<VecDeque<Event>>,
@@ -104,7 +99,7 @@ impl Inbox {
         self.ended.get()
     }
 
-    /// Nobody is interested in what may still come.
+    /// What may still come is not wanted.
     pub(super) fn end(&self) {
         self.ended.set(true);
     }

@@ -1,29 +1,26 @@
-//! Those who run scripts: workers and the links to them (`docs/handover.md` seen from the front), and FastCGI applications
-//! that somebody else has started (`docs/fastcgi.md`).
+//! Upstreams, which run scripts: workers of the pool, and FastCGI applications that were started elsewhere.
+//!
+//! `fastcgi` uses `worker` (an application may answer on a link, and share memory), never the other way round.
 
-mod address;
 mod cgi;
-mod channel;
-mod connections;
+mod error;
 mod exchange;
-mod files;
-mod framed;
-mod gateway;
+mod fastcgi;
 mod inbox;
-mod link;
-mod pool;
-mod region;
-mod register;
-mod stream;
-mod tuner;
+mod queue;
+mod script_log;
+mod worker;
 
-pub use address::Address;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
-pub use channel::{Channel, Claim, Claims};
+pub use error::{Fault, Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
-pub use gateway::{Application, ConnectError, sweep};
+pub use fastcgi::address::Address;
+pub use fastcgi::application::{Application, FastcgiExchange, sweep};
+pub use fastcgi::channel::Channel;
 pub use inbox::Event;
-pub use link::{Link, Links};
-pub use pool::{AcquireError, Pool, Ticket, WorkerId};
-pub use register::{NewLink, Origin, receive_workers};
-pub use tuner::{Bounds, tune};
+pub use queue::QueueLimits;
+pub use worker::claims::{Claim, Claims};
+pub use worker::link::{Link, Links, WorkerExchange};
+pub use worker::pool::{Pool, Ticket, WorkerId};
+pub use worker::register::{NewLink, Origin, receive_workers};
+pub use worker::tuner::{Bounds, tune};

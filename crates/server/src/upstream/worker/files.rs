@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags};
-use rustix::io::Errno;
-use rustix::net::SendFlags;
-use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
+use sendoff_fastcgi::handover::{FileId, GuardAnswer};
 use sendoff_sys::memfd;
 
+use super::guard::Answers;
 use crate::delivery::Snapshots;
 use crate::delivery::copying;
 use crate::delivery::snapshots::{Advice, Contents, IN_MEMORY_LIMIT, Identity, Reservation};
@@ -26,9 +25,6 @@ const COPY_HERE_LIMIT: u64 = 256 * 1024;
 /// How long the copy of a recalled file may take: less than the 5 s that the worker waits (`docs/handover.md` §3), after
 /// which the lease ends and a copy would hold a mixture.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
-
-/// When a full guard socket is tried again. The worker's guard thread empties it, whatever the application does.
-const GUARD_RETRY: Duration = Duration::from_millis(5);
 
 /// How often a released file is looked at while downloads of it are under way: no writer waits for that.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,44 +50,8 @@ pub(super) struct HandedFiles {
     snapshots: Arc<Snapshots>,
 }
 
-/// Our end of the guard socket, for one link.
-#[derive(Debug)]
-struct Answers {
-    guard: OwnedFd,
-    link: u8,
-}
-
-impl Answers {
-    /// Answers now, or as soon as the guard socket has room: an answer that is not sent would hold up a writer.
-    fn give(self: &Rc<Self>, answer: GuardAnswer, file: FileId) {
-        if !self.try_send(answer, file) {
-            let answers = Rc::clone(self);
-            tokio::task::spawn_local(async move {
-                while !answers.try_send(answer, file) {
-                    tokio::time::sleep(GUARD_RETRY).await;
-                }
-            });
-        }
-    }
-
-    /// `false` if the socket is full.
-    fn try_send(&self, answer: GuardAnswer, file: FileId) -> bool {
-        let message = GuardMessage { answer, link: self.link, file }.encode();
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(&self.guard, &message, flags) {
-            Ok(_) => true,
-            Err(Errno::AGAIN | Errno::INTR) => false,
-            Err(error) => {
-                tracing::debug!(%error, "a worker was gone before it heard about its file");
-                true
-            }
-        }
-    }
-}
-
 impl HandedFiles {
-    pub(super) fn new(guard: OwnedFd, link: u8, snapshots: Arc<Snapshots>) -> Self {
-        let answers = Rc::new(Answers { guard, link });
+    pub(super) fn new(answers: Rc<Answers>, snapshots: Arc<Snapshots>) -> Self {
         Self { known: HashMap::new(), releasing: Rc::default(), answers, snapshots }
     }
 
@@ -149,12 +109,12 @@ impl HandedFiles {
         // Otherwise it was answered already: RELEASED and this RECALL have passed each other.
         let Some(file) = file else { return };
         match give_back(file) {
-            None => self.answers.give(GuardAnswer::Recalled, id),
+            None => self.answers.send(GuardAnswer::Recalled, id),
             Some(saving) => {
                 let answers = Rc::clone(&self.answers);
                 tokio::task::spawn_local(async move {
                     saving.await;
-                    answers.give(GuardAnswer::Recalled, id);
+                    answers.send(GuardAnswer::Recalled, id);
                 });
             }
         }
@@ -168,7 +128,7 @@ impl HandedFiles {
             return Ok(());
         }
         if has_left(&known.file) {
-            self.answers.give(GuardAnswer::Released, id);
+            self.answers.send(GuardAnswer::Released, id);
             return Ok(());
         }
         self.releasing.borrow_mut().insert(id, known.file);
@@ -179,7 +139,7 @@ impl HandedFiles {
             }
             // Unless a recall took it over.
             if releasing.borrow_mut().remove(&id).is_some() {
-                answers.give(GuardAnswer::Released, id);
+                answers.send(GuardAnswer::Released, id);
             }
         });
         Ok(())
@@ -311,6 +271,9 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
+    use rustix::net::SendFlags;
+    use sendoff_fastcgi::handover::GuardMessage;
+
     use super::*;
     use crate::delivery::SnapshotLimits;
 
@@ -322,7 +285,8 @@ mod tests {
             None,
         )
         .unwrap();
-        (HandedFiles::new(ours, 2, Snapshots::new(SnapshotLimits::default())), theirs)
+        let answers = Answers::new(ours, 2, |why| panic!("{why}"));
+        (HandedFiles::new(answers, Snapshots::new(SnapshotLimits::default())), theirs)
     }
 
     fn file_of(len: usize) -> OwnedFd {
@@ -463,7 +427,7 @@ mod tests {
                 tokio::time::pause();
                 let (mut files, worker) = files();
                 let mut waiting = 0;
-                let (guard, flags) = (&files.answers.guard, SendFlags::DONTWAIT);
+                let (guard, flags) = (files.answers.socket(), SendFlags::DONTWAIT);
                 while rustix::net::send(guard, &[0; 8], flags).is_ok() {
                     waiting += 1;
                 }
@@ -496,7 +460,7 @@ mod tests {
         files.orphan();
         let mut raw = [0; 8];
         let answer = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
-        assert_eq!(answer.unwrap_err(), Errno::AGAIN);
+        assert_eq!(answer.unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
     /// Only a file that can neither be written to nor cut is taken for one that stays.

@@ -1,105 +1,48 @@
-//! FastCGI applications that somebody else has started: connections that are kept, and requests over them.
+//! FastCGI applications that were started elsewhere: connections that are kept, and requests over them.
 //!
-//! Which request gets which connection: `connections.rs`. What goes over it: `gateway/driver.rs`.
+//! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sendoff_fastcgi::handover::Hints;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-mod driver;
-mod outgoing;
-
-use self::driver::Driver;
 use super::address::Address;
-use super::cgi::StreamedRequest;
-use super::channel::Claim;
-use super::connections::{Connections, Grant, Place, WaitError};
+use super::connections::{Connections, Grant};
+use super::driver::Driver;
 use super::framed::{self, Framed};
-use super::inbox::{Event, Inbox};
-use super::region::LinkRegion;
-use super::stream::{Parked, Stream};
+use super::peer::{Connection, Kept, Peer};
+use super::stream::Stream;
+use crate::upstream::cgi::StreamedRequest;
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::queue::QueueLimits;
+use crate::upstream::worker::claims::Claim;
+use crate::upstream::worker::region::LinkRegion;
+
+#[cfg(test)]
+mod tests;
 
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So long after a new connection another one may be tried although nobody has taken the first. Over UNIX sockets we see
-/// whether somebody has, over TCP only that there is an answer.
+/// The pause after a new connection until another one may be tried although no process has taken the first. Over UNIX
+/// sockets the kernel says whether a process has begun to read, over TCP only an answer does.
 const PATIENCE_UNIX: Duration = Duration::from_secs(1);
 const PATIENCE_TCP: Duration = Duration::from_millis(1);
 
 /// An application, shared by all event loops.
 #[derive(Debug)]
 pub struct Application {
-    address: Address,
-    timeout: Duration,
-    /// Its last answer said that it could put bytes into shared memory.
-    knows_region: AtomicBool,
-    /// Its last answer said that it could write to the client.
-    knows_direct: AtomicBool,
-    /// Its last response said that it knows the channel.
-    knows_channel: AtomicBool,
+    peer: Arc<Peer>,
     connections: Arc<Connections<Kept>>,
-}
-
-/// A kept connection that nobody uses.
-#[derive(Debug)]
-struct Kept {
-    parked: Parked,
-    region: LinkRegion,
-    last: Last,
-}
-
-/// The last exchange on a connection.
-#[derive(Debug, Clone, Copy, Default)]
-struct Last {
-    id: u16,
-    hints: Hints,
-}
-
-/// A connection that an exchange uses.
-struct Connection {
-    place: Place<Kept>,
-    stream: Stream,
-    region: LinkRegion,
-    /// `None` on a new one.
-    last: Option<Last>,
-}
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub enum ConnectError {
-    /// Others were before it.
-    Waiting(WaitError),
-    /// As many connections wait already as the application lets wait.
-    Busy,
-    /// Nobody took the connection in time.
-    TimedOut,
-    /// Nobody is there.
-    Failed(io::Error),
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waiting(why) => write!(f, "{why}"),
-            Self::Busy => f.write_str("its queue of connections is full"),
-            Self::TimedOut => {
-                write!(f, "it took no connection for {} s", CONNECT_TIMEOUT.as_secs())
-            }
-            Self::Failed(error) => write!(f, "it cannot be connected to: {error}"),
-        }
-    }
 }
 
 impl Application {
@@ -111,48 +54,43 @@ impl Application {
             Address::Tcp(_) => PATIENCE_TCP,
         };
         Arc::new(Self {
-            address,
-            timeout,
-            knows_region: AtomicBool::new(false),
-            knows_direct: AtomicBool::new(false),
-            knows_channel: AtomicBool::new(false),
-            connections: Connections::new(patience),
+            peer: Arc::new(Peer::new(address, timeout)),
+            connections: Connections::new(patience, QueueLimits::default()),
         })
     }
 
     /// Whether `region` should be announced to it.
     #[must_use]
     pub fn knows_region(&self) -> bool {
-        self.knows_region.load(Ordering::Relaxed)
+        self.peer.hints().region
     }
 
     /// Whether it may be lent a client's socket.
     #[must_use]
     pub fn knows_direct(&self) -> bool {
-        self.knows_direct.load(Ordering::Relaxed)
+        self.peer.hints().direct
     }
 
     /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
     #[must_use]
     pub fn knows_channel(&self) -> bool {
-        self.knows_channel.load(Ordering::Relaxed)
+        self.peer.knows_channel()
     }
 
     /// Remembers whether it says so in its responses. Over TCP no descriptors pass, whatever it says.
     pub fn says_it_knows_channel(&self, knows: bool) {
-        let knows = knows && matches!(self.address, Address::Unix(_));
-        self.knows_channel.store(knows, Ordering::Relaxed);
+        self.peer.note_channel(knows);
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.peer.address
     }
 
     /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
     /// connection that closes at this moment, and must be sent again. The socket of its `client` goes along if the request
-    /// lends it and whoever is at the other end of a kept connection knows what to do with it.
+    /// lends it and the application at the other end of a kept connection knows what to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -161,21 +99,21 @@ impl Application {
         request: Rc<StreamedRequest>,
         repeatable: bool,
         client: Option<BorrowedFd<'_>>,
-        log_name: Rc<str>,
-    ) -> Result<Exchange, ConnectError> {
+        label: Rc<str>,
+    ) -> Result<FastcgiExchange, UpstreamError> {
         let connection = self.connection(repeatable).await?;
-        let driver = Driver::new(Arc::clone(self), connection, request, client, log_name);
+        let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
         let application = Arc::clone(self);
         let framed = RefCell::default();
-        Ok(Exchange { application, inbox, may_be_silent, framed, knows_direct, task })
+        Ok(FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, task })
     }
 
-    async fn connection(&self, repeatable: bool) -> Result<Connection, ConnectError> {
+    async fn connection(&self, repeatable: bool) -> Result<Connection, UpstreamError> {
         loop {
-            match self.connections.acquire(repeatable).await.map_err(ConnectError::Waiting)? {
+            match self.connections.acquire(repeatable).await? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
@@ -185,7 +123,7 @@ impl Application {
                 }
                 Grant::New(place) => {
                     let connected = self.connect().await;
-                    if matches!(connected, Err(ConnectError::Busy)) {
+                    if connected.as_ref().is_err_and(is_full) {
                         place.back_off();
                     }
                     let (stream, region) = (connected?, LinkRegion::default());
@@ -195,14 +133,28 @@ impl Application {
         }
     }
 
-    async fn connect(&self) -> Result<Stream, ConnectError> {
-        match timeout(CONNECT_TIMEOUT, Stream::connect(&self.address)).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(ConnectError::Busy),
-            Ok(Err(error)) => Err(ConnectError::Failed(error)),
-            Err(_) => Err(ConnectError::TimedOut),
-        }
+    async fn connect(&self) -> Result<Stream, UpstreamError> {
+        let (kind, why) = match timeout(CONNECT_TIMEOUT, Stream::connect(&self.peer.address)).await
+        {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
+            }
+            Ok(Err(error)) => {
+                (UpstreamErrorKind::Unreachable, format!("it cannot be connected to: {error}"))
+            }
+            Err(_) => {
+                let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
+                (UpstreamErrorKind::ConnectTimedOut, why)
+            }
+        };
+        Err(UpstreamError::new(kind, Retry::Safe, why))
     }
+}
+
+/// Whether as many connections wait already as the application lets wait.
+fn is_full(error: &UpstreamError) -> bool {
+    error.kind() == UpstreamErrorKind::Overloaded
 }
 
 /// Closes connections that have been idle for too long, for ever.
@@ -215,9 +167,9 @@ pub async fn sweep(applications: Arc<[Arc<Application>]>) {
     }
 }
 
-/// One request and its answer. Dropped before the last event, it closes the connection.
+/// One request to an application and its response. Dropped before the last event, it closes the connection.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct FastcgiExchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
     /// The rest of the body comes elsewhere.
@@ -227,13 +179,13 @@ pub struct Exchange {
     task: AbortHandle,
 }
 
-impl Exchange {
+impl FastcgiExchange {
     /// The body is framed and may move to a link; `rest` is what of it came with the header block.
     pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
     }
 
-    pub(super) fn try_next(&self) -> Option<Event> {
+    pub(in crate::upstream) fn try_next(&self) -> Option<Event> {
         let mut framed = self.framed.borrow_mut();
         let Some(framed) = &mut *framed else { return self.inbox.take() };
         let event = framed::try_next(framed, &self.inbox);
@@ -241,8 +193,8 @@ impl Exchange {
         event
     }
 
-    pub(super) async fn next(&self) -> Event {
-        let silence = self.application.timeout;
+    pub(in crate::upstream) async fn next(&self) -> Event {
+        let silence = self.application.peer.timeout;
         loop {
             if let Some(event) = self.try_next() {
                 return event;
@@ -265,7 +217,7 @@ impl Exchange {
         }
     }
 
-    /// Who answers.
+    /// The application that answers.
     #[must_use]
     pub fn application(&self) -> &Application {
         &self.application
@@ -284,7 +236,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for FastcgiExchange {
     fn drop(&mut self) {
         if !self.inbox.has_ended() {
             self.task.abort();

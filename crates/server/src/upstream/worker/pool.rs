@@ -1,21 +1,14 @@
-//! Which worker takes the next request. One pool for all event loops; the only state they share.
+//! Which worker takes the next request. The event loops share the pool.
 
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-/// Requests that may wait for a worker, on all loops together; the next one is refused.
-const MAX_WAITING: usize = 4096;
-
-/// How long a request may wait for a worker.
-const MAX_WAIT: Duration = Duration::from_secs(60);
-
-/// A worker is rather given to a request of the same event loop, unless another loop's has waited this much longer:
-/// waking the other loop costs about 25 µs.
-const LOCALITY: Duration = Duration::from_millis(1);
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
 
 /// Names a worker for the life of the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,17 +19,20 @@ pub struct WorkerId(pub u32);
 pub struct Pool {
     state: Mutex<State>,
     loops: usize,
+    limits: QueueLimits,
 }
 
 #[derive(Debug)]
 struct State {
     /// Last in, first out: the worker that ran last has the warmest caches.
     idle: Vec<WorkerId>,
-    /// Per event loop, oldest first.
-    waiting: Vec<VecDeque<Waiter>>,
+    /// By the number of the event loop.
+    waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
     /// Every worker, with the number of event loops that have not yet made their link to it.
     links_missing: HashMap<WorkerId, usize>,
-    /// The fewest that were idle at a time since somebody asked.
+    /// Workers that take requests: those of which no link is missing.
+    complete: usize,
+    /// The fewest that were idle at a time since the last [`Pool::take_load`].
     least_idle: usize,
 }
 
@@ -53,12 +49,6 @@ pub struct Load {
     pub peak: usize,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    since: Instant,
-    grant: oneshot::Sender<Ticket>,
-}
-
 /// The right to send one request to one worker. Dropping it makes the worker idle again, so it must not be dropped while
 /// the worker is at work.
 #[derive(Debug)]
@@ -68,32 +58,38 @@ pub struct Ticket {
     event_loop: usize,
 }
 
-/// Why no worker was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcquireError {
-    /// Too many requests wait already.
-    QueueFull,
-    /// All workers were busy for too long.
-    TimedOut,
+/// A request's place in the queue. Dropping it leaves the queue.
+struct Turn<'a> {
+    pool: &'a Pool,
+    number: Number<usize>,
 }
 
-impl fmt::Display for AcquireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QueueFull => write!(f, "{MAX_WAITING} requests are waiting for a worker already"),
-            Self::TimedOut => write!(f, "no worker was free for {} s", MAX_WAIT.as_secs()),
-        }
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // The lock is released before the sender is dropped.
+        let left = self.pool.state().waiting.remove(self.number);
+        drop(left);
     }
 }
 
 impl Pool {
-    /// An empty pool for that many event loops.
+    /// An empty pool for that many event loops, with the usual limits.
     #[must_use]
     pub fn new(loops: usize) -> Arc<Self> {
-        let waiting = (0..loops).map(|_| VecDeque::new()).collect();
-        let state =
-            State { idle: Vec::new(), waiting, links_missing: HashMap::new(), least_idle: 0 };
-        Arc::new(Self { state: Mutex::new(state), loops })
+        Self::with_limits(loops, QueueLimits::default())
+    }
+
+    /// An empty pool for that many event loops.
+    #[must_use]
+    pub fn with_limits(loops: usize, limits: QueueLimits) -> Arc<Self> {
+        let state = State {
+            idle: Vec::new(),
+            waiting: WaitQueue::new(),
+            links_missing: HashMap::new(),
+            complete: 0,
+            least_idle: 0,
+        };
+        Arc::new(Self { state: Mutex::new(state), loops, limits })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,6 +103,7 @@ impl Pool {
         let missing = state.links_missing.entry(worker).or_insert(self.loops);
         *missing -= 1;
         if *missing == 0 {
+            state.complete += 1;
             drop(state);
             drop(Ticket { pool: Arc::clone(self), worker, event_loop });
         }
@@ -115,7 +112,7 @@ impl Pool {
     /// Forgets a worker whose link is lost.
     pub fn remove(&self, worker: WorkerId) {
         let mut state = self.state();
-        state.links_missing.remove(&worker);
+        state.forget(worker);
         state.idle.retain(|&idle| idle != worker);
         state.note_idle();
     }
@@ -123,19 +120,14 @@ impl Pool {
     /// How many workers take requests.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.state().workers()
+        self.state().complete
     }
 
     /// What there was to do since the last call.
     pub fn take_load(&self) -> Load {
         let mut state = self.state();
-        let workers = state.workers();
-        let mut waiting = 0;
-        let mut oldest = Duration::ZERO;
-        for waiter in state.waiting.iter().flatten().filter(|waiter| !waiter.grant.is_closed()) {
-            waiting += 1;
-            oldest = oldest.max(waiter.since.elapsed());
-        }
+        let (workers, waiting) = (state.complete, state.waiting.len());
+        let oldest = state.waiting.oldest().map_or(Duration::ZERO, |since| since.elapsed());
         let idle = state.idle.len();
         let least_idle = std::mem::replace(&mut state.least_idle, idle);
         Load { workers, waiting, oldest, peak: workers.saturating_sub(least_idle) }
@@ -148,57 +140,55 @@ impl Pool {
         let retired: Vec<WorkerId> = state.idle.drain(..most).collect();
         state.note_idle();
         for worker in &retired {
-            state.links_missing.remove(worker);
+            state.forget(*worker);
         }
         retired
     }
 
-    /// Waits for a worker, oldest request first.
+    /// Waits for a worker, oldest request first. A request that is dropped while it waits leaves the queue at once.
     ///
     /// # Errors
     /// The queue is full or the wait was too long. Both are for the client to try again later.
-    pub async fn acquire(self: &Arc<Self>, event_loop: usize) -> Result<Ticket, AcquireError> {
-        let granted = {
+    pub async fn acquire(self: &Arc<Self>, event_loop: usize) -> Result<Ticket, UpstreamError> {
+        let (_turn, granted) = {
             let mut state = self.state();
             if let Some(worker) = state.idle.pop() {
                 state.note_idle();
                 return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
             }
-            if state.waiting.iter().map(VecDeque::len).sum::<usize>() >= MAX_WAITING {
-                return Err(AcquireError::QueueFull);
+            if state.waiting.len() >= self.limits.requests {
+                return Err(self.queue_full());
             }
             let (grant, granted) = oneshot::channel();
-            state.waiting[event_loop].push_back(Waiter { since: Instant::now(), grant });
-            granted
+            let number = state.waiting.push(event_loop, Instant::now(), grant);
+            (Turn { pool: self, number }, granted)
         };
-        match tokio::time::timeout(MAX_WAIT, granted).await {
+        match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(ticket)) => Ok(ticket),
-            Ok(Err(_)) | Err(_) => Err(AcquireError::TimedOut),
+            Ok(Err(_)) | Err(_) => Err(self.timed_out()),
         }
+    }
+
+    fn queue_full(&self) -> UpstreamError {
+        let why = format!("{} requests are waiting for a worker already", self.limits.requests);
+        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+    }
+
+    fn timed_out(&self) -> UpstreamError {
+        let why = format!("no worker was free for {} s", self.limits.wait.as_secs());
+        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
     }
 }
 
 impl State {
-    fn workers(&self) -> usize {
-        self.links_missing.values().filter(|&&missing| missing == 0).count()
+    fn forget(&mut self, worker: WorkerId) {
+        if self.links_missing.remove(&worker) == Some(0) {
+            self.complete -= 1;
+        }
     }
 
     fn note_idle(&mut self) {
         self.least_idle = self.least_idle.min(self.idle.len());
-    }
-
-    fn next_waiter(&mut self, event_loop: usize) -> Option<(usize, Waiter)> {
-        let mut best: Option<(usize, Instant)> = None;
-        for (i, queue) in self.waiting.iter().enumerate() {
-            let Some(head) = queue.front() else { continue };
-            let age = if i == event_loop { head.since.checked_sub(LOCALITY) } else { None };
-            let since = age.unwrap_or(head.since);
-            if best.is_none_or(|(_, oldest)| since < oldest) {
-                best = Some((i, since));
-            }
-        }
-        let (chosen, _) = best?;
-        self.waiting[chosen].pop_front().map(|waiter| (chosen, waiter))
     }
 }
 
@@ -216,18 +206,13 @@ impl Drop for Ticket {
         if !state.links_missing.contains_key(&self.worker) {
             return;
         }
-        while let Some((event_loop, waiter)) = state.next_waiter(self.event_loop) {
-            // Sending drops a refused ticket, which would lock the pool again: look first.
-            if waiter.grant.is_closed() {
-                continue;
-            }
-            drop(state);
-            let ticket = Self { pool: Arc::clone(&self.pool), worker: self.worker, event_loop };
-            // A waiter that went away just now returns the ticket, whose drop finds the next one.
-            drop(waiter.grant.send(ticket));
-            return;
-        }
-        state.idle.push(self.worker);
+        let Some((event_loop, grant)) = state.waiting.pop(self.event_loop) else {
+            return state.idle.push(self.worker);
+        };
+        drop(state);
+        let ticket = Self { pool: Arc::clone(&self.pool), worker: self.worker, event_loop };
+        // A request that went away just now returns the ticket, whose drop finds the next one.
+        drop(grant.send(ticket));
     }
 }
 
@@ -327,6 +312,56 @@ mod tests {
             let other = pool.acquire(0).await.unwrap();
             assert_ne!(other.worker(), lost);
             assert!(futures_poll(&mut Box::pin(pool.acquire(0))).await.is_none());
+        });
+    }
+
+    /// 60 s of requests whose clients left made the next one wait behind them, or be refused.
+    #[test]
+    fn a_request_that_is_dropped_leaves_the_queue_at_once() {
+        block_on(async {
+            let limits = QueueLimits { requests: 3, ..QueueLimits::default() };
+            let pool = Pool::with_limits(1, limits);
+            pool.link_made(WorkerId(0), 0);
+            let ticket = pool.acquire(0).await.unwrap();
+            let mut gone: Vec<_> = (0..3).map(|_| Box::pin(pool.acquire(0))).collect();
+            for waiter in &mut gone {
+                assert!(futures_poll(waiter).await.is_none());
+            }
+            assert_eq!(pool.acquire(0).await.unwrap_err().kind(), UpstreamErrorKind::QueueFull);
+            drop(gone);
+            assert_eq!(pool.take_load().waiting, 0);
+            let mut live = Box::pin(pool.acquire(0));
+            assert!(futures_poll(&mut live).await.is_none(), "there is room");
+            drop(ticket);
+            assert_eq!(live.await.unwrap().worker(), WorkerId(0));
+        });
+    }
+
+    /// The worker is on its way to a request that is dropped before it looks.
+    #[test]
+    fn a_ticket_that_was_granted_to_a_dropped_request_goes_to_the_next() {
+        block_on(async {
+            let pool = pool_with(1, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            let (mut first, mut second) = (Box::pin(pool.acquire(0)), Box::pin(pool.acquire(0)));
+            for waiter in [&mut first, &mut second] {
+                assert!(futures_poll(waiter).await.is_none());
+            }
+            drop(ticket);
+            drop(first);
+            assert_eq!(second.await.unwrap().worker(), WorkerId(0));
+            assert_eq!(pool.state().idle, [WorkerId(0)]);
+        });
+    }
+
+    #[test]
+    fn a_request_waits_for_a_bounded_time() {
+        block_on(async {
+            let limits = QueueLimits { wait: Duration::from_millis(1), ..QueueLimits::default() };
+            let pool = Pool::with_limits(1, limits);
+            let error = pool.acquire(0).await.unwrap_err();
+            assert_eq!(error.kind(), UpstreamErrorKind::WaitTimedOut);
+            assert_eq!(pool.take_load().waiting, 0);
         });
     }
 

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use sendoff_fastcgi::frames::{Frame, Frames, Surplus};
 use tokio::time::timeout;
 
-use super::channel::Claim;
-use super::inbox::{Event, Inbox};
 use crate::segment::Segment;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::worker::claims::Claim;
 
 /// How long a body that has moved may be nowhere. The process claims it before it says so here.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,7 +67,7 @@ impl Framed {
         if !self.claim.is_claimed() {
             return Some(broken("moved its body to a link and did not claim it"));
         }
-        (patience == silence).then_some(Event::TimedOut)
+        (patience == silence).then_some(Event::Failed(UpstreamError::silent()))
     }
 
     /// What has been received already.
@@ -108,7 +109,7 @@ fn surplus(Surplus: Surplus) -> Event {
 
 fn broken(why: &'static str) -> Event {
     tracing::error!("broken FastCGI application: it {why}");
-    Event::Lost { unread: false }
+    Event::Failed(UpstreamError::broken(format!("it {why}")))
 }
 
 /// The next event, if it is there already.
@@ -134,15 +135,15 @@ pub(super) async fn next(source: &Inbox, patience: Option<Duration>) -> Option<E
 
 #[cfg(test)]
 mod tests {
-    use super::super::channel::{Channel, Claims};
     use super::*;
+    use crate::upstream::error::Retry;
+    use crate::upstream::worker::claims::Claims;
 
     const SILENCE: Duration = Duration::from_secs(60);
 
     fn moved() -> (Rc<Claims>, Framed) {
         let claims = Rc::new(Claims::default());
-        let (channel, _listener) = Channel::open(1).unwrap();
-        let (_, claim) = claims.announce(&channel, 0).unwrap();
+        let claim = claims.add().unwrap();
         (claims, Framed::new(claim, Bytes::from_static(b"\0\0\0\x01x\xff\xff\xff\xff")))
     }
 
@@ -156,7 +157,7 @@ mod tests {
         assert!(framed.has_moved());
         assert_eq!(framed.patience(SILENCE), Some(CLAIM_TIMEOUT));
         let lost = framed.too_long(CLAIM_TIMEOUT, SILENCE);
-        assert!(matches!(lost, Some(Event::Lost { unread: false })));
+        assert!(matches!(lost, Some(Event::Failed(error)) if error.retry() == Retry::Unsafe));
     }
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
         assert!(try_next(&mut framed, &here).is_some());
         assert!(try_next(&mut framed, &here).is_none());
         framed.claim.inbox().push(Event::End);
-        here.push(Event::Lost { unread: true });
-        assert!(matches!(try_next(&mut framed, &here), Some(Event::Lost { .. })));
+        here.push(Event::Failed(UpstreamError::died(Retry::Safe)));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Failed(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! Who gets which connection to a FastCGI application, and when a new one is made.
+//! Which request gets which connection to a FastCGI application, and when a new one is made.
 //!
 //! Such an application gives a process to each connection for as long as it is open, and how many processes there are is
 //! not known. As many connections as processes, and none more, would be best: another one only waits in the listener's
@@ -14,7 +14,6 @@
 //! If the attempt was taken at once, the next may follow at once; if not, none is made for a while.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -23,6 +22,9 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
+
 #[cfg(test)]
 mod tests;
 
@@ -30,29 +32,22 @@ mod tests;
 const MAX_IDLE: usize = 32;
 /// How long a connection is kept while idle: others may use the application too.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// How long a connection is used. Its process then looks whether somebody else wants something.
+/// How long a connection is used. Its process then looks whether another server has a connection for it.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// Requests that may wait for a connection; the next one is refused.
-const MAX_WAITING: usize = 4096;
-/// How long a request may wait for one.
-const MAX_WAIT: Duration = Duration::from_secs(60);
-
-/// No new connection is tried for so long after one for which no process was free; twice as long each time.
+/// The pause after a new connection for which no process was free, until another one is tried; it doubles each time.
 const HOLD_MIN: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// A process that was set free for a new connection has taken it by then, or served somebody else.
+/// The time in which a process that was set free for a new connection takes it, or one of another server.
 const SET_FREE: Duration = Duration::from_millis(10);
-
-/// A connection is rather given to a request of the same event loop, unless another loop's has waited this much longer.
-const LOCALITY: Duration = Duration::from_millis(1);
 
 /// The connections to one application, for all event loops.
 #[derive(Debug)]
 pub(super) struct Connections<C> {
-    /// A new connection that was not taken for so long does not keep others from being tried.
+    /// A new connection that was not taken for this long does not keep others from being tried.
     patience: Duration,
+    limits: QueueLimits,
     state: Mutex<State<C>>,
 }
 
@@ -60,13 +55,12 @@ pub(super) struct Connections<C> {
 struct State<C> {
     /// Used last at the end.
     idle: VecDeque<Idle<C>>,
-    /// Oldest first.
-    waiting: VecDeque<Waiter<C>>,
-    /// Connections that there are, with those that are being made.
+    waiting: WaitQueue<ThreadId, Waiter<C>>,
+    /// All connections, with those that are being made.
     open: usize,
-    /// Those among them of which no process is known to have them.
+    /// Connections among them that no process is known to have.
     untaken: usize,
-    /// Those among these for which no process was set free.
+    /// Connections among these for which no process was set free.
     wanted: usize,
     /// When a connection was made last.
     newest: Instant,
@@ -74,7 +68,7 @@ struct State<C> {
     set_free: Instant,
     hold_until: Instant,
     hold: Duration,
-    /// Somebody sees to it that a new connection is tried in time.
+    /// The task that tries a new connection in time.
     timekeeper: Option<AbortHandle>,
 }
 
@@ -87,8 +81,6 @@ struct Idle<C> {
 
 #[derive(Debug)]
 struct Waiter<C> {
-    since: Instant,
-    event_loop: ThreadId,
     repeatable: bool,
     grant: oneshot::Sender<Grant<C>>,
 }
@@ -102,40 +94,45 @@ pub(super) enum Grant<C> {
     New(Place<C>),
 }
 
-/// A connection's place among those that there are. Dropping it says that the connection is closed.
+/// A connection as it is counted. Dropping it says that the connection is closed.
 #[derive(Debug)]
 pub(super) struct Place<C> {
     of: Arc<Connections<C>>,
     made: Instant,
-    taken: bool,
-    /// The state knows already.
-    is_left: bool,
+    stage: Stage,
 }
 
-/// Why there is no connection.
+/// ```text
+///  Untaken ── a process begins to read ──▶ Taken ── keep() ──▶ Left
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitError {
-    /// Too many requests wait already.
-    QueueFull,
-    /// All processes were busy for too long.
-    TimedOut,
+enum Stage {
+    Untaken,
+    Taken,
+    /// The connection is idle or closed, and counted as such.
+    Left,
 }
 
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QueueFull => write!(f, "{MAX_WAITING} requests are waiting for it already"),
-            Self::TimedOut => write!(f, "it was busy for {} s", MAX_WAIT.as_secs()),
-        }
+/// A request's place in the queue. Dropping it leaves the queue.
+struct Turn<'a, C> {
+    of: &'a Connections<C>,
+    number: Number<ThreadId>,
+}
+
+impl<C> Drop for Turn<'_, C> {
+    fn drop(&mut self) {
+        // The lock is released before the sender is dropped.
+        let left = self.of.state().waiting.remove(self.number);
+        drop(left);
     }
 }
 
 impl<C: Send + 'static> Connections<C> {
-    pub(super) fn new(patience: Duration) -> Arc<Self> {
+    pub(super) fn new(patience: Duration, limits: QueueLimits) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             idle: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: WaitQueue::new(),
             open: 0,
             untaken: 0,
             wanted: 0,
@@ -145,52 +142,65 @@ impl<C: Send + 'static> Connections<C> {
             hold: HOLD_MIN,
             timekeeper: None,
         };
-        Arc::new(Self { patience, state: Mutex::new(state) })
+        Arc::new(Self { patience, limits, state: Mutex::new(state) })
     }
 
-    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`.
-    pub(super) async fn acquire(self: &Arc<Self>, repeatable: bool) -> Result<Grant<C>, WaitError> {
-        let granted = {
+    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`. A request that is
+    /// dropped while it waits leaves the queue at once.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        repeatable: bool,
+    ) -> Result<Grant<C>, UpstreamError> {
+        let (_turn, granted) = {
             let mut state = self.state();
             let now = Instant::now();
             if let Some(Idle { connection, made, .. }) = state.take_idle(repeatable) {
                 if repeatable {
-                    return Ok(Grant::Kept(self.place(made, true), connection));
+                    return Ok(Grant::Kept(self.place(made, Stage::Taken), connection));
                 }
                 state.make_instead(now);
                 drop(state);
                 drop(connection);
-                return Ok(Grant::New(self.place(now, false)));
+                return Ok(Grant::New(self.place(now, Stage::Untaken)));
             }
             if state.may_try(self.patience, now) {
                 state.make_another(now);
-                return Ok(Grant::New(self.place(now, false)));
+                return Ok(Grant::New(self.place(now, Stage::Untaken)));
             }
-            if state.waiting.len() >= MAX_WAITING {
-                return Err(WaitError::QueueFull);
+            if state.waiting.len() >= self.limits.requests {
+                return Err(self.queue_full());
             }
             let (grant, granted) = oneshot::channel();
             let event_loop = thread::current().id();
-            state.waiting.push_back(Waiter { since: now, event_loop, repeatable, grant });
+            let number = state.waiting.push(event_loop, now, Waiter { repeatable, grant });
             // An event loop that ends takes its tasks with it.
             if state.timekeeper.as_ref().is_none_or(AbortHandle::is_finished) {
                 let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
                 state.timekeeper = Some(task.abort_handle());
             }
-            granted
+            (Turn { of: self, number }, granted)
         };
-        match tokio::time::timeout(MAX_WAIT, granted).await {
+        match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(grant)) => Ok(grant),
-            Ok(Err(_)) | Err(_) => Err(WaitError::TimedOut),
+            Ok(Err(_)) | Err(_) => Err(self.timed_out()),
         }
     }
 
-    /// Tries new connections when it is time to, as long as somebody waits.
+    fn queue_full(&self) -> UpstreamError {
+        let why = format!("{} requests are waiting for it already", self.limits.requests);
+        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+    }
+
+    fn timed_out(&self) -> UpstreamError {
+        let why = format!("it was busy for {} s", self.limits.wait.as_secs());
+        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
+    }
+
+    /// Tries new connections when it is time to, as long as requests wait.
     async fn keep_time(self: Arc<Self>) {
         loop {
             let at = {
                 let mut state = self.state();
-                state.waiting.retain(|waiter| !waiter.grant.is_closed());
                 if state.waiting.is_empty() {
                     state.timekeeper = None;
                     return;
@@ -220,8 +230,8 @@ impl<C> Connections<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, made: Instant, taken: bool) -> Place<C> {
-        Place { of: Arc::clone(self), made, taken, is_left: false }
+    fn place(self: &Arc<Self>, made: Instant, stage: Stage) -> Place<C> {
+        Place { of: Arc::clone(self), made, stage }
     }
 
     /// Lets those who wait make new connections, if it is time to.
@@ -236,11 +246,11 @@ impl<C> Connections<C> {
             state.make_another(now);
             drop(state);
             // Refused, it ends like a connection that failed.
-            drop(waiter.grant.send(Grant::New(self.place(now, false))));
+            drop(waiter.grant.send(Grant::New(self.place(now, Stage::Untaken))));
         }
     }
 
-    /// One connection is gone and its process free: whoever has waited longest may make another.
+    /// One connection is gone and its process free: the request that has waited longest may make another.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State<C>>) {
         let Some(waiter) = state.next_waiter() else {
             state.open -= 1;
@@ -249,7 +259,7 @@ impl<C> Connections<C> {
         let now = Instant::now();
         state.make_instead(now);
         drop(state);
-        drop(waiter.grant.send(Grant::New(self.place(now, false))));
+        drop(waiter.grant.send(Grant::New(self.place(now, Stage::Untaken))));
     }
 }
 
@@ -277,7 +287,7 @@ impl<C> State<C> {
         self.make_instead(now);
     }
 
-    /// A new connection for one that is closed: whoever served that one is free for it.
+    /// A new connection for one that is closed: the process of that one is free for it.
     fn make_instead(&mut self, now: Instant) {
         self.untaken += 1;
         (self.newest, self.set_free) = (now, now);
@@ -294,25 +304,21 @@ impl<C> State<C> {
     }
 
     fn next_waiter(&mut self) -> Option<Waiter<C>> {
-        self.waiting.retain(|waiter| !waiter.grant.is_closed());
-        let latest = self.waiting.front()?.since + LOCALITY;
-        let event_loop = thread::current().id();
-        let near = self.waiting.iter().take_while(|waiter| waiter.since <= latest);
-        let chosen = near.map(|waiter| waiter.event_loop).position(|at| at == event_loop);
-        self.waiting.remove(chosen.unwrap_or(0))
+        self.waiting.pop(thread::current().id()).map(|(_, waiter)| waiter)
     }
 }
 
 impl<C: Send + 'static> Place<C> {
     /// A process has begun to read what the connection brought.
     pub(super) fn is_taken(&mut self) {
-        if std::mem::replace(&mut self.taken, true) {
+        if self.stage != Stage::Untaken {
             return;
         }
+        self.stage = Stage::Taken;
         let mut state = self.of.state();
         state.untaken -= 1;
         if state.wanted > state.untaken {
-            // Nobody had to be set free for it.
+            // No process had to be set free for it.
             state.wanted = state.untaken;
             (state.hold, state.hold_until) = (HOLD_MIN, self.made);
             drop(state);
@@ -321,7 +327,7 @@ impl<C: Send + 'static> Place<C> {
     }
 
     pub(super) fn was_taken(&self) -> bool {
-        self.taken
+        self.stage != Stage::Untaken
     }
 
     /// The listener's queue was full.
@@ -332,7 +338,7 @@ impl<C: Send + 'static> Place<C> {
     /// The connection serves the next request, unless its process is needed elsewhere.
     pub(super) fn keep(mut self, connection: C) {
         self.is_taken();
-        self.is_left = true;
+        self.stage = Stage::Left;
         let now = Instant::now();
         let mut state = self.of.state();
         if state.wants_process(now) {
@@ -355,12 +361,12 @@ impl<C: Send + 'static> Place<C> {
             return;
         };
         let grant = if waiter.repeatable {
-            Grant::Kept(self.of.place(self.made, true), connection)
+            Grant::Kept(self.of.place(self.made, Stage::Taken), connection)
         } else {
             state.make_instead(now);
             // Closed before the other is made.
             drop(connection);
-            Grant::New(self.of.place(now, false))
+            Grant::New(self.of.place(now, Stage::Untaken))
         };
         drop(state);
         drop(waiter.grant.send(grant));
@@ -369,11 +375,11 @@ impl<C: Send + 'static> Place<C> {
 
 impl<C> Drop for Place<C> {
     fn drop(&mut self) {
-        if self.is_left {
+        if self.stage == Stage::Left {
             return;
         }
         let mut state = self.of.state();
-        if self.taken {
+        if self.stage == Stage::Taken {
             return self.of.replace(state);
         }
         state.untaken -= 1;

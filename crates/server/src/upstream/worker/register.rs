@@ -1,4 +1,4 @@
-//! How workers reach the front: the PHP master sends each new worker's sockets over the pool socket.
+//! New workers: the PHP master sends their sockets over the pool socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use super::pool::WorkerId;
 /// One event loop's link to a new worker.
 #[derive(Debug)]
 pub struct NewLink {
-    /// Whose it is.
+    /// Who opened it.
     pub origin: Origin,
     /// Its process, for the log.
     pub pid: i32,
@@ -30,9 +30,9 @@ pub struct NewLink {
 /// Where the other end of a link came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// One of our workers: it takes requests on the link.
+    /// A worker of the pool: it takes requests on the link.
     Pool(WorkerId),
-    /// A process of somebody else's application has opened it: it answers there what it is asked over FastCGI.
+    /// A process of a FastCGI application has opened it: it answers there what it is asked over FastCGI.
     Channel,
 }
 
@@ -48,7 +48,7 @@ pub async fn receive_workers(
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
 ) -> io::Result<()> {
-    // A packet socket, but all we ask of the type is to wait for it.
+    // A packet socket; the type is used to wait for it and for nothing else.
     let socket = std::os::unix::net::UnixStream::from(pool_socket);
     socket.set_nonblocking(true)?;
     let socket = UnixStream::from_std(socket)?;

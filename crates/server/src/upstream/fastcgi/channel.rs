@@ -1,12 +1,11 @@
-//! The channel: processes of FastCGI applications on this host open links to us (`docs/handover.md` §8), and answer on
-//! them what they would not copy.
+//! The channel: processes of FastCGI applications on this host open links to the front (`docs/handover.md` §8), and hand
+//! over on them what they would otherwise copy.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,15 +22,14 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
-use super::inbox::Inbox;
-use super::link::Link;
-use super::register::{NewLink, Origin};
+use crate::upstream::worker::claims::{Claim, Claims, random_secret};
+use crate::upstream::worker::register::{NewLink, Origin};
 
 /// Registrations that may wait to be taken.
 const BACKLOG: i32 = 128;
-/// Registrations at work at a time: anybody on this host may connect, and would otherwise use up our descriptors.
+/// Registrations at work at a time: every process on this host may connect, and could otherwise use up all descriptors.
 const MAX_REGISTERING: usize = 64;
-/// How long somebody who has connected may take to say who it is. The connect and the message are two system calls.
+/// How long a process may take from its connect to its message, which are two system calls.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -50,29 +48,43 @@ impl fmt::Debug for Channel {
     }
 }
 
-fn random() -> io::Result<Secret> {
-    let mut raw = [0; 16];
-    // 16 bytes come at once or not at all.
-    rustix::rand::getrandom(&mut raw, rustix::rand::GetRandomFlags::empty())?;
-    Ok(Secret(raw))
-}
-
 impl Channel {
-    /// A channel for so many event loops, and its listener. The socket is abstract: who may register is known by the
+    /// A channel for this many event loops, and its listener. The socket is abstract: a process may register if it has the
     /// token, wherever it looks from (`chroot`, another user, a `/tmp` of its own) in the same network namespace.
     ///
     /// # Errors
     /// Too many event loops, or those of `bind(2)`.
     pub fn open(event_loops: usize) -> io::Result<(Self, OwnedFd)> {
         let links = u8::try_from(event_loops).map_err(io::Error::other)?;
-        let token = random()?;
-        let unique = String::from_utf8_lossy(&random()?.to_hex()[..16]).into_owned();
+        let token = random_secret()?;
+        let unique = String::from_utf8_lossy(&random_secret()?.to_hex()[..16]).into_owned();
         let name = format!("sendoff-{}-{unique}", std::process::id());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         listen(&socket, BACKLOG)?;
         Ok((Self { name, token, links }, socket))
+    }
+
+    /// Announces the channel for one request: the value of the parameter, and the claim with which the request's body may
+    /// come on the link of this event loop.
+    ///
+    /// # Errors
+    /// The kernel has no random bits.
+    pub fn announce(
+        &self,
+        claims: &Rc<Claims>,
+        event_loop: usize,
+    ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
+        let claim = claims.add()?;
+        let announcement = Announcement {
+            name: self.name.clone(),
+            token: self.token,
+            links: self.links,
+            link: u8::try_from(event_loop).map_err(io::Error::other)?,
+            claim: claim.secret(),
+        };
+        Ok((announcement.encode(), claim))
     }
 
     /// Takes registrations and gives every event loop its link, for ever.
@@ -84,7 +96,7 @@ impl Channel {
         listener: OwnedFd,
         loops: Vec<UnboundedSender<NewLink>>,
     ) -> io::Result<()> {
-        // A packet socket, but all we ask of the type is to wait for it. The same below.
+        // A packet socket; the type is used to wait for it and for nothing else. The same below.
         let listener = UnixStream::from_std(listener.into())?;
         let places = Arc::new(Semaphore::new(MAX_REGISTERING));
         loop {
@@ -146,84 +158,5 @@ impl Channel {
         }
         rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;
         Ok(pid)
-    }
-}
-
-/// The requests of one event loop whose bodies may come on a link.
-#[derive(Debug, Default)]
-pub struct Claims(RefCell<HashMap<Secret, Weak<Claim>>>);
-
-/// A request whose body may come on a link.
-#[derive(Debug)]
-pub struct Claim {
-    secret: Secret,
-    claims: Rc<Claims>,
-    inbox: Rc<Inbox>,
-    /// The link on which it was claimed.
-    link: RefCell<Option<Rc<Link>>>,
-}
-
-impl Claims {
-    /// Announces the channel for one request: the value of the parameter, and the place where its body may arrive.
-    ///
-    /// # Errors
-    /// The kernel has no random bits.
-    pub fn announce(
-        self: &Rc<Self>,
-        channel: &Channel,
-        event_loop: usize,
-    ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
-        let secret = random()?;
-        let announcement = Announcement {
-            name: channel.name.clone(),
-            token: channel.token,
-            links: channel.links,
-            link: u8::try_from(event_loop).map_err(io::Error::other)?,
-            claim: secret,
-        };
-        let claim = Rc::new(Claim {
-            secret,
-            claims: Rc::clone(self),
-            inbox: Rc::default(),
-            link: RefCell::default(),
-        });
-        self.0.borrow_mut().insert(secret, Rc::downgrade(&claim));
-        Ok((announcement.encode(), claim))
-    }
-
-    /// A request is claimed on a link: where its body goes. `None`: nobody waits for it (any more).
-    pub(super) fn take(&self, secret: Secret, link: &Rc<Link>) -> Option<Rc<Inbox>> {
-        let claim = self.0.borrow_mut().remove(&secret)?.upgrade()?;
-        *claim.link.borrow_mut() = Some(Rc::clone(link));
-        claim.inbox.arrived.notify_one();
-        Some(Rc::clone(&claim.inbox))
-    }
-}
-
-impl Claim {
-    /// What the field of a framed response says.
-    pub fn secret(&self) -> Secret {
-        self.secret
-    }
-
-    /// What has come on the link.
-    pub(super) fn inbox(&self) -> &Rc<Inbox> {
-        &self.inbox
-    }
-
-    /// Whether the application has begun to answer on a link.
-    pub(super) fn is_claimed(&self) -> bool {
-        self.link.borrow().is_some()
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.claims.0.borrow_mut().remove(&self.secret);
-        if let Some(link) = self.link.take()
-            && !self.inbox.has_ended()
-        {
-            link.abandon(&self.inbox);
-        }
     }
 }

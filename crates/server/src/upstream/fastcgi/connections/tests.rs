@@ -1,4 +1,4 @@
-//! The clock stands still while there is something to do, and then leaps to the next moment that somebody waits for.
+//! The clock stands still while there is something to do, and then leaps to the next timer.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -8,8 +8,9 @@ use tokio::task::LocalSet;
 use tokio::time::advance;
 
 use super::*;
+use crate::upstream::queue::LOCALITY;
 
-/// Whoever holds another one sees whether it is closed.
+/// A test that holds another reference sees whether it is closed.
 type Connection = Arc<()>;
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,16 +24,16 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 fn connections() -> Arc<Connections<Connection>> {
-    Connections::new(PATIENCE)
+    Connections::new(PATIENCE, QueueLimits::default())
 }
 
 fn is_closed(connection: &Connection) -> bool {
     Arc::strong_count(connection) == 1
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Result<Grant<Connection>, WaitError>>>>;
+type Waiting = Pin<Box<dyn Future<Output = Result<Grant<Connection>, UpstreamError>>>>;
 
-async fn poll_once(waiting: &mut Waiting) -> Option<Result<Grant<Connection>, WaitError>> {
+async fn poll_once(waiting: &mut Waiting) -> Option<Result<Grant<Connection>, UpstreamError>> {
     tokio::select! {
         biased;
         result = waiting => Some(result),
@@ -237,7 +238,11 @@ fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer
             let place = connections.only_place().await;
             let mut other = connections.waiting(true).await;
             let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
-            connections.state().waiting[0].event_loop = elsewhere;
+            {
+                let mut state = connections.state();
+                let (_, waiter) = state.waiting.pop(thread::current().id()).unwrap();
+                state.waiting.push(elsewhere, Instant::now(), waiter);
+            }
             advance(longer).await;
             let mut near = connections.waiting(true).await;
             place.keep(Connection::default());
@@ -292,12 +297,27 @@ fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
     });
 }
 
+/// Requests whose clients had left kept the queue full.
+#[test]
+fn a_request_that_is_dropped_leaves_room_for_the_next() {
+    run(async {
+        let limits = QueueLimits { requests: 2, ..QueueLimits::default() };
+        let connections = Connections::new(PATIENCE, limits);
+        let _untaken = connections.new_place(true).await;
+        let gone = [connections.waiting(true).await, connections.waiting(true).await];
+        assert!(connections.acquire(true).await.is_err());
+        drop(gone);
+        assert!(connections.state().waiting.is_empty());
+        drop(connections.waiting(true).await);
+    });
+}
+
 #[test]
 fn a_connection_that_died_while_idle_makes_room_for_the_next_request() {
     run(async {
         let connections = connections();
         connections.only_place().await.keep(Connection::default());
-        // What whoever gets a dead one does.
+        // What a request does that gets a dead one.
         let (place, _dead) = connections.kept().await;
         let mut next = connections.waiting(true).await;
         drop(place);
@@ -383,18 +403,20 @@ fn a_connection_that_was_used_for_long_is_closed_and_its_process_looks_at_a_new_
 #[test]
 fn requests_wait_in_a_bounded_queue_and_for_a_bounded_time() {
     run(async {
-        let connections = Connections::new(MAX_WAIT * 2);
+        let limits = QueueLimits::default();
+        let connections = Connections::new(limits.wait * 2, limits);
         let _untaken = connections.new_place(true).await;
         let mut waiting = Vec::new();
-        for _ in 0..MAX_WAITING {
+        for _ in 0..limits.requests {
             waiting.push(connections.waiting(true).await);
         }
-        assert_eq!(connections.acquire(true).await.unwrap_err(), WaitError::QueueFull);
+        let refused = connections.acquire(true).await.unwrap_err();
+        assert_eq!(refused.kind(), UpstreamErrorKind::QueueFull);
         let begun = Instant::now();
         for one in waiting {
-            assert_eq!(one.await.unwrap_err(), WaitError::TimedOut);
+            assert_eq!(one.await.unwrap_err().kind(), UpstreamErrorKind::WaitTimedOut);
         }
-        assert!(begun.elapsed() <= MAX_WAIT + MOMENT);
+        assert!(begun.elapsed() <= limits.wait + MOMENT);
         assert_eq!(connections.counts(), (1, 1, 0));
     });
 }
@@ -405,10 +427,10 @@ fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
     let busy = Cell::new(None);
     run(async {
         busy.set(Some(connections.only_place().await));
-        let _waiting = connections.waiting(true).await;
+        let waiting = connections.waiting(true).await;
         // The task begins that tries a new one in time.
         tokio::task::yield_now().await;
-        connections.state().waiting.clear();
+        drop(waiting);
     });
     run(async {
         let next = connections.waiting(true).await;

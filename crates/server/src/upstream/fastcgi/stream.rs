@@ -1,4 +1,4 @@
-//! A connection to a FastCGI application: over TCP or a UNIX socket, the rest need not know.
+//! A connection to a FastCGI application over TCP or a UNIX socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// What the kernel keeps because the peer has not read it; `None` where nobody knows.
+    /// What the kernel keeps because the peer has not read it; `None` where the kernel does not say.
     pub(super) fn unread(&self) -> Option<u64> {
         match self {
             Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),

@@ -1,0 +1,110 @@
+//! Why an upstream has not answered, or not to the end.
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use sendoff_link::front::Retry;
+
+/// Why an upstream has not answered, or not to the end: whose fault it is, and whether the request may be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamError {
+    kind: UpstreamErrorKind,
+    retry: Retry,
+    why: Cow<'static, str>,
+}
+
+/// What went wrong. A handler chooses the status code by this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamErrorKind {
+    /// Too many requests wait for the upstream already.
+    QueueFull,
+    /// The upstream had no room for the request in time.
+    WaitTimedOut,
+    /// The upstream was reached and takes no request now.
+    Overloaded,
+    /// The upstream took no connection in time.
+    ConnectTimedOut,
+    /// The upstream cannot be connected to.
+    Unreachable,
+    /// The upstream has closed the connection, or its process has ended.
+    Died,
+    /// The upstream has broken the protocol.
+    Broken,
+    /// The upstream has been silent for too long.
+    Silent,
+    /// The server itself lacks something, such as a descriptor.
+    Server,
+}
+
+/// Who has to do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// There is more work than the upstream can do: the client may try again later.
+    Load,
+    /// The application, or what runs it.
+    Upstream,
+    /// This server.
+    Server,
+}
+
+impl UpstreamError {
+    /// An error of this kind. `why` completes the sentence "the upstream ...", and has "it" for the upstream.
+    pub(crate) fn new(
+        kind: UpstreamErrorKind,
+        retry: Retry,
+        why: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { kind, retry, why: why.into() }
+    }
+
+    /// A worker or a connection that is gone.
+    pub(super) fn died(retry: Retry) -> Self {
+        Self::new(UpstreamErrorKind::Died, retry, "it died at work on the request")
+    }
+
+    /// An upstream that talks nonsense.
+    pub(super) fn broken(why: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(UpstreamErrorKind::Broken, Retry::Unsafe, why)
+    }
+
+    /// An upstream that has been silent for too long.
+    pub(super) fn silent() -> Self {
+        Self::new(UpstreamErrorKind::Silent, Retry::Unsafe, "it was silent for too long")
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> UpstreamErrorKind {
+        self.kind
+    }
+
+    /// Whether the request may be given to another worker or sent over another connection.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self.kind {
+            UpstreamErrorKind::QueueFull
+            | UpstreamErrorKind::WaitTimedOut
+            | UpstreamErrorKind::Overloaded => Fault::Load,
+            UpstreamErrorKind::ConnectTimedOut
+            | UpstreamErrorKind::Unreachable
+            | UpstreamErrorKind::Died
+            | UpstreamErrorKind::Broken
+            | UpstreamErrorKind::Silent => Fault::Upstream,
+            UpstreamErrorKind::Server => Fault::Server,
+        }
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for UpstreamError {}

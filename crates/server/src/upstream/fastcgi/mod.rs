@@ -1,0 +1,12 @@
+//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`).
+
+pub(super) mod address;
+mod answer;
+pub(super) mod application;
+pub(super) mod channel;
+mod connections;
+mod driver;
+mod framed;
+mod outgoing;
+mod peer;
+mod stream;

@@ -1,0 +1,85 @@
+//! What is known of an application, and its connections between two requests.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sendoff_fastcgi::handover::Hints;
+
+use super::address::Address;
+use super::connections::Place;
+use super::stream::{Parked, Stream};
+use crate::upstream::worker::region::LinkRegion;
+
+/// An application as all event loops know it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: Address,
+    /// How long it may be silent while it has a request.
+    pub(super) timeout: Duration,
+    /// Its last answer said that it could put bytes into shared memory.
+    knows_region: AtomicBool,
+    /// Its last answer said that it could write to the client.
+    knows_direct: AtomicBool,
+    /// Its last response said that it knows the channel.
+    knows_channel: AtomicBool,
+}
+
+impl Peer {
+    pub(super) fn new(address: Address, timeout: Duration) -> Self {
+        Self {
+            address,
+            timeout,
+            knows_region: AtomicBool::new(false),
+            knows_direct: AtomicBool::new(false),
+            knows_channel: AtomicBool::new(false),
+        }
+    }
+
+    /// What the last answer said.
+    pub(super) fn hints(&self) -> Hints {
+        Hints {
+            region: self.knows_region.load(Ordering::Relaxed),
+            direct: self.knows_direct.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn note_hints(&self, Hints { region, direct }: Hints) {
+        self.knows_region.store(region, Ordering::Relaxed);
+        self.knows_direct.store(direct, Ordering::Relaxed);
+    }
+
+    pub(super) fn knows_channel(&self) -> bool {
+        self.knows_channel.load(Ordering::Relaxed)
+    }
+
+    /// Over TCP no descriptors pass, whatever the application says.
+    pub(super) fn note_channel(&self, knows: bool) {
+        let knows = knows && matches!(self.address, Address::Unix(_));
+        self.knows_channel.store(knows, Ordering::Relaxed);
+    }
+}
+
+/// A connection that serves no request now.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) parked: Parked,
+    pub(super) region: LinkRegion,
+    pub(super) last: Last,
+}
+
+/// The last exchange on a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Last {
+    pub(super) id: u16,
+    pub(super) hints: Hints,
+}
+
+/// A connection that an exchange uses.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) place: Place<Kept>,
+    pub(super) stream: Stream,
+    pub(super) region: LinkRegion,
+    /// `None` on a new one.
+    pub(super) last: Option<Last>,
+}

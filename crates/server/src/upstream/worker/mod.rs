@@ -1,0 +1,10 @@
+//! Workers of the front's own: the pool that chooses one, and the links over which they get requests (`docs/handover.md`).
+
+pub(super) mod claims;
+mod files;
+mod guard;
+pub(super) mod link;
+pub(super) mod pool;
+pub(super) mod region;
+pub(super) mod register;
+pub(super) mod tuner;
