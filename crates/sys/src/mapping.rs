@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::slice;
+use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
@@ -63,12 +64,12 @@ impl Region {
         Ok(())
     }
 
-    /// Replaces the mapping by a copy of the file's bytes, in one step for whoever is reading it.
+    /// Replaces the mapping by a copy of the file's bytes, in one step for every thread that is reading it.
     ///
     /// # Errors
-    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter. The region must
-    /// then be taken for unreadable.
-    pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` if the
+    /// copy is not complete at the `deadline`. The region must then be taken for unreadable.
+    pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         // SAFETY: the kernel chooses an address that nobody uses.
         let copy = unsafe {
@@ -79,7 +80,7 @@ impl Region {
         }
         // SAFETY: `copy` is a fresh mapping of `size` zero bytes that nobody else knows.
         let bytes = unsafe { slice::from_raw_parts_mut(copy.cast::<u8>(), self.size) };
-        let moved = read_exactly(file, bytes).and_then(|()| {
+        let moved = read_exactly(file, bytes, deadline).and_then(|()| {
             // SAFETY: `bytes` is not used any more; the target is address space that the region owns, and what readers
             // find there before and after is the same.
             let at = unsafe {
@@ -126,10 +127,17 @@ impl Drop for Region {
     }
 }
 
-fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8]) -> io::Result<()> {
+/// Bytes between two looks at the clock.
+const STEP: usize = 16 << 20;
+
+fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut offset = 0;
     while !buf.is_empty() {
-        match rustix::io::pread(file, &mut *buf, offset) {
+        if offset > 0 && Instant::now() >= deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "copying a file took too long"));
+        }
+        let step = buf.len().min(STEP);
+        match rustix::io::pread(file, &mut buf[..step], offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 offset += n as u64;

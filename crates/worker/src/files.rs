@@ -4,7 +4,7 @@
 //!          drop()                    every link answered RELEASED
 //!  Stands ────────▶ Releasing ──────────────────────────────────┐
 //!    │                  │ break: RECALL                         ▼
-//!    │ break: RECALL    ▼        every link answered, or 10 s   lease and descriptor given up; the entry goes when
+//!    │ break: RECALL    ▼        every link answered, or 5 s    lease and descriptor given up; the entry goes when
 //!    └─────────────▶ Broken ───────────────────────────────▶    the mapping has been dropped too
 //!
 //!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
@@ -47,8 +47,12 @@ use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
 use crate::output::State;
 
-/// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
-pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a writer is held, at most, from when the break is noticed (`docs/handover.md` §3). The kernel would let it go
+/// after 45 s.
+const RECALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The part of it that the worker's own copy may take. 1 GiB takes 0.5 to 1 s.
+const COPY_LIMIT: Duration = Duration::from_secs(4);
 
 /// What the application knows of the file it wants held.
 #[derive(Debug, Clone, Copy)]
@@ -314,15 +318,19 @@ impl Files {
         }
     }
 
-    /// The front has answered `RELEASE` or `RECALL` on a link: `false` if that was not asked.
+    /// The front has answered `RELEASE` or `RECALL` on a link: `false` if it was not asked.
     pub(crate) fn answered(&mut self, file: FileId, link: usize) -> bool {
-        let Some(held) = self.held.get_mut(&file) else { return false };
-        if held.stands() || link >= 256 || !held.links.contains(link) {
-            return false;
+        match self.held.get_mut(&file) {
+            Some(Held { lease: Lease::Ended, .. }) => true,
+            // Its lease was given up before the front came to read `RECALL`.
+            None => file.0 <= self.last_id,
+            Some(held) if held.stands() || link >= 256 || !held.links.contains(link) => false,
+            Some(held) => {
+                held.links.remove(link);
+                self.remove_if_done(file);
+                true
+            }
         }
-        held.links.remove(link);
-        self.remove_if_done(file);
-        true
     }
 
     /// The held files whose lease is being broken and was not so far.
@@ -403,10 +411,11 @@ impl State {
             return Ok(LinkSet::default());
         };
         epoch::advance();
+        let noticed = Instant::now();
         let mut copied = queue.names(file);
         if let Some(region) = region {
             if *used_in == current_use {
-                region.replace_by_copy(fd.as_fd())?;
+                region.replace_by_copy(fd.as_fd(), noticed + COPY_LIMIT)?;
                 copied = true;
             } else {
                 region.forbid()?;
@@ -423,7 +432,7 @@ impl State {
             ));
         }
         if let Lease::Stands(fd) | Lease::Releasing(fd) = std::mem::replace(lease, Lease::Ended) {
-            *lease = Lease::Broken { fd, deadline: Instant::now() + RECALL_TIMEOUT };
+            *lease = Lease::Broken { fd, deadline: noticed + RECALL_TIMEOUT };
         }
         let tell = held.links;
         files.remove_if_done(file);
