@@ -17,8 +17,8 @@ const FILES: usize = 16;
 const SMALLEST: u64 = 10_000;
 const LARGEST: u64 = 2_000_000;
 
-/// The longest that the worker keeps a writer waiting (`docs/handover.md` §3), and some for a machine that is busy.
-const LONGEST_WAIT: Duration = Duration::from_secs(13);
+/// The longest that a writer may be held (`docs/handover.md` §3).
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Says what it saw before it writes it, or, reading in pieces, behind it. It waits in between, so that what it holds is
 /// written to.
@@ -230,7 +230,7 @@ fn writers_against_readers(writers: usize, readers: usize, time: Duration) {
     assert!(pages > 100 && changes > 100, "{pages} pages, {changes} changes");
     assert!(longest < LONGEST_WAIT, "a writer was held for {longest:?}");
     assert_eq!(server.workers(), workers, "no worker may end:\n{}", server.log());
-    for complaint in ["no answer to RECALL", "have not read", "could not be copied", "ending"] {
+    for complaint in ["RECALL", "is lost", "ending"] {
         assert!(!server.log().contains(complaint), "{}", server.log());
     }
 }
