@@ -68,7 +68,7 @@ fn a_file_opened_for_reading_and_truncated() {
 
 /// It has read a file and sent nothing; `output` is what the script makes of the contents, which are those of `original`.
 fn stopped_before_it_sends(delivery: &str, output: &str, expected: fn(Vec<u8>) -> Vec<u8>) {
-    // It waits for nobody, so it goes on to send at the very moment that it runs again.
+    // It blocks in no system call, so it goes on to send at the very moment that it runs again.
     let script = format!(
         "<?php
         $s = file_get_contents('f');

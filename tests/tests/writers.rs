@@ -1,5 +1,5 @@
-//! Everybody writes to the files that pages are made of, in every way there is, while clients fast and slow read the
-//! pages: each client receives exactly what its script saw.
+//! Writers change the files that pages are made of, in every way there is, while clients fast and slow read the pages:
+//! each client receives exactly what its script saw.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, File, OpenOptions};
@@ -137,7 +137,7 @@ fn writer(site: &Site, mapper: &Mapper, number: usize, end: Instant) -> (u64, Du
                 mapper.write_to(&path, char::from(b'a' + u8::try_from(changes % 26).unwrap()));
             }
             None => match change(&path, &new) {
-                // Somebody else has just removed it.
+                // Another writer has just removed it.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 done => done.unwrap_or_else(|e| panic!("who {what}: {e}")),
             },

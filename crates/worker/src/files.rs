@@ -199,7 +199,7 @@ impl Files {
         let id = self.next_id()?;
         let fd = out_of_the_way(fd);
         lease::take(fd.as_fd(), helper)?;
-        // From here on nobody writes; what was written before shows now.
+        // From here on no process writes; what was written before shows now.
         if !identity.fits(&fstat(&fd)?) {
             return Err(Errno::STALE.into());
         }
@@ -268,7 +268,7 @@ impl Files {
         tell
     }
 
-    /// The held files that have been deleted, are in nobody's use, and are not being released.
+    /// The held files that have been deleted, are not in use, and are not being released.
     pub(crate) fn deleted(&self) -> Vec<FileId> {
         let idle = self.held.iter().filter(|(_, held)| held.used_in != self.current_use);
         let deleted =
@@ -368,7 +368,7 @@ impl Files {
             .collect()
     }
 
-    /// The front has gone: nobody waits for its answers. A process may live on that serves others.
+    /// The front has gone and will answer no more. The process may live on and serve others.
     pub(crate) fn expect_no_answers(&mut self) {
         let gone = |held: &Held| !held.stands();
         let waiting: Vec<FileId> =
@@ -385,7 +385,7 @@ impl Files {
     }
 }
 
-/// Ends a lease whatever the front still holds; the descriptor goes with it.
+/// Ends a lease even if the front still has the file open; the descriptor goes with it.
 fn end(lease: &mut Lease) {
     if let Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } =
         std::mem::replace(lease, Lease::Ended)
@@ -425,7 +425,7 @@ impl State {
         if queue.take_back(file, |offset, len, out| read_range(fd, offset, len, out))? {
             links.remove(*link);
         }
-        // Was this process stopped for so long that the writer was let go?
+        // Was this process stopped until the kernel let the writer go?
         if copied && lease::look(fd.as_fd()) == lease::Lease::Ended {
             return Err(io::Error::other(
                 "the kernel took a lease away before this process noticed",
