@@ -1,5 +1,5 @@
-//! What breaks no lease, or breaks it behind the worker's back: a file that is cut without being written to, and a worker
-//! that is stopped for longer than the kernel waits for it. A cut connection is right then; a wrong byte never is.
+//! What breaks no lease, or breaks it unnoticed: a file that is cut without being written to, and a process that is stopped
+//! for longer than the others wait for it. A cut connection is right then; a wrong byte never is.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;
@@ -68,7 +68,7 @@ fn a_file_opened_for_reading_and_truncated() {
 
 /// It has read a file and sent nothing; `output` is what the script makes of the contents, which are those of `original`.
 fn stopped_before_it_sends(delivery: &str, output: &str, expected: fn(Vec<u8>) -> Vec<u8>) {
-    // It waits for nobody, so it goes on to send at the very moment that it runs again.
+    // It blocks in no system call, so it goes on to send at the very moment that it runs again.
     let script = format!(
         "<?php
         $s = file_get_contents('f');
@@ -112,12 +112,44 @@ fn stopped_after_it_has_sent() {
     let head = client.head().unwrap();
     let worker = server.workers()[0];
     processes::signal(worker, Signal::STOP);
-    // Not in place: that changes pages which lie in sockets already.
-    fs::write(&file, pattern(2, 12 << 20)).unwrap();
+    overwrite(&file, &pattern(2, 12 << 20));
     let response = client.body_of(head, "GET");
     processes::signal(worker, Signal::CONT);
     assert!(response.is_err(), "the front cannot have had all of it");
     right_or_cut(response, &original);
+}
+
+fn overwrite(path: &Path, new: &[u8]) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, new, 0).unwrap();
+}
+
+/// The worker gives the lease up after 5 s. What the front has in memory by then is right, the rest is cut.
+#[test]
+fn a_front_stopped_for_longer_than_the_worker_waits() {
+    let site = Site::with("page.php", "<?php echo file_get_contents('f');");
+    let original = pattern(1, 12 << 20);
+    let file = site.write("f", &original);
+    let settings = ["--workers", "1", "--php-ini", "memory_limit=256M", "--send-timeout", "300"];
+    let server = Server::start(site.root(), &settings);
+    let worker = server.workers();
+    let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
+    client.send(Request::get("/page.php").bytes());
+    let head = client.head().unwrap();
+    processes::signal(server.front(), Signal::STOP);
+    let start = Instant::now();
+    overwrite(&file, &pattern(2, 12 << 20));
+    let held = start.elapsed();
+    processes::signal(server.front(), Signal::CONT);
+    let response = client.body_of(head, "GET");
+    assert!(matches!(response, Err(Broken::Cut(_))), "the front cannot have had all of it");
+    right_or_cut(response, &original);
+    assert!((5..10).contains(&held.as_secs()), "the writer was held for {held:?}");
+    server
+        .await_log(&format!("is lost, responses that want more of it are cut: {}", file.display()));
+    // The worker has nothing to repair.
+    assert!(server.get("/page.php").expect(200) == pattern(2, 12 << 20));
+    assert_eq!(server.workers(), worker);
 }
 
 #[test]

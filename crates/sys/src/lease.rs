@@ -1,4 +1,4 @@
-//! Read leases (`fcntl(2)`, "Leases"): being told before somebody writes to a file.
+//! Read leases (`fcntl(2)`, "Leases"): being told before another process writes to a file.
 //!
 //! A break is signalled to one thread, which takes it from a descriptor. No handler runs and no other thread's system
 //! call is interrupted.
@@ -28,10 +28,10 @@ struct OwnerEx {
 }
 
 /// Takes a read lease on the open file. `thread` of this process is told of the break, with the number that `file` has
-/// now, whatever duplicates there are.
+/// now, even if there are duplicates.
 ///
 /// # Errors
-/// Those of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if somebody has it open for writing.
+/// Those of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if it is open for writing.
 pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
     let owner = OwnerEx { kind: F_OWNER_TID, pid: thread.as_raw_nonzero().get() };
     // Signal and owner first: from the moment the lease stands it can break.
@@ -53,16 +53,16 @@ pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
 /// How it is with the lease on an open file, in whichever process that shares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// Nobody has written since it was taken.
+    /// No process has written since it was taken.
     Stands,
-    /// Somebody waits for its end, and has not written yet.
+    /// A writer waits for its end, and has not written yet.
     Breaking,
     /// It has ended: given up, never taken, or taken away by the kernel, whose patience is `fs.lease-break-time`. Others
     /// may have written.
     Ended,
 }
 
-/// Looks at a lease. 0.25 µs while it stands.
+/// Looks at a lease; takes 0.25 µs while it stands.
 #[must_use]
 pub fn look(file: BorrowedFd<'_>) -> Lease {
     // SAFETY: takes no argument.
@@ -70,7 +70,8 @@ pub fn look(file: BorrowedFd<'_>) -> Lease {
         return Lease::Stands;
     }
     // F_GETLEASE gives the same answer for the other two. But when a lease ends, however it does, the kernel resets the
-    // signal that tells of its break (`lease_modify()` in fs/locks.c). In this order: one that has ended never returns.
+    // signal that tells of its break (`lease_modify()` in fs/locks.c). F_GETLEASE comes first: an ended lease cannot come back
+    // in between.
     // SAFETY: takes no argument.
     match unsafe { libc::fcntl(file.as_raw_fd(), F_GETSIG) } {
         signal if signal == libc::SIGRTMIN() + SIGNAL => Lease::Breaking,
@@ -118,7 +119,7 @@ impl Breaks {
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
         check(fd)?;
-        // SAFETY: signalfd has just made it and nobody else has it.
+        // SAFETY: signalfd has just made it, and it has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::slice;
+use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
@@ -23,7 +24,7 @@ impl Region {
     /// `EINVAL`: `addr` is not the start of a page, or `size` is 0 or does not fit.
     ///
     /// # Safety
-    /// The caller owns the address space, nobody else maps anything there, and no Rust reference leads into it, until
+    /// The caller owns the address space, nothing else is mapped there, and no Rust reference leads into it, until
     /// the region is dropped.
     pub unsafe fn new(addr: *mut c_void, size: u64) -> io::Result<Self> {
         let page = rustix::param::page_size();
@@ -44,7 +45,7 @@ impl Region {
 
     /// Maps the file's first bytes, private and read-only.
     ///
-    /// Whoever reads them needs a lease on the file: they change with it, and vanish (`SIGBUS`) when it is cut.
+    /// Readers need a lease on the file: the bytes change with it, and vanish (`SIGBUS`) when it is cut.
     ///
     /// # Errors
     /// Those of `mmap(2)`; the region then has no access.
@@ -63,23 +64,23 @@ impl Region {
         Ok(())
     }
 
-    /// Replaces the mapping by a copy of the file's bytes, in one step for whoever is reading it.
+    /// Replaces the mapping by a copy of the file's bytes, in one step for every thread that is reading it.
     ///
     /// # Errors
-    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter. The region must
-    /// then be taken for unreadable.
-    pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` if the
+    /// copy is not complete at the `deadline`. The region must then be taken for unreadable.
+    pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-        // SAFETY: the kernel chooses an address that nobody uses.
+        // SAFETY: the kernel chooses an unused address.
         let copy = unsafe {
             libc::mmap(ptr::null_mut(), self.size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if copy == MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `copy` is a fresh mapping of `size` zero bytes that nobody else knows.
+        // SAFETY: `copy` is a fresh mapping of `size` zero bytes that no other code knows.
         let bytes = unsafe { slice::from_raw_parts_mut(copy.cast::<u8>(), self.size) };
-        let moved = read_exactly(file, bytes).and_then(|()| {
+        let moved = read_exactly(file, bytes, deadline).and_then(|()| {
             // SAFETY: `bytes` is not used any more; the target is address space that the region owns, and what readers
             // find there before and after is the same.
             let at = unsafe {
@@ -92,7 +93,7 @@ impl Region {
             if at == MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
         if moved.is_err() {
-            // SAFETY: `copy` was not moved away and nobody else knows it.
+            // SAFETY: `copy` was not moved away and no other code knows it.
             unsafe { libc::munmap(copy, self.size) };
         }
         moved
@@ -121,15 +122,22 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // If even that fails the mapping stays, which harms nobody.
+        // If even that fails the mapping stays, which is harmless.
         let _stays = self.forbid();
     }
 }
 
-fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8]) -> io::Result<()> {
+/// Bytes between two looks at the clock.
+const STEP: usize = 16 << 20;
+
+fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut offset = 0;
     while !buf.is_empty() {
-        match rustix::io::pread(file, &mut *buf, offset) {
+        if offset > 0 && Instant::now() >= deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "copying a file took too long"));
+        }
+        let step = buf.len().min(STEP);
+        match rustix::io::pread(file, &mut buf[..step], offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 offset += n as u64;

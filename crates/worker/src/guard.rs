@@ -1,9 +1,9 @@
 //! When leases are looked at: when the kernel says that one breaks, before anything leaves after a pause, and now and
-//! then for files that nobody needs any more.
+//! then for files that are not needed any more.
 //!
 //! The kernel tells the helper thread of a break. But a process that is stopped (`SIGSTOP`, a frozen cgroup, a debugger)
 //! hears nothing, and after `fs.lease-break-time` the writer goes on without it. So the application's thread must not be
-//! trusted with what it holds after a pause. Whatever stopped the process did not stop the clock: if [`PAUSE`] has passed
+//! trusted with what it holds after a pause. Being stopped does not stop the clock: if [`PAUSE`] has passed
 //! since the leases were looked at, they are looked at again before anything is sent.
 
 use std::os::fd::{AsFd, OwnedFd};

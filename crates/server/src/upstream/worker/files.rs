@@ -278,6 +278,10 @@ mod tests {
     use crate::delivery::SnapshotLimits;
 
     fn files() -> (HandedFiles, OwnedFd) {
+        files_sharing(&Snapshots::new(SnapshotLimits::default()))
+    }
+
+    fn files_sharing(snapshots: &Arc<Snapshots>) -> (HandedFiles, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
             rustix::net::SocketType::SEQPACKET,
@@ -286,7 +290,7 @@ mod tests {
         )
         .unwrap();
         let answers = Answers::new(ours, 2, |why| panic!("{why}"));
-        (HandedFiles::new(answers, Snapshots::new(SnapshotLimits::default())), theirs)
+        (HandedFiles::new(answers, Arc::clone(snapshots)), theirs)
     }
 
     fn file_of(len: usize) -> OwnedFd {
@@ -361,6 +365,49 @@ mod tests {
                 assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
             })
             .await;
+    }
+
+    /// Descriptors of this process that lead to a file.
+    fn descriptors_of(path: &std::path::Path) -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let target = |fd: std::fs::DirEntry| std::fs::read_link(fd.path());
+        all.filter_map(|fd| target(fd.ok()?).ok()).filter(|target| target == path).count()
+    }
+
+    /// Eight workers hand the same files over: the front keeps one copy of each, and few descriptors.
+    #[test]
+    fn links_share_copies_and_close_what_they_do_not_need() {
+        let snapshots = Snapshots::new(SnapshotLimits::default());
+        for (len, copies) in [(10_000, 0), (200_000, 1)] {
+            let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+            std::fs::write(&path, vec![b'x'; len]).unwrap();
+            let before = snapshots.usage();
+            let (mut links, mut segments) = (Vec::new(), Vec::new());
+            for _ in 0..8 {
+                let (mut link, worker) = files_sharing(&snapshots);
+                link.open(FileId(1), leased(&path)).unwrap();
+                for _ in 0..2 {
+                    segments.push(link.segment(FileId(1), 1, len as u64 - 1).unwrap());
+                }
+                links.push((link, worker));
+            }
+            let usage = snapshots.usage();
+            assert_eq!(usage.bytes - before.bytes, len as u64);
+            assert_eq!(usage.descriptors - before.descriptors, copies);
+            assert_eq!(descriptors_of(&path), 3, "those that vouch for the copy");
+            // Neither a recall nor a worker's death waits for the segments, and both close the descriptors.
+            for (number, (link, worker)) in links.iter_mut().enumerate() {
+                if number % 2 == 0 {
+                    link.recall(FileId(1));
+                    assert_eq!(answer(worker).answer, GuardAnswer::Recalled);
+                } else {
+                    link.orphan();
+                }
+            }
+            assert_eq!(descriptors_of(&path), 0);
+            drop(segments);
+            assert_eq!(snapshots.usage(), before, "a copy without witnesses goes");
+        }
     }
 
     /// The worker gave it up, or the kernel took it away, before the front was done.
@@ -444,7 +491,7 @@ mod tests {
             .await;
     }
 
-    /// Nobody can change a sealed file, so nobody waits for its clients and nobody is told.
+    /// A sealed file cannot change, so the worker waits for no answer.
     #[tokio::test(flavor = "current_thread")]
     async fn a_sealed_file_is_released_without_an_answer() {
         let (mut files, worker) = files();

@@ -1,0 +1,353 @@
+//! Files that change while responses with their contents are on the way to slow clients: each complete response is one
+//! version of the file, and what comes before a cut is the beginning of one. `docs/snapshot.md` has the promise.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sendoff_tests::{Broken, Client, Request, Server, Site, pattern};
+
+/// How long a writer may be held (`docs/handover.md` §3): the first while at most 4 MB are under way.
+const USUALLY: Duration = Duration::from_millis(200);
+const AT_MOST: Duration = Duration::from_secs(5);
+
+const KB: usize = 1000;
+const MB: usize = 1000 * KB;
+const SIZES: [usize; 5] = [100 * KB, MB, 4 * MB, 8 * MB, 20 * MB];
+
+const SCRIPT: &str = "<?php echo file_get_contents($_GET['f']);";
+
+/// What a writer does to a file to give it new contents.
+type Change = fn(&Path, &[u8]) -> io::Result<()>;
+const CHANGES: [(&str, Change); 5] = [
+    ("overwrites", |path, new| OpenOptions::new().write(true).open(path)?.write_all_at(new, 0)),
+    ("reads and overwrites", |path, new| {
+        OpenOptions::new().read(true).write(true).open(path)?.write_all_at(new, 0)
+    }),
+    ("truncates", |path, new| fs::write(path, new)),
+    ("appends", |path, new| OpenOptions::new().append(true).open(path)?.write_all(new)),
+    ("renames over it", |path, new| {
+        let other = path.with_extension("new");
+        fs::write(&other, new)?;
+        fs::rename(other, path)
+    }),
+];
+
+/// Sees to it that a client is where its network is.
+type Connect<'a> = &'a dyn Fn() -> Client;
+
+fn site() -> Site {
+    Site::with("page.php", SCRIPT)
+}
+
+fn start(site: &Site, options: &[&str]) -> Server {
+    // No client may be cut because it is slow.
+    let always = ["--workers", "2", "--send-timeout", "600", "--php-ini", "memory_limit=256M"];
+    Server::start(site.root(), &[&always[..], options].concat())
+}
+
+/// Asks for a file and reads no more than the head of the response.
+fn ask(connect: Connect<'_>, name: &str) -> (Client, sendoff_tests::Head) {
+    let mut client = connect();
+    client.send(Request::get(&format!("/page.php?f={name}")).bytes());
+    let head = client.head().unwrap();
+    (client, head)
+}
+
+/// Changes a file that `downloads` clients are waiting for, who read on only then.
+fn pause(connect: Connect<'_>, site: &Site, size: usize, change: usize, downloads: usize) {
+    let (what, change) = CHANGES[change];
+    let case = format!("{downloads} clients pause at {size} bytes, the writer {what}");
+    let (old, new) = (pattern(1, size), pattern(2, size));
+    let name = format!("{size}-{downloads}-{}", what.replace(' ', "-"));
+    let path = site.write(&name, &old);
+    let clients: Vec<_> = (0..downloads).map(|_| ask(connect, &name)).collect();
+    check_held(&case, size, || change(&path, &new).unwrap());
+    for (mut client, head) in clients {
+        right_or_cut(&case, client.body_of(head, "GET"), &old, size);
+    }
+    let (mut client, head) = ask(connect, &name);
+    let now = fs::read(&path).unwrap();
+    let response = client.body_of(head, "GET").unwrap();
+    assert!(response.expect(200) == now, "{case}: the next response is not the new version");
+    fs::remove_file(path).unwrap();
+}
+
+#[track_caller]
+fn check_held(case: &str, size: usize, change: impl FnOnce()) {
+    let start = Instant::now();
+    change();
+    let held = start.elapsed();
+    let limit = if size <= 4 * MB { USUALLY } else { AT_MOST };
+    println!("{case}: the writer was held for {held:?}");
+    assert!(held < limit, "{case}");
+}
+
+#[track_caller]
+fn right_or_cut(
+    case: &str,
+    response: Result<sendoff_tests::Response, Broken>,
+    version: &[u8],
+    size: usize,
+) {
+    match response {
+        Ok(response) => {
+            let body = response.expect(200);
+            let wrong = body.iter().zip(version).filter(|(is, should)| is != should).count();
+            assert!(body == version, "{case}: {wrong} of {size} bytes are wrong");
+        }
+        Err(Broken::Cut(part)) => {
+            assert!(version.starts_with(&part.body), "{case}: wrong bytes before the cut");
+            panic!("{case}: cut after {} bytes, though the file could be copied", part.body.len());
+        }
+        Err(broken) => panic!("{case}: {broken:?}"),
+    }
+}
+
+/// A client that takes `rate` bytes per second.
+fn crawl(client: &mut Client, rate: usize, size: usize) {
+    const STEP: Duration = Duration::from_millis(20);
+    let start = Instant::now();
+    for taken in (0..size).step_by(rate / 50) {
+        client.read_some(rate / 50);
+        let due = STEP * u32::try_from(taken / (rate / 50)).unwrap();
+        thread::sleep(due.saturating_sub(start.elapsed()));
+    }
+}
+
+/// As [`pause`] for a client that never pauses, but is slow.
+fn crawling(connect: Connect<'_>, site: &Site, size: usize, rate: Option<usize>) {
+    let case = format!("a client takes {size} bytes slowly");
+    let (old, new) = (pattern(1, size), pattern(2, size));
+    let name = format!("slow-{size}");
+    let path = site.write(&name, &old);
+    let (mut client, head) = ask(connect, &name);
+    check_held(&case, size, || CHANGES[0].1(&path, &new).unwrap());
+    if let Some(rate) = rate {
+        crawl(&mut client, rate, size);
+    }
+    right_or_cut(&case, client.body_of(head, "GET"), &old, size);
+}
+
+#[test]
+fn clients_that_pause() {
+    let site = site();
+    let server = start(&site, &[]);
+    let narrow: Connect<'_> = &|| Client::connect_narrow(server.addr(), 16 * 1024);
+    let wide: Connect<'_> = &|| server.connect();
+    for size in SIZES {
+        for change in 0..CHANGES.len() {
+            for connect in [narrow, wide] {
+                let downloads = if size > 8 * MB { 1 + change % 2 } else { 1 + 2 * (change % 2) };
+                pause(connect, &site, size, change, downloads);
+            }
+        }
+        // The way of writing that changes pages in flight, with and without a copy that the front keeps.
+        pause(narrow, &site, size, 0, 3);
+        pause(wide, &site, size, 0, 3);
+    }
+    no_complaints(&server);
+}
+
+#[test]
+fn clients_that_crawl() {
+    let site = site();
+    let server = start(&site, &[]);
+    thread::scope(|scope| {
+        for size in [500 * KB, 2 * MB] {
+            let (server, site) = (&server, &site);
+            scope.spawn(move || crawling(&|| server.connect(), site, size, Some(250 * KB)));
+        }
+    });
+    no_complaints(&server);
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy; 20 MB at 250 KB/s take 80 s"]
+fn clients_that_crawl_for_long() {
+    let site = site();
+    let server = start(&site, &[]);
+    thread::scope(|scope| {
+        for size in SIZES {
+            let (server, site) = (&server, &site);
+            scope.spawn(move || crawling(&|| server.connect(), site, size, Some(250 * KB)));
+        }
+    });
+    no_complaints(&server);
+}
+
+#[test]
+fn clients_that_stop_for_ever() {
+    let site = site();
+    let server = start(&site, &[]);
+    let mut stopped = Vec::new();
+    for size in SIZES {
+        let path = site.write(&size.to_string(), pattern(0, size));
+        let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
+        for version in 1..6 {
+            stopped.push(ask(&connect, &size.to_string()));
+            let case = format!("{} clients have stopped", stopped.len());
+            check_held(&case, size, || CHANGES[0].1(&path, &pattern(version, size)).unwrap());
+        }
+        let (mut client, head) = ask(&|| server.connect(), &size.to_string());
+        right_or_cut("a client reads", client.body_of(head, "GET"), &pattern(5, size), size);
+    }
+    no_complaints(&server);
+}
+
+/// The worker copies what its script still holds.
+#[test]
+#[ignore = "heavy: make test-heavy; takes 2 GiB of memory"]
+fn a_script_that_holds_a_gigabyte() {
+    let script = "<?php
+        $s = file_get_contents('f');
+        file_put_contents('has-read', 'yes');
+        file_get_contents('go-on');
+        echo strlen($s), ord($s[12345]), ord($s[strlen($s) - 1]);";
+    let site = Site::with("page.php", script);
+    let (has_read, go_on) = (site.fifo("has-read"), site.fifo("go-on"));
+    let path = site.write("f", [b'a'; 20_000]);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(1 << 30).unwrap();
+    drop(file);
+    let server = start(&site, &[]);
+    let mut client = server.connect();
+    client.send(Request::get("/page.php").bytes());
+    has_read.await_script();
+    check_held("a gigabyte", 1 << 30, || CHANGES[0].1(&path, &[b'b'; 20_000]).unwrap());
+    go_on.release();
+    assert_eq!(client.response("GET").text(), "1073741824970");
+}
+
+/// Clients behind a veth pair: their receive queues cannot be looked at.
+#[test]
+fn clients_in_another_network() {
+    with_own_network("clients_in_another_network", |network| {
+        let site = site();
+        let server = start(&site, &["--listen", "10.99.0.1:0"]);
+        let connect = || network.connect(server.addr());
+        for size in SIZES {
+            pause(&connect, &site, size, 0, 1);
+            pause(&connect, &site, size, 0, 3);
+            pause(&connect, &site, size, 2, 1);
+        }
+        network.limit("1mbit");
+        // 8 s.
+        crawling(&connect, &site, MB, None);
+        no_complaints(&server);
+    });
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy; 4 MB at 1 Mbit/s take 34 s"]
+fn clients_on_a_slow_line() {
+    with_own_network("clients_on_a_slow_line", |network| {
+        let site = site();
+        let server = start(&site, &["--listen", "10.99.0.1:0"]);
+        network.limit("1mbit");
+        for size in [100 * KB, MB, 4 * MB] {
+            crawling(&|| network.connect(server.addr()), &site, size, None);
+        }
+        no_complaints(&server);
+    });
+}
+
+#[track_caller]
+fn no_complaints(server: &Server) {
+    let log = server.log();
+    for complaint in ["RECALL", "is lost", "ending"] {
+        assert!(!log.contains(complaint), "{log}");
+    }
+}
+
+/// A second network namespace, joined to ours by a veth pair, as long as the value lives.
+struct Network {
+    holder: Child,
+}
+
+impl Network {
+    fn new() -> io::Result<Self> {
+        let mut holder = Command::new("setpriv");
+        holder.args(["--pdeathsig", "KILL", "--", "unshare", "--net"]);
+        // It says when it is there, and ends with its input.
+        holder.args(["sh", "-c", "echo there; exec cat"]);
+        let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut there = [0; 6];
+        io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut there)?;
+        let network = Self { holder };
+        let pid = network.holder.id().to_string();
+        ip(&["link", "set", "lo", "up"])?;
+        ip(&["link", "add", "here", "type", "veth", "peer", "name", "there", "netns", &pid])?;
+        ip(&["addr", "add", "10.99.0.1/24", "dev", "here"])?;
+        ip(&["link", "set", "here", "up"])?;
+        for command in
+            [&["addr", "add", "10.99.0.2/24", "dev", "there"][..], &["link", "set", "there", "up"]]
+        {
+            run(Command::new("nsenter").args(["-t", &pid, "-n", "ip"]).args(command))?;
+        }
+        Ok(network)
+    }
+
+    /// Lets no more than this through to the clients.
+    fn limit(&self, rate: &str) {
+        let tbf = ["qdisc", "add", "dev", "here", "root", "tbf", "rate", rate];
+        run(Command::new("tc").args(tbf).args(["burst", "32kbit", "latency", "400ms"])).unwrap();
+    }
+
+    /// A client over there.
+    fn connect(&self, server: SocketAddr) -> Client {
+        let namespace = fs::File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap();
+        // A socket stays in the namespace that its thread was in when it was made.
+        let connect = thread::spawn(move || {
+            use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), network).unwrap();
+            Client::connect(server)
+        });
+        connect.join().unwrap()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ended = self.holder.wait();
+    }
+}
+
+fn ip(arguments: &[&str]) -> io::Result<()> {
+    run(Command::new("ip").args(arguments))
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let done = command.output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+    Err(io::Error::other(format!("{command:?}: {why}")))
+}
+
+/// Runs a scenario in a network namespace of its own, in a process of its own: as `test`, which is its own name.
+fn with_own_network(test: &str, scenario: impl FnOnce(&Network)) {
+    const INSIDE: &str = "SENDOFF_OWN_NETWORK";
+    if !rustix::process::getuid().is_root() {
+        eprintln!("ignored: only root can make network namespaces");
+    } else if std::env::var_os(INSIDE).is_some() {
+        match Network::new() {
+            Ok(network) => scenario(&network),
+            Err(error) => eprintln!("ignored: this kernel makes no veth pair: {error}"),
+        }
+    } else {
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--net").arg(std::env::current_exe().unwrap()).env(INSIDE, "");
+        let status = unshare.args(["--exact", test, "--nocapture", "--include-ignored"]).status();
+        assert!(status.unwrap().success());
+    }
+}
