@@ -109,7 +109,7 @@ impl Driver {
         let is_kept = self.answer.is_after_another();
         let result = self.exchange(is_kept).await;
         let (peer, label) = (Arc::clone(&self.peer), Rc::clone(&self.label));
-        self.log.flush(|entry| log(&peer, &label, entry));
+        peer.log_budget().flush(|entry| log(&peer, &label, entry));
         let Self { place, stream, region, outgoing, answer, buffer, .. } = self;
         let Self { inbox, descriptors, lent, .. } = self;
         drop(lent);
@@ -283,7 +283,9 @@ impl Driver {
             }
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
-                self.log.push(&text, ends_record, Instant::now(), |entry| log(peer, label, entry));
+                let log = |entry| log(peer, label, entry);
+                let mut budget = peer.log_budget();
+                self.log.push(&text, ends_record, Instant::now(), &mut budget, log);
             }
             Output::End(hints) => {
                 self.peer.note_hints(hints);

@@ -28,7 +28,7 @@ use crate::segment::{OpenFile, Segment};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
-use crate::upstream::script_log::{Entry, ScriptLog, Severity};
+use crate::upstream::script_log::{Budget, Entry, ScriptLog, Severity};
 
 #[cfg(test)]
 pub(in crate::upstream) mod tests;
@@ -337,6 +337,7 @@ struct Reader {
     sent: HashMap<FileId, Weak<OpenFile>>,
     region: LinkRegion,
     log: ScriptLog,
+    budget: Budget,
     claims: Rc<Claims>,
 }
 
@@ -355,6 +356,7 @@ impl Reader {
             sent: HashMap::new(),
             region: LinkRegion::default(),
             log: ScriptLog::default(),
+            budget: Budget::default(),
             claims: Rc::clone(claims),
         }
     }
@@ -412,7 +414,7 @@ impl Reader {
                 }
             }
             Output::Ended { recipient, free } => {
-                self.log.flush(|entry| link.log(entry));
+                self.budget.flush(|entry| link.log(entry));
                 if let Some(inbox) = recipient {
                     inbox.push(Event::End);
                 }
@@ -437,7 +439,8 @@ impl Reader {
                 }
             }
             Output::Log { text, ends_record } => {
-                self.log.push(&text, ends_record, Instant::now(), |entry| link.log(entry));
+                let (now, log) = (Instant::now(), |entry| link.log(entry));
+                self.log.push(&text, ends_record, now, &mut self.budget, log);
             }
         }
         Ok(())
@@ -477,7 +480,7 @@ impl Reader {
 
     fn end(&mut self, link: &Link) {
         self.files.orphan();
-        self.log.flush(|entry| link.log(entry));
+        self.budget.flush(|entry| link.log(entry));
     }
 }
 
