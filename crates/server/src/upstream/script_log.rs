@@ -30,10 +30,20 @@ pub(super) enum Severity {
 }
 
 /// What comes over one connection or link.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ScriptLog {
+    records: Records,
     /// The beginning of a record whose end has not come: at most 64 KiB.
     record: Vec<u8>,
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Records {
+    /// One message (`docs/handover.md` §1).
+    Messages,
+    /// Text with any number of messages: FastCGI says nothing about its boundaries.
+    Text,
 }
 
 /// What one upstream may still log in this second.
@@ -47,6 +57,10 @@ pub(super) struct Budget {
 }
 
 impl ScriptLog {
+    pub(super) fn new(records: Records) -> Self {
+        Self { records, record: Vec::new() }
+    }
+
     /// Takes a piece of a record. Messages are looked for when the record is complete.
     pub(super) fn push(
         &mut self,
@@ -60,11 +74,17 @@ impl ScriptLog {
             self.record.extend_from_slice(text);
             return;
         }
-        let record = std::mem::take(&mut self.record);
-        if record.is_empty() {
-            return budget.record(text, now, log);
+        let mut record = std::mem::take(&mut self.record);
+        let record = if record.is_empty() {
+            text
+        } else {
+            record.extend_from_slice(text);
+            &record
+        };
+        match self.records {
+            Records::Messages => budget.take([record.trim_ascii()], now, log),
+            Records::Text => budget.take(messages(record), now, log),
         }
-        budget.record(&[&record[..], text].concat(), now, log);
     }
 }
 
@@ -78,12 +98,17 @@ impl Budget {
         }
     }
 
-    fn record(&mut self, record: &[u8], now: Instant, mut log: impl FnMut(Entry)) {
+    fn take<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a [u8]>,
+        now: Instant,
+        mut log: impl FnMut(Entry),
+    ) {
         if self.since.is_none_or(|since| now.duration_since(since) >= SECOND) {
             self.flush(&mut log);
             (self.since, self.entries, self.bytes) = (Some(now), 0, 0);
         }
-        for message in messages(record) {
+        for message in messages.into_iter().filter(|message| !message.is_empty()) {
             if self.entries >= ENTRIES_PER_SECOND || self.bytes >= BYTES_PER_SECOND {
                 self.suppressed += 1;
                 continue;
@@ -101,17 +126,9 @@ impl Budget {
 fn messages(record: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = record;
     std::iter::from_fn(move || {
-        loop {
-            if rest.is_empty() {
-                return None;
-            }
-            let (message, after) = rest.split_at(message_len(rest));
-            rest = after;
-            let message = message.trim_ascii();
-            if !message.is_empty() {
-                return Some(message);
-            }
-        }
+        let (message, after) = rest.split_at(message_len(rest));
+        rest = after;
+        (!message.is_empty()).then(|| message.trim_ascii())
     })
 }
 
@@ -198,7 +215,7 @@ mod tests {
     }
 
     fn entries(text: &str) -> Vec<Entry> {
-        logged(&mut ScriptLog::default(), text.as_bytes(), true)
+        logged(&mut ScriptLog::new(Records::Text), text.as_bytes(), true)
     }
 
     #[test]
@@ -219,12 +236,22 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_a_worker_is_one_entry_whatever_its_lines() {
+        let mut log = ScriptLog::new(Records::Messages);
+        let all = logged(&mut log, b"one\nPHP Warning:  two\n", true);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].text, "one\n    PHP Warning:  two");
+        assert!(logged(&mut log, b"\n", true).is_empty());
+        assert_eq!(logged(&mut log, TRACE.as_bytes(), true)[0].severity, Severity::Fatal);
+    }
+
+    #[test]
     fn a_record_means_the_same_however_it_is_cut() {
         let text = format!("one\r\n\n{TRACE}two");
         let whole = entries(&text);
         assert_eq!(whole.len(), 3);
         for cut in 0..text.len() {
-            let mut log = ScriptLog::default();
+            let mut log = ScriptLog::new(Records::Text);
             assert!(logged(&mut log, &text.as_bytes()[..cut], false).is_empty());
             assert_eq!(logged(&mut log, &text.as_bytes()[cut..], true), whole);
         }
@@ -245,7 +272,7 @@ mod tests {
         let (mut budget, now) = (Budget::default(), Instant::now());
         let logged = |budget: &mut Budget, text: &[u8], now| {
             let mut entries = Vec::new();
-            budget.record(text, now, |entry| entries.push(entry));
+            budget.take(messages(text), now, |entry| entries.push(entry));
             entries
         };
         let mut count = 0;

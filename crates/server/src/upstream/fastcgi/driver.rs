@@ -22,7 +22,7 @@ use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
 use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
-use crate::upstream::script_log::{Entry, ScriptLog, Severity};
+use crate::upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use crate::upstream::worker::region::{BadRegion, LinkRegion};
 
 /// What one read may bring, in bytes.
@@ -98,7 +98,7 @@ impl Driver {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
-            log: ScriptLog::default(),
+            log: ScriptLog::new(Records::Text),
             inbox: Rc::default(),
             may_be_silent: Rc::default(),
             label,

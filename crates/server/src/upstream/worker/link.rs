@@ -28,7 +28,7 @@ use crate::segment::{OpenFile, Segment};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
-use crate::upstream::script_log::{Budget, Entry, ScriptLog, Severity};
+use crate::upstream::script_log::{Budget, Entry, Records, ScriptLog, Severity};
 
 #[cfg(test)]
 pub(in crate::upstream) mod tests;
@@ -355,7 +355,7 @@ impl Reader {
             files: HandedFiles::new(answers),
             sent: HashMap::new(),
             region: LinkRegion::default(),
-            log: ScriptLog::default(),
+            log: ScriptLog::new(Records::Messages),
             budget: Budget::default(),
             claims: Rc::clone(claims),
         }
