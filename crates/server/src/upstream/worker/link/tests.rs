@@ -1,24 +1,30 @@
 //! A link whose worker is played by the test.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use sendoff_fastcgi::channel::Secret;
 use sendoff_fastcgi::direct::{self, Rest, Sent};
-use sendoff_fastcgi::handover::FileId;
-use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::region::Piece;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::super::pool::Pool;
+use super::super::reader::RECEIVE;
+use super::super::register::{NewLink, Origin};
 use super::*;
+use crate::segment::Segment;
+use crate::upstream::cgi::RequestMessageBuilder;
+use crate::upstream::inbox::INBOX_EVENTS;
 
 mod hostile;
 mod region;
-use crate::upstream::RequestMessageBuilder;
-use crate::upstream::inbox::INBOX_EVENTS;
 
 /// A link whose worker is played by the test, with the worker's end.
-pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -34,7 +40,7 @@ pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 
-pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
+async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
     let request = RequestMessageBuilder::new().with_bytes(b"");
     begin_with(pool, links, &request, None).await
 }
@@ -50,7 +56,7 @@ async fn begin_with(
     link.begin(ticket, request, client, "GET /".into()).unwrap()
 }
 
-pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
+fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
     tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
