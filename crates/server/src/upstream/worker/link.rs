@@ -176,19 +176,18 @@ impl Link {
 
     /// The last thing the link's task does.
     pub(super) fn lose(&self, ending: Ending) {
-        let ended = match ending {
-            Ending::Ended(how) => self.front.borrow_mut().ended(how),
-            Ending::Broken(why) => {
-                self.log_broken(&why);
-                self.front.borrow_mut().broken()
-            }
+        let (ended, why) = match ending {
+            Ending::Ended(how) => (self.front.borrow_mut().ended(how), None),
+            Ending::Broken(why) => (self.front.borrow_mut().broken(), Some(why)),
         };
         let Ended { recipient, held, broken } = ended;
-        if let Some(broken) = broken {
-            self.log_broken(&broken.to_string());
+        let why = why.or_else(|| broken.map(|broken| broken.to_string()));
+        if let Some(why) = &why {
+            self.log_broken(why);
         }
         if let Some((inbox, retry)) = recipient {
-            inbox.push(Event::Failed(UpstreamError::died(retry)));
+            let died = || UpstreamError::died(retry);
+            inbox.push(Event::Failed(why.map_or_else(died, UpstreamError::broken)));
         }
         drop(held);
         // The worker must notice even if the connection's task keeps the link for a while.

@@ -286,3 +286,32 @@ fn a_worker_that_dies_while_a_request_is_sent_has_not_read_it() {
         }
     });
 }
+
+/// What a script logs behind fastcgi_finish_request() is about its request.
+#[test]
+fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
+    run(async {
+        let (pool, links, mut worker) = link();
+        let exchange = begin(&pool, &links).await;
+        let mut detached = Vec::new();
+        Record::Detach.encode(1, &mut detached);
+        detached.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
+        worker.write_all(&detached).await.unwrap();
+        assert!(matches!(exchange.inbox.next().await, Event::End));
+        let link = Rc::clone(&exchange.link);
+        drop(exchange);
+        let label = || link.front.borrow().held().map(|work| Rc::clone(&work.label));
+        assert_eq!(label().as_deref(), Some("GET /"));
+        let mut ready = Vec::new();
+        Record::Ready.encode(1, &mut ready);
+        let mut next = Box::pin(pool.acquire(0));
+        tokio::select! {
+            biased;
+            ticket = &mut next => panic!("{ticket:?} while the script works on"),
+            () = std::future::ready(()) => {}
+        }
+        worker.write_all(&ready).await.unwrap();
+        drop(next.await.unwrap());
+        assert_eq!(label(), None);
+    });
+}
