@@ -1,6 +1,7 @@
 //! Upstreams, which run scripts: workers of the pool, and FastCGI applications that were started elsewhere.
 //!
-//! `fastcgi` uses `worker` (an application may answer on a link, and share memory), never the other way round.
+//! Imports point one way: `exchange` uses `fastcgi` and `worker`; `fastcgi` uses `worker`, because an application may answer
+//! on a link and share memory; both use the other files of this folder, which use neither.
 
 mod cgi;
 mod error;

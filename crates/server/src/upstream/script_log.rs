@@ -29,11 +29,26 @@ pub(super) enum Severity {
     Other,
 }
 
-/// The log of one upstream.
-#[derive(Debug, Default)]
+/// What comes over one connection or link.
+#[derive(Debug)]
 pub(super) struct ScriptLog {
+    records: Records,
     /// The beginning of a record whose end has not come: at most 64 KiB.
     record: Vec<u8>,
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Records {
+    /// One message (`docs/handover.md` §1).
+    Messages,
+    /// Text with any number of messages: FastCGI says nothing about its boundaries.
+    Text,
+}
+
+/// What one upstream may still log in this second.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
     /// When the second began for which the counts are.
     since: Option<Instant>,
     entries: u64,
@@ -42,26 +57,38 @@ pub(super) struct ScriptLog {
 }
 
 impl ScriptLog {
+    pub(super) fn new(records: Records) -> Self {
+        Self { records, record: Vec::new() }
+    }
+
     /// Takes a piece of a record. Messages are looked for when the record is complete.
     pub(super) fn push(
         &mut self,
         text: &[u8],
         ends_record: bool,
         now: Instant,
-        mut log: impl FnMut(Entry),
+        budget: &mut Budget,
+        log: impl FnMut(Entry),
     ) {
         if !ends_record {
             self.record.extend_from_slice(text);
             return;
         }
-        let record = std::mem::take(&mut self.record);
-        if record.is_empty() {
-            return self.record(text, now, &mut log);
+        let mut record = std::mem::take(&mut self.record);
+        let record = if record.is_empty() {
+            text
+        } else {
+            record.extend_from_slice(text);
+            &record
+        };
+        match self.records {
+            Records::Messages => budget.take([record.trim_ascii()], now, log),
+            Records::Text => budget.take(messages(record), now, log),
         }
-        let record = [&record[..], text].concat();
-        self.record(&record, now, &mut log);
     }
+}
 
+impl Budget {
     /// A response has ended, or the upstream has: says how many entries were suppressed.
     pub(super) fn flush(&mut self, mut log: impl FnMut(Entry)) {
         let suppressed = std::mem::take(&mut self.suppressed);
@@ -71,12 +98,17 @@ impl ScriptLog {
         }
     }
 
-    fn record(&mut self, record: &[u8], now: Instant, log: &mut impl FnMut(Entry)) {
+    fn take<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a [u8]>,
+        now: Instant,
+        mut log: impl FnMut(Entry),
+    ) {
         if self.since.is_none_or(|since| now.duration_since(since) >= SECOND) {
-            self.flush(&mut *log);
+            self.flush(&mut log);
             (self.since, self.entries, self.bytes) = (Some(now), 0, 0);
         }
-        for message in messages(record) {
+        for message in messages.into_iter().filter(|message| !message.is_empty()) {
             if self.entries >= ENTRIES_PER_SECOND || self.bytes >= BYTES_PER_SECOND {
                 self.suppressed += 1;
                 continue;
@@ -94,17 +126,9 @@ impl ScriptLog {
 fn messages(record: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = record;
     std::iter::from_fn(move || {
-        loop {
-            if rest.is_empty() {
-                return None;
-            }
-            let (message, after) = rest.split_at(message_len(rest));
-            rest = after;
-            let message = message.trim_ascii();
-            if !message.is_empty() {
-                return Some(message);
-            }
-        }
+        let (message, after) = rest.split_at(message_len(rest));
+        rest = after;
+        (!message.is_empty()).then(|| message.trim_ascii())
     })
 }
 
@@ -183,14 +207,15 @@ mod tests {
     const TRACE: &str = "PHP Fatal error:  Uncaught Exception: one\ntwo in /srv/x.php:3\nStack trace:\n\
                          #0 /srv/x.php(9): f()\n#1 {main}\n  thrown in /srv/x.php on line 3\n";
 
-    fn logged(log: &mut ScriptLog, text: &[u8], ends_record: bool, now: Instant) -> Vec<Entry> {
+    fn logged(log: &mut ScriptLog, text: &[u8], ends_record: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
-        log.push(text, ends_record, now, |entry| entries.push(entry));
+        let (now, mut budget) = (Instant::now(), Budget::default());
+        log.push(text, ends_record, now, &mut budget, |entry| entries.push(entry));
         entries
     }
 
     fn entries(text: &str) -> Vec<Entry> {
-        logged(&mut ScriptLog::default(), text.as_bytes(), true, Instant::now())
+        logged(&mut ScriptLog::new(Records::Text), text.as_bytes(), true)
     }
 
     #[test]
@@ -211,14 +236,24 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_a_worker_is_one_entry_whatever_its_lines() {
+        let mut log = ScriptLog::new(Records::Messages);
+        let all = logged(&mut log, b"one\nPHP Warning:  two\n", true);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].text, "one\n    PHP Warning:  two");
+        assert!(logged(&mut log, b"\n", true).is_empty());
+        assert_eq!(logged(&mut log, TRACE.as_bytes(), true)[0].severity, Severity::Fatal);
+    }
+
+    #[test]
     fn a_record_means_the_same_however_it_is_cut() {
-        let (text, now) = (format!("one\r\n\n{TRACE}two"), Instant::now());
+        let text = format!("one\r\n\n{TRACE}two");
         let whole = entries(&text);
         assert_eq!(whole.len(), 3);
         for cut in 0..text.len() {
-            let mut log = ScriptLog::default();
-            assert!(logged(&mut log, &text.as_bytes()[..cut], false, now).is_empty());
-            assert_eq!(logged(&mut log, &text.as_bytes()[cut..], true, now), whole);
+            let mut log = ScriptLog::new(Records::Text);
+            assert!(logged(&mut log, &text.as_bytes()[..cut], false).is_empty());
+            assert_eq!(logged(&mut log, &text.as_bytes()[cut..], true), whole);
         }
     }
 
@@ -234,26 +269,31 @@ mod tests {
 
     #[test]
     fn entries_are_bounded_in_number_and_length_and_the_rest_is_counted() {
-        let (mut log, now) = (ScriptLog::default(), Instant::now());
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let logged = |budget: &mut Budget, text: &[u8], now| {
+            let mut entries = Vec::new();
+            budget.take(messages(text), now, |entry| entries.push(entry));
+            entries
+        };
         let mut count = 0;
         for _ in 0..100 {
-            count += logged(&mut log, &b"line\n".repeat(100), true, now).len() as u64;
+            count += logged(&mut budget, &b"line\n".repeat(100), now).len() as u64;
         }
         assert_eq!(count, ENTRIES_PER_SECOND);
-        let after = logged(&mut log, b"again", true, now + SECOND);
+        let after = logged(&mut budget, b"again", now + SECOND);
         let suppressed = 100 * 100 - ENTRIES_PER_SECOND;
         assert!(after[0].text.starts_with(&format!("{suppressed} more")), "{after:?}");
         assert_eq!(after[1].text, "again");
         let long = entries(&"x".repeat(60_000));
         assert!(long[0].text.len() < MAX_ENTRY + 100 && long[0].text.contains("51808 bytes more"));
         let mut bytes = 0;
-        let mut log = ScriptLog::default();
+        let mut budget = Budget::default();
         for _ in 0..1000 {
-            let all = logged(&mut log, "x".repeat(60_000).as_bytes(), true, now);
+            let all = logged(&mut budget, "x".repeat(60_000).as_bytes(), now);
             bytes += all.iter().map(|entry| entry.text.len()).sum::<usize>();
         }
         assert!(bytes < BYTES_PER_SECOND + 2 * MAX_ENTRY, "{bytes}");
-        log.flush(|entry| assert!(entry.text.contains("more messages")));
-        log.flush(|entry| panic!("once: {entry:?}"));
+        budget.flush(|entry| assert!(entry.text.contains("more messages")));
+        budget.flush(|entry| panic!("once: {entry:?}"));
     }
 }

@@ -46,16 +46,22 @@ pub struct Application {
 }
 
 impl Application {
-    /// An application at `address` that may be silent for `timeout` while it has a request.
+    /// An application at `address` that may be silent for `timeout` while it has a request, with the usual limits.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
+        Self::with_limits(address, timeout, QueueLimits::default())
+    }
+
+    /// The same; `limits` are those of requests that wait for a connection.
+    #[must_use]
+    pub fn with_limits(address: Address, timeout: Duration, limits: QueueLimits) -> Arc<Self> {
         let patience = match address {
             Address::Unix(_) => PATIENCE_UNIX,
             Address::Tcp(_) => PATIENCE_TCP,
         };
         Arc::new(Self {
             peer: Arc::new(Peer::new(address, timeout)),
-            connections: Connections::new(patience, QueueLimits::default()),
+            connections: Connections::new(patience, limits),
         })
     }
 

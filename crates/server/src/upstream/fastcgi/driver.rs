@@ -22,7 +22,7 @@ use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
 use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
-use crate::upstream::script_log::{Entry, ScriptLog, Severity};
+use crate::upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use crate::upstream::worker::region::{BadRegion, LinkRegion};
 
 /// What one read may bring, in bytes.
@@ -98,7 +98,7 @@ impl Driver {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
-            log: ScriptLog::default(),
+            log: ScriptLog::new(Records::Text),
             inbox: Rc::default(),
             may_be_silent: Rc::default(),
             label,
@@ -109,7 +109,7 @@ impl Driver {
         let is_kept = self.answer.is_after_another();
         let result = self.exchange(is_kept).await;
         let (peer, label) = (Arc::clone(&self.peer), Rc::clone(&self.label));
-        self.log.flush(|entry| log(&peer, &label, entry));
+        peer.log_budget().flush(|entry| log(&peer, &label, entry));
         let Self { place, stream, region, outgoing, answer, buffer, .. } = self;
         let Self { inbox, descriptors, lent, .. } = self;
         drop(lent);
@@ -283,7 +283,9 @@ impl Driver {
             }
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
-                self.log.push(&text, ends_record, Instant::now(), |entry| log(peer, label, entry));
+                let log = |entry| log(peer, label, entry);
+                let mut budget = peer.log_budget();
+                self.log.push(&text, ends_record, Instant::now(), &mut budget, log);
             }
             Output::End(hints) => {
                 self.peer.note_hints(hints);

@@ -1,6 +1,7 @@
 //! What is known of an application, and its connections between two requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sendoff_fastcgi::handover::Hints;
@@ -8,6 +9,7 @@ use sendoff_fastcgi::handover::Hints;
 use super::address::Address;
 use super::connections::Place;
 use super::stream::{Parked, Stream};
+use crate::upstream::script_log::Budget;
 use crate::upstream::worker::region::LinkRegion;
 
 /// An application as all event loops know it.
@@ -22,6 +24,8 @@ pub(super) struct Peer {
     knows_direct: AtomicBool,
     /// Its last response said that it knows the channel.
     knows_channel: AtomicBool,
+    /// What it may log on all its connections together.
+    log: Mutex<Budget>,
 }
 
 impl Peer {
@@ -32,6 +36,7 @@ impl Peer {
             knows_region: AtomicBool::new(false),
             knows_direct: AtomicBool::new(false),
             knows_channel: AtomicBool::new(false),
+            log: Mutex::default(),
         }
     }
 
@@ -46,6 +51,10 @@ impl Peer {
     pub(super) fn note_hints(&self, Hints { region, direct }: Hints) {
         self.knows_region.store(region, Ordering::Relaxed);
         self.knows_direct.store(direct, Ordering::Relaxed);
+    }
+
+    pub(super) fn log_budget(&self) -> MutexGuard<'_, Budget> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn knows_channel(&self) -> bool {

@@ -5,6 +5,7 @@ mod files;
 mod guard;
 pub(super) mod link;
 pub(super) mod pool;
+mod reader;
 pub(super) mod region;
 pub(super) mod register;
 pub(super) mod tuner;

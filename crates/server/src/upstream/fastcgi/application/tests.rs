@@ -125,3 +125,42 @@ fn applications_write_to_clients_over_kept_connections() {
     });
     served.join().unwrap();
 }
+
+/// The client leaves while its request is sent: the application sees the connection end inside it, and the next request has
+/// a connection of its own.
+#[test]
+fn a_request_given_up_while_it_is_sent_closes_its_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (begun, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (left, go_on) = std::sync::mpsc::channel();
+    let served = std::thread::spawn(move || {
+        let mut first = listener.accept().unwrap().0;
+        io::Read::read_exact(&mut first, &mut [0; 16]).unwrap();
+        begun.send(()).unwrap();
+        go_on.recv().unwrap();
+        let mut rest = Vec::new();
+        // Less than the whole request, and then its end or a reset.
+        let _reset = io::Read::read_to_end(&mut first, &mut rest);
+        let connection = listener.accept().unwrap().0;
+        let mut worker = sendoff_worker::Worker::new(vec![connection.into()], None).unwrap();
+        while worker.accept() {
+            worker.write_head(b"\r\n").unwrap();
+            worker.finish(0, false);
+        }
+        rest.len()
+    });
+    run(async {
+        let address = format!("unix:{}", path.display()).parse().unwrap();
+        let application = Application::new(address, Duration::from_secs(20));
+        let body = Body::Memory(vec![b'x'; 10_000_000].into());
+        let message = Rc::new(RequestMessageBuilder::new().streamed(&body));
+        let exchange = application.begin(message, true, None, "POST /".into()).await.unwrap();
+        seen.recv().await.unwrap();
+        drop(exchange);
+        left.send(()).unwrap();
+        ask(&application, None).await;
+    });
+    assert!(served.join().unwrap() < 10_000_000);
+}

@@ -1,25 +1,31 @@
 //! A link whose worker is played by the test.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use sendoff_fastcgi::channel::Secret;
 use sendoff_fastcgi::direct::{self, Rest, Sent};
-use sendoff_fastcgi::handover::FileId;
-use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::region::Piece;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::super::pool::Pool;
+use super::super::reader::RECEIVE;
+use super::super::register::{NewLink, Origin};
 use super::*;
 use crate::delivery::{SnapshotLimits, Snapshots};
+use crate::segment::Segment;
+use crate::upstream::cgi::RequestMessageBuilder;
+use crate::upstream::inbox::INBOX_EVENTS;
 
 mod hostile;
 mod region;
-use crate::upstream::RequestMessageBuilder;
-use crate::upstream::inbox::INBOX_EVENTS;
 
 /// A link whose worker is played by the test, with the worker's end.
-pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -36,7 +42,7 @@ pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 
-pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
+async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
     let request = RequestMessageBuilder::new().with_bytes(b"");
     begin_with(pool, links, &request, None).await
 }
@@ -52,7 +58,7 @@ async fn begin_with(
     link.begin(ticket, request, client, "GET /".into()).unwrap()
 }
 
-pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
+fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
     tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
@@ -280,5 +286,34 @@ fn a_worker_that_dies_while_a_request_is_sent_has_not_read_it() {
         while pool.workers() > 0 {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+/// What a script logs behind fastcgi_finish_request() is about its request.
+#[test]
+fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
+    run(async {
+        let (pool, links, mut worker) = link();
+        let exchange = begin(&pool, &links).await;
+        let mut detached = Vec::new();
+        Record::Detach.encode(1, &mut detached);
+        detached.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
+        worker.write_all(&detached).await.unwrap();
+        assert!(matches!(exchange.inbox.next().await, Event::End));
+        let link = Rc::clone(&exchange.link);
+        drop(exchange);
+        let label = || link.front.borrow().held().map(|work| Rc::clone(&work.label));
+        assert_eq!(label().as_deref(), Some("GET /"));
+        let mut ready = Vec::new();
+        Record::Ready.encode(1, &mut ready);
+        let mut next = Box::pin(pool.acquire(0));
+        tokio::select! {
+            biased;
+            ticket = &mut next => panic!("{ticket:?} while the script works on"),
+            () = std::future::ready(()) => {}
+        }
+        worker.write_all(&ready).await.unwrap();
+        drop(next.await.unwrap());
+        assert_eq!(label(), None);
     });
 }
