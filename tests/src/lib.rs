@@ -18,6 +18,7 @@ pub mod mapper;
 mod message;
 pub mod processes;
 mod progress;
+pub mod repository;
 mod server;
 mod site;
 mod stock;
