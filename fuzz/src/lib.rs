@@ -10,6 +10,8 @@ mod mutate;
 pub mod records;
 pub mod region;
 
+pub use mutate::Case;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -22,15 +24,6 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Strings that inputs are likely to contain.
     pub words: &'static [&'static [u8]],
-}
-
-/// Which input of a run: the same case is the same input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Case {
-    /// Of the run.
-    pub seed: u64,
-    /// Of the input, from 0.
-    pub number: u64,
 }
 
 /// A promise was broken.

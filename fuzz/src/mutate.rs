@@ -2,7 +2,14 @@
 
 use fastrand::Rng;
 
-use crate::Case;
+/// Which input of a run: the same case is the same input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Of the run.
+    pub seed: u64,
+    /// Of the input, from 0.
+    pub number: u64,
+}
 
 /// Changes to one input.
 const MAX_CHANGES: usize = 8;

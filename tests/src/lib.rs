@@ -9,6 +9,7 @@
 //! something we do on purpose, or a mistake in the test.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod child;
 mod client;
 mod compare;
 mod extension;
