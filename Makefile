@@ -27,17 +27,18 @@ install-extension:
 	tools/install extension
 	tools/extension install
 
-# What every commit must pass; under 10 minutes.
-test:
+# What every commit must pass; under 10 minutes once it has been built.
+test: check
 	tools/install test
 	cargo build --release --bin sendoff --bin sendoff-php
 	cargo test --release --workspace
 
-# Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when.
+# Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
+# lists all failures at its end.
 test-heavy:
 	tools/install test
 	cargo build --release --bin sendoff --bin sendoff-php
-	cargo test --release --package sendoff-tests -- --ignored --nocapture --test-threads 1
+	tools/test-heavy
 
 # PHP's own tests, with lazy strings and without: every test must end the same way. An hour for all of them;
 # SUITES="ext/json/tests Zend/tests" for some, which are folders of PHP's source.
@@ -51,7 +52,9 @@ bench:
 	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-bench
 	target/release/sendoff-bench
 
+# Formatting and lints.
 check:
+	tools/install check
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c

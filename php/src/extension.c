@@ -1,5 +1,5 @@
 /*
- * The module as an extension for stock php-fpm and php-cgi (docs/handover.md, section 6).
+ * The module as an extension for stock php-fpm and php-cgi (docs/handover.md, section 8).
  *
  * Requests come over FastCGI and PHP's SAPI answers them, head first. A request from a Sendoff
  * front announces a channel: links that this process opens to it. The body of its response is then

@@ -1,6 +1,6 @@
 //! Debian's php-fpm without a web server, for our front to talk to.
 
-use crate::server::{collect_into, dies_with_us, exit_status};
+use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{processes, site, wait};
 use rustix::process::Signal;
 use std::fs;

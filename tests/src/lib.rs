@@ -9,6 +9,7 @@
 //! something we do on purpose, or a mistake in the test.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod child;
 mod client;
 mod compare;
 mod extension;
@@ -17,6 +18,8 @@ pub mod load;
 pub mod mapper;
 mod message;
 pub mod processes;
+mod progress;
+pub mod repository;
 mod server;
 mod site;
 mod stock;
@@ -27,6 +30,7 @@ pub use compare::{Pair, assert_same, difference};
 pub use extension::{Extended, extension, static_library};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
+pub use progress::Progress;
 pub use server::{Failed, Server};
 pub use site::{Fifo, Site, pattern};
 pub use stock::Stock;

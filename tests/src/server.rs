@@ -1,5 +1,6 @@
 //! `sendoff serve` as a child process, and what must hold when it ends.
 
+use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{Client, LIMIT, Request, Response, Stock, processes, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
@@ -389,13 +390,6 @@ fn binary() -> PathBuf {
     })
 }
 
-/// A command whose process gets a signal when the thread that started it ends, however that ends.
-pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", signal, "--"]).arg(program);
-    command
-}
-
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -415,33 +409,6 @@ fn ini_options<'a>(options: &[&'a str]) -> Vec<&'a str> {
 fn address_in(ready_line: &str) -> SocketAddr {
     let (_, rest) = ready_line.split_once("http://").expect(ready_line);
     rest.split('/').next().unwrap().parse().expect(ready_line)
-}
-
-/// Appends what comes from `source` to `log`, until its end.
-pub(crate) fn collect_into(
-    log: &Arc<Mutex<String>>,
-    mut source: impl Read + Send + 'static,
-) -> JoinHandle<()> {
-    let log = Arc::clone(log);
-    std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(count @ 1..) = source.read(&mut buffer) {
-            log.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    })
-}
-
-pub(crate) fn exit_status(child: &mut Child, who: &str) -> ExitStatus {
-    let mut status = None;
-    wait::until(2 * LIMIT, || {
-        status = child.try_wait().unwrap();
-        status.is_some()
-    });
-    status.unwrap_or_else(|| {
-        let _ = child.kill();
-        let _ = child.wait();
-        panic!("{who} did not end")
-    })
 }
 
 /// Waits until none of the processes runs any more.

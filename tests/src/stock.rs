@@ -1,6 +1,6 @@
 //! Debian's nginx and php-fpm on a site: the reference.
 
-use crate::server::{collect_into, dies_with_us, exit_status};
+use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{Client, Request, Response, processes, site, wait};
 use rustix::process::Signal;
 use std::fs;

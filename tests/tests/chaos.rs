@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
-use sendoff_tests::{Broken, Client, LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Broken, Client, LIMIT, Progress, Request, Server, Site, pattern, processes, wait,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CLIENTS: u64 = 8;
@@ -59,7 +61,13 @@ fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
 }
 
 /// Asks and checks; returns how many requests failed as they may when their worker dies.
-fn client(server: &Server, next: &AtomicU64, storm: &Storm, total: u64, file: &[u8]) -> u64 {
+fn client(
+    server: &Server,
+    (next, progress): (&AtomicU64, &Progress),
+    storm: &Storm,
+    total: u64,
+    file: &[u8],
+) -> u64 {
     let mut connection = server.connect();
     let mut lost = 0;
     loop {
@@ -68,6 +76,7 @@ fn client(server: &Server, next: &AtomicU64, storm: &Storm, total: u64, file: &[
             return lost;
         }
         let (request, expected) = exchange(number, file);
+        progress.advance();
         let closes = match connection.try_ask(&request) {
             Ok(response) if response.status() == 502 => {
                 lost += 1;
@@ -134,10 +143,11 @@ fn chaos(storm: &Storm) {
     let file = pattern(1, 200_000);
     let run = |total| {
         let next = AtomicU64::new(0);
+        let progress = Progress::new(total, &format!("requests, {delivery},"));
         std::thread::scope(|scope| {
             let killer = scope.spawn(|| killer(&server, &next, total, per_kill));
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| client(&server, &next, storm, total, &file)))
+                .map(|_| scope.spawn(|| client(&server, (&next, &progress), storm, total, &file)))
                 .collect();
             let lost: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
             (killer.join().unwrap(), lost)

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{
-    Broken, Client, Framing, LIMIT, Request, Response, Server, Site, load, processes, wait,
+    Broken, Client, Framing, LIMIT, Progress, Request, Response, Server, Site, load, processes,
+    wait,
 };
 use std::time::{Duration, Instant};
 
@@ -160,6 +161,7 @@ fn clients_that_leave_in_the_middle() {
 fn sixty_four_megabytes() {
     let site = site();
     let servers = MODES.map(|mode| serve(&site, mode, &[]));
+    let _progress = Progress::new(0, "pages of 64 MB");
     let n = 64 * MB;
     let body = made(n);
     let pages = ["", "&piece=100000", "&piece=1000000&flush=1", "&length=1"]
@@ -176,6 +178,7 @@ fn a_thousand_slow_clients() {
     let body = made(8 * MB);
     for mode in MODES {
         let server = serve(&site, mode, &["--send-timeout", "600"]);
+        let _progress = Progress::new(0, &format!("{CLIENTS} slow clients, {mode}"));
         let before = processes::private_memory(server.front());
         let mut clients: Vec<Client> = Vec::new();
         for _ in 0..CLIENTS {

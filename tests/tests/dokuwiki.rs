@@ -1,7 +1,7 @@
 //! DokuWiki from Debian's package: browsing, editing, and 50 MB up and down, while slow clients hold 1 MB each.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Client, Request, Server, Site, load, pattern, processes};
+use sendoff_tests::{Client, Progress, Request, Server, Site, load, pattern, processes};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -111,6 +111,7 @@ fn visit(slow: usize, rate: usize, size: usize) {
     // PHP has compiled everything before anything is timed.
     browse(&server);
     let before = processes::private_memory(server.front());
+    let _progress = Progress::new(0, &format!("a wiki with {slow} slow clients"));
     std::thread::scope(|scope| {
         let addr = server.addr();
         let readers = scope.spawn(move || {

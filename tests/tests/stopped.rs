@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
-use sendoff_tests::{Broken, Client, Request, Response, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Broken, Client, Progress, Request, Response, Server, Site, pattern, processes, wait,
+};
 
 const SCRIPT: &str = "<?php
     $s = file_get_contents('f');
@@ -159,6 +161,7 @@ fn a_worker_stopped_for_longer_than_the_kernel_waits() {
         bytes.reverse();
         bytes
     };
+    let _progress = Progress::new(0, "stopped workers");
     let before = [
         thread::spawn(|| stopped_before_it_sends("auto", "$s", |bytes| bytes)),
         thread::spawn(move || stopped_before_it_sends("direct", "strrev($s)", reversed)),

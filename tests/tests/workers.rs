@@ -1,7 +1,7 @@
 //! `--workers auto`: as many PHP workers as requests need, and no more for long.
 
 use rustix::process::Signal;
-use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{Client, LIMIT, Progress, Request, Server, Site, pattern, processes, wait};
 use std::time::Duration;
 
 const OPTIONS: [&str; 4] = ["--workers", "auto", "--worker-idle-timeout", "0.3"];
@@ -87,6 +87,7 @@ fn a_front_that_is_started_again_goes_on_with_the_workers_there_are() {
 fn a_worker_that_is_let_go_owes_its_last_client_nothing() {
     let (file, text) = (pattern(1, 1 << 20), "made ".repeat(60_000));
     for delivery in ["region", "direct"] {
+        let _progress = Progress::new(0, &format!("workers that are let go, {delivery}"));
         let site = site();
         site.write("file", &file);
         site.write(

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use sendoff_tests::mapper::Mapper;
-use sendoff_tests::{Client, Request, Server, Site, pattern};
+use sendoff_tests::{Client, Progress, Request, Server, Site, pattern};
 
 const FILES: usize = 16;
 const SMALLEST: u64 = 10_000;
@@ -214,6 +214,7 @@ fn writers_against_readers(writers: usize, readers: usize, time: Duration) {
     let server = Server::start(site.root(), &options);
     let workers = server.workers();
     let end = Instant::now() + time;
+    let _progress = Progress::new(0, &format!("{writers} writers, {time:?} in all"));
     let (site, on) = (&site, &server);
     let (changes, longest, pages) = thread::scope(|scope| {
         let writers: Vec<_> = (0..writers)

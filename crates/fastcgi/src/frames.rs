@@ -1,4 +1,4 @@
-//! The framed body of `docs/handover.md` §6: a body in `STDOUT` that can break off to go on elsewhere.
+//! The framed body of `docs/handover.md` §8: a body in `STDOUT` that can break off to go on elsewhere.
 
 use bytes::{Buf, Bytes};
 

@@ -5,7 +5,7 @@ use crate::{BodyFraming, RequestError};
 /// Bytes of chunk extensions, and of zeros before chunk sizes, accepted in one body. No client needs them; an attacker could
 /// make the server work for nothing with them.
 const EXTENSIONS_LIMIT: usize = 16 * 1024;
-/// Bytes of trailer fields, as for a head.
+/// Bytes of all trailer fields of one body.
 const TRAILERS_LIMIT: usize = 16 * 1024;
 /// Digits of a chunk size after its leading zeros: 16 fill a u64.
 const SIZE_DIGITS: usize = 16;
@@ -21,7 +21,7 @@ pub enum Decoded {
     End,
 }
 
-/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). Trailer fields are checked and dropped.
+/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). Trailer fields are validated and dropped.
 ///
 /// ```text
 ///           size > 0             all passed on             CRLF
@@ -33,7 +33,7 @@ pub enum Decoded {
 #[derive(Debug, Clone)]
 pub struct BodyDecoder {
     state: State,
-    /// Bytes the body may still have.
+    /// Bytes that the body may still have.
     allowance: u64,
     extensions: usize,
     trailers: usize,
@@ -162,7 +162,7 @@ impl BodyDecoder {
     }
 }
 
-/// A trailer is dropped, but what is no field at all could be the start of a smuggled request.
+/// Trailers are dropped, but must be valid fields: anything else could be the beginning of a smuggled request.
 fn check_trailer(line: &[u8]) -> Result<(), RequestError> {
     let colon = memchr::memchr(b':', line);
     match colon.map(|at| line.split_at(at)) {

@@ -3,12 +3,12 @@ use std::fmt;
 use bytes::Bytes;
 use http::StatusCode;
 
-/// Bytes of a CGI header block; larger ones are refused. Room for a few dozen cookies.
+/// The largest CGI header block that is accepted, in bytes: room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
 const MAX_FIELDS: usize = 256;
 
-/// Fields that concern one connection only (RFC 9110 §7.6.1); those of the client's connection are ours to write.
+/// Fields that concern one connection only (RFC 9110 §7.6.1). The server writes those of the client's connection itself.
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
     "keep-alive",
@@ -72,7 +72,7 @@ impl CgiHead {
             } else if name.eq_ignore_ascii_case("content-length") {
                 head.note_length(field.value);
             } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
-                // PHP's way to say that there is no type.
+                // PHP writes this for a response without a type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
                 has_location |= name.eq_ignore_ascii_case("location");
                 head.fields.push((block.slice_ref(name.as_bytes()), block.slice_ref(field.value)));

@@ -15,8 +15,8 @@ pub enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// RFC 9112 §6.3 allows repairing some of what is refused here (equal lengths repeated, a length overridden by
-    /// chunked). A proxy in front may have repaired it differently, so nothing is repaired.
+    /// RFC 9112 §6.3 allows a server to repair some of what is refused here (repeated equal lengths, a length beside chunked
+    /// coding). A proxy in front may have repaired the request differently, so this server repairs nothing.
     pub(crate) fn of(headers: &HeaderMap, version: Version) -> Result<Self, RequestError> {
         let length = content_length(headers)?;
         if !headers.contains_key(TRANSFER_ENCODING) {
@@ -54,7 +54,7 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, RequestError> {
     if values.next().is_some() {
         return Err(RequestError::Malformed("more than one Content-Length"));
     }
-    // `parse` alone would let "+5" through.
+    // `parse` alone accepts "+5".
     let digits = value.to_str().ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
     digits
         .and_then(|v| v.parse().ok())
@@ -86,8 +86,8 @@ pub(crate) fn expect_continue(
     Ok(is_expected && !framing.is_empty())
 }
 
-/// The members of a comma-separated field, over all its lines. Quoted strings are not looked for: no member
-/// that matters here can contain one.
+/// The members of a comma-separated field, over all its lines. Quoted strings are not recognised: none of the members that are
+/// looked for here can contain one.
 fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     headers
         .get_all(name)

@@ -10,7 +10,7 @@ use crate::{BodyFraming, RequestError, Target};
 /// The most header fields of a request. Browsers send about 20; proxies add a few.
 pub const MAX_FIELDS: usize = 128;
 
-/// Empty lines forgiven before a request line (RFC 9112 §2.2): old clients send one after a body.
+/// Empty lines accepted before a request line (RFC 9112 §2.2): old clients send one after a body.
 const MAX_EMPTY_LINES: u8 = 4;
 
 /// How large a request head may be.
@@ -23,7 +23,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// What nginx allows by default: a line of 8 KiB, four times that in all.
+    /// nginx' defaults: 8 KiB for a line, 32 KiB for the whole head.
     fn default() -> Self {
         Self { request_line: 8 * 1024, head: 32 * 1024 }
     }
@@ -34,7 +34,7 @@ impl Default for Limits {
 pub struct Head {
     /// The method; any token, case-sensitive. Never `CONNECT`.
     pub method: Method,
-    /// What the request is about.
+    /// The request target.
     pub target: Target,
     /// `HTTP_10`, or `HTTP_11` for HTTP/1.1 and every later HTTP/1.x.
     pub version: Version,
@@ -60,7 +60,7 @@ pub struct HeadDecoder {
     refused: Option<Bytes>,
 }
 
-/// How far the buffer has been searched for the end of the head, so that no byte is looked at twice.
+/// How far the buffer has been searched for the end of the head, so that no byte is searched twice.
 #[derive(Debug, Clone, Copy, Default)]
 struct Scan {
     empty_lines: u8,
@@ -75,8 +75,8 @@ impl HeadDecoder {
         Self { limits, scan: Scan::default(), is_head: false, refused: None }
     }
 
-    /// Takes a head out of `buf` once it is complete; `None` when it needs more bytes. Between two calls bytes may
-    /// only be added to `buf`. What follows the head stays in it.
+    /// Takes a head out of `buf` once it is complete; `None` if more bytes are needed. Between two calls bytes may only be
+    /// appended to `buf`. The bytes after the head stay in it.
     ///
     /// # Errors
     /// The request is refused; the stream cannot be resumed.
@@ -102,7 +102,7 @@ impl HeadDecoder {
         self.is_head
     }
 
-    /// The length of the head at the start of `buf`, once it is all there.
+    /// The length of the head at the start of `buf`, once it is complete.
     fn find_end(&mut self, buf: &mut BytesMut) -> Result<Option<usize>, RequestError> {
         let Scan { empty_lines, scanned, line_start } = &mut self.scan;
         if *scanned == 0 {
@@ -113,7 +113,7 @@ impl HeadDecoder {
                 }
                 buf.advance(2);
             }
-            // Answer a TLS client, which never sends a line, at once.
+            // A TLS client never sends a line: refuse it at once.
             if buf.first().is_some_and(|b| b.is_ascii_control() && *b != b'\r') {
                 return Err(RequestError::Malformed("this is not HTTP"));
             }
@@ -124,7 +124,7 @@ impl HeadDecoder {
         for found in memchr::memchr_iter(b'\n', &buf[*scanned..]) {
             let end = *scanned + found + 1;
             let line = &buf[*line_start..end];
-            // httparse would take a bare line feed for a line ending.
+            // httparse accepts a bare line feed as a line ending.
             if !line.ends_with(b"\r\n") {
                 return Err(RequestError::Malformed("a line feed without a carriage return"));
             }
@@ -201,7 +201,7 @@ fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
     Ok(headers)
 }
 
-/// RFC 9112 §3.2 and §3.2.2.
+/// Validates `Host` (RFC 9112 §3.2). The authority of an absolute-form target replaces it (§3.2.2).
 fn host(
     raw: &Bytes,
     headers: &mut HeaderMap,

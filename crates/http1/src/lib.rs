@@ -1,8 +1,8 @@
 //! HTTP/1.1 message heads and body framing (RFC 9112), the server's side, and the heads that applications write (RFC 3875).
 //! No I/O and no clock.
 //!
-//! A request that two readers could understand differently is refused, never guessed at: the difference between
-//! two guesses is what request smuggling is made of. Every [`RequestError`] means "answer and close".
+//! A request that two recipients could read differently is refused, because request smuggling uses such differences. After any
+//! [`RequestError`] the server answers with an error and closes the connection.
 //!
 //! ```text
 //!           HeadDecoder                    BodyDecoder

@@ -1,9 +1,9 @@
 use bytes::{BufMut, BytesMut};
 use http::StatusCode;
 
-/// Follows the bytes of each chunk.
+/// The bytes after the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
-/// Ends a chunked body, without trailers.
+/// The end of a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A response field that cannot be sent: its name is not a token, or its value holds CR, LF or NUL.
@@ -18,8 +18,8 @@ impl std::fmt::Display for InvalidField {
 
 impl std::error::Error for InvalidField {}
 
-/// Writes a response head (RFC 9112 §4, §5). Always as HTTP/1.1: that is what this server is, whatever the client
-/// is (RFC 9110 §2.5). The caller decides on framing and `Connection`.
+/// Writes a response head (RFC 9112 §4, §5). The version is always HTTP/1.1, the highest that this server conforms to, whatever
+/// the client's version is (RFC 9110 §2.5). The caller decides on framing and `Connection`.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
 pub struct HeadEncoder<'a> {
@@ -41,8 +41,8 @@ impl<'a> HeadEncoder<'a> {
     /// Writes a field.
     ///
     /// # Errors
-    /// The field would break the head, so it was left out. Worth a line in the log: an application
-    /// passed on something it should have checked.
+    /// The field would break the head and was left out. Worth a line in the log: the application has passed on input that it
+    /// has not validated.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
         if !is_token(name) || !is_value(value) {
             return Err(InvalidField);
@@ -87,7 +87,7 @@ impl<'a> HeadEncoder<'a> {
     }
 }
 
-/// Writes what stands before the `len` bytes of a chunk. `len` must not be 0: that would end the body.
+/// Writes the header of a chunk of `len` bytes. `len` must not be 0, which would end the body.
 pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
     debug_assert_ne!(len, 0, "an empty chunk ends the body");
     let digits = (64 - len.leading_zeros()).div_ceil(4);
@@ -97,7 +97,7 @@ pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
     out.put_slice(b"\r\n");
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether `name` is a `token` (RFC 9110 §5.6.2).
 fn is_token(name: &[u8]) -> bool {
     !name.is_empty()
         && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))

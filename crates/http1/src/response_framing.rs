@@ -8,16 +8,16 @@ use crate::{CHUNK_END, HeadEncoder, LAST_CHUNK, encode_chunk_header};
 pub enum Framing {
     /// There is no body, whatever the head says (HEAD, 1xx, 204, 304).
     NoBody,
-    /// `Content-Length`; so many bytes are still to come.
+    /// `Content-Length`; this many bytes are still to be sent.
     Length(u64),
     /// Chunked coding.
     Chunked,
-    /// The end of the connection; an HTTP/1.0 client knows nothing better.
+    /// The end of the connection: HTTP/1.0 without a known length.
     Close,
 }
 
 impl Framing {
-    /// The framing for a body of `length` bytes, if that is known.
+    /// The framing for a body of `length` bytes; `None` if its length is not known yet.
     #[must_use]
     pub fn choose(
         method: &Method,
@@ -34,7 +34,7 @@ impl Framing {
         }
     }
 
-    /// What stands before a piece of `len` bytes on the wire.
+    /// The bytes to send before a piece of `len` bytes.
     #[must_use]
     pub fn before_piece(self, len: u64) -> Option<Bytes> {
         if self != Self::Chunked {
@@ -45,19 +45,19 @@ impl Framing {
         Some(out.freeze())
     }
 
-    /// What stands after a piece.
+    /// The bytes to send after a piece.
     #[must_use]
     pub fn after_piece(self) -> Option<Bytes> {
         (self == Self::Chunked).then_some(Bytes::from_static(CHUNK_END))
     }
 
-    /// What ends the body.
+    /// The bytes that end the body.
     #[must_use]
     pub fn end(self) -> Option<Bytes> {
         (self == Self::Chunked).then_some(Bytes::from_static(LAST_CHUNK))
     }
 
-    /// How many of the next `len` bytes belong to the body, which has them from then on: no more than was announced.
+    /// Accounts for the next `len` bytes. Returns how many of them are part of the body: no more than its announced length.
     pub fn take(&mut self, len: u64) -> u64 {
         match self {
             Self::NoBody => 0,
@@ -72,8 +72,8 @@ impl Framing {
 }
 
 impl HeadEncoder<'_> {
-    /// Writes the fields that frame the body and the end of the head. `length` is what the application would have sent,
-    /// for a response without a body.
+    /// Writes the fields that frame the body, and the end of the head. `length` is used for a response without a body: the
+    /// length that a response to GET would have.
     pub fn finish_framed(
         mut self,
         framing: Framing,

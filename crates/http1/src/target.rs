@@ -7,7 +7,7 @@ use crate::RequestError;
 
 const BAD_TARGET: RequestError = RequestError::Malformed("the request target is not valid");
 
-/// A request target (RFC 9112 §3.2), taken apart but not decoded.
+/// A request target (RFC 9112 §3.2), split into its parts but not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     raw: Bytes,
@@ -47,12 +47,12 @@ impl Target {
         self.uri == "*"
     }
 
-    /// The target and, for the absolute form, its authority.
+    /// Parses a target. Returns its authority, too, if it is in absolute form.
     pub(crate) fn parse(
         raw: Bytes,
         method: &Method,
     ) -> Result<(Self, Option<Bytes>), RequestError> {
-        // A fragment is never sent (RFC 9110 §4.2.5); some servers cut it off, others make it part of the path.
+        // Clients do not send fragments (RFC 9110 §4.2.5); some servers cut them off, others take them for a part of the path.
         if raw.contains(&b'#') {
             return Err(BAD_TARGET);
         }
@@ -145,7 +145,7 @@ fn is_reg_name(name: &[u8]) -> bool {
     !name.is_empty()
 }
 
-/// Nothing, or `:` and a port number, which may be left out (RFC 3986 §3.2.3).
+/// Whether `port` is empty, or `:` and an optional port number (RFC 3986 §3.2.3).
 fn is_port(port: &[u8]) -> bool {
     let Some((b':', digits)) = port.split_first() else { return port.is_empty() };
     digits.is_empty()

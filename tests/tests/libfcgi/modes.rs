@@ -1,7 +1,7 @@
 //! A program behind our front, over UNIX and TCP, in every delivery mode: the same bytes.
 
 use rustix::process::Signal;
-use sendoff_tests::{Framing, Request, Server, Site};
+use sendoff_tests::{Framing, Progress, Request, Server, Site};
 
 use crate::application::{Application, Library, program};
 
@@ -43,6 +43,7 @@ fn answers(application: &Application, mode: &str, sizes: &[usize], ways: &[&str]
 }
 
 fn same_everywhere(sizes: &'static [usize], ways: &'static [&str]) {
+    let _progress = Progress::new(0, "programs on libfcgi");
     let program = program("made");
     for start in [Application::start, Application::start_tcp] {
         // At once: a front that ends waits for its connections to applications to be old.

@@ -10,7 +10,7 @@ mod generator;
 
 use generator::{Asks, Program};
 use rustix::fs::{FlockOperation, flock};
-use sendoff_tests::{Broken, Client, Fpm, Request, Response, Server, Site, Stock};
+use sendoff_tests::{Broken, Client, Fpm, Progress, Request, Response, Server, Site, Stock};
 use sendoff_tests::{difference, extension};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -254,8 +254,10 @@ fn run_programs(first: u64, count: u64) {
 fn run_with(delivery: &str, first: u64, count: u64) {
     let mut arena = Arena::new(delivery);
     let mut different = Vec::new();
+    let progress = Progress::new(count, &format!("programs, {delivery},"));
     for seed in first..first + count {
         let program = Program::new(seed);
+        progress.advance();
         let Some(how) = arena.difference(&program) else { continue };
         let shortest = arena.shorten(program);
         let again = arena.difference(&shortest);

@@ -1,4 +1,4 @@
-//! Request bodies are read whole before a worker is taken: in memory while small, else in an unlinked file.
+//! Request bodies. Each is received completely before a worker is taken: in memory while it is small, else in an unlinked file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -22,7 +22,7 @@ pub enum Body {
     File {
         /// Open for reading and writing.
         descriptor: Rc<OwnedFd>,
-        /// Bytes.
+        /// The length in bytes.
         len: u64,
     },
 }
@@ -35,7 +35,7 @@ impl Default for Body {
 }
 
 impl Body {
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -44,14 +44,14 @@ impl Body {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the body has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A body that is still arriving.
+/// A body that is being received.
 #[derive(Debug)]
 pub struct BodyStore {
     state: State,
@@ -69,13 +69,13 @@ enum State {
 }
 
 impl BodyStore {
-    /// Keeps what arrives.
+    /// Keeps the body.
     #[must_use]
     pub fn keep() -> Self {
         Self { state: State::Memory(BytesMut::new()) }
     }
 
-    /// Drops what arrives.
+    /// Drops the body.
     #[must_use]
     pub fn discard() -> Self {
         Self { state: State::Discarded }

@@ -1,4 +1,4 @@
-//! Files a worker has handed over on one link, and their way back (`docs/handover.md` §2, §3).
+//! Files a worker has handed over on one link, and their way back: `OPEN`, `RECALL`, `RELEASE` (`docs/handover.md` §2, §3).
 
 use std::cell::RefCell;
 use std::collections::HashMap;

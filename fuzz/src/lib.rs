@@ -1,0 +1,80 @@
+//! Codecs against arbitrary bytes. Each target is a function from bytes to nothing, which panics if a promise is broken.
+//!
+//! libFuzzer calls it with a nightly compiler (`fuzz_targets/`); `make test` calls it for some seconds with inputs that are made
+//! from valid ones at random ([`run`]), with any compiler.
+#![forbid(unsafe_code)]
+
+pub mod fastcgi;
+pub mod http1;
+mod mutate;
+pub mod records;
+pub mod region;
+
+pub use mutate::Case;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// A function to be given arbitrary bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Panics if a promise is broken.
+    pub check: fn(&[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Strings that inputs are likely to contain.
+    pub words: &'static [&'static [u8]],
+}
+
+/// A promise was broken.
+#[derive(Debug)]
+pub struct Failure {
+    /// To make the input again.
+    pub case: Case,
+    /// The input.
+    pub input: Vec<u8>,
+    /// What the panic said.
+    pub message: String,
+}
+
+impl Target {
+    /// The input of a case.
+    #[must_use]
+    pub fn input(&self, case: Case) -> Vec<u8> {
+        mutate::input(&(self.seeds)(), self.words, case)
+    }
+
+    /// Tries one case.
+    ///
+    /// # Errors
+    /// The target panicked.
+    pub fn try_case(&self, case: Case) -> Result<(), Box<Failure>> {
+        self.try_input(case, mutate::input(&(self.seeds)(), self.words, case))
+    }
+
+    fn try_input(&self, case: Case, input: Vec<u8>) -> Result<(), Box<Failure>> {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.check)(&input))) else {
+            return Ok(());
+        };
+        let message = panic.downcast_ref::<String>().cloned();
+        let message =
+            message.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Box::new(Failure { case, input, message: message.unwrap_or_default() }))
+    }
+
+    /// Tries one case after the other for the given time. Returns how many there were.
+    ///
+    /// # Errors
+    /// The first case for which the target panicked.
+    pub fn run(&self, seed: u64, time: Duration) -> Result<u64, Box<Failure>> {
+        let (seeds, end) = ((self.seeds)(), Instant::now() + time);
+        for number in 0.. {
+            let case = Case { seed, number };
+            self.try_input(case, mutate::input(&seeds, self.words, case))?;
+            if Instant::now() >= end {
+                return Ok(number + 1);
+            }
+        }
+        Ok(0)
+    }
+}

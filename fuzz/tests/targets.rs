@@ -1,0 +1,74 @@
+//! Each target for some seconds: 5, or `SENDOFF_FUZZ_SECONDS`. A failure names its case; `SENDOFF_FUZZ_CASE` repeats it.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, records, region};
+
+const USUAL_SECONDS: u64 = 5;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+fn holds(name: &str, target: Target) {
+    let outcome = if let Ok(case) = std::env::var("SENDOFF_FUZZ_CASE") {
+        let (seed, number) = case.split_once(':').expect("SENDOFF_FUZZ_CASE=SEED:NUMBER");
+        target.try_case(Case { seed: seed.parse().unwrap(), number: number.parse().unwrap() })
+    } else {
+        let seconds = number("SENDOFF_FUZZ_SECONDS").unwrap_or(USUAL_SECONDS);
+        // Another one in each run.
+        let seed = RandomState::new().hash_one(0);
+        target
+            .run(seed, Duration::from_secs(seconds))
+            .map(|count| println!("{name}: {count} inputs"))
+    };
+    if let Err(failure) = outcome {
+        let Failure { case: Case { seed, number }, input, message } = *failure;
+        panic!(
+            "{message}\ninput: \"{}\"\nagain: SENDOFF_FUZZ_CASE={seed}:{number} cargo test --package sendoff-fuzz {name}",
+            input.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn http1_requests() {
+    holds("http1", Target { check: http1::check, seeds: http1::seeds, words: http1::WORDS });
+}
+
+#[test]
+fn fastcgi_streams() {
+    holds(
+        "fastcgi",
+        Target { check: fastcgi::check, seeds: fastcgi::seeds, words: fastcgi::WORDS },
+    );
+}
+
+#[test]
+fn records_of_the_handover() {
+    holds(
+        "records",
+        Target { check: records::check, seeds: records::seeds, words: records::WORDS },
+    );
+}
+
+#[test]
+fn region_headers() {
+    holds("region", Target { check: region::check, seeds: region::seeds, words: region::WORDS });
+}
+
+/// A target that breaks its promise is found out, and its case fails again.
+#[test]
+fn a_broken_promise_is_found() {
+    let check = |input: &[u8]| {
+        let zeros = input.iter().filter(|byte| **byte == 0).count();
+        assert!(zeros < 3, "{zeros} zeros");
+    };
+    let target = Target { check, seeds: || vec![b"abc".to_vec(), Vec::new()], words: &[b"\0"] };
+    let failure = target.run(7, Duration::from_secs(60)).unwrap_err();
+    assert!(failure.message.ends_with("zeros"), "{failure:?}");
+    let again = target.try_case(failure.case).unwrap_err();
+    assert_eq!((again.input, again.message), (failure.input, failure.message));
+}

@@ -1,0 +1,82 @@
+//! How far a long test is: a line on stderr every ten seconds, also while it is stuck.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The time between two lines. A test that is done before says nothing.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Reports until it is dropped.
+pub struct Progress {
+    done: Arc<AtomicU64>,
+    /// Dropped first, which ends the reporter.
+    end: Option<Sender<()>>,
+    reporter: Option<JoinHandle<()>>,
+}
+
+impl Progress {
+    /// Reports as in "1234 of 10000 programs after 70 s". `what` is what follows the "of"; a `total` of 0 is left out.
+    pub fn new(total: u64, what: &str) -> Self {
+        Self::every(PERIOD, total, what, |line| eprintln!("{line}"))
+    }
+
+    fn every(
+        period: Duration,
+        total: u64,
+        what: &str,
+        mut say: impl FnMut(String) + Send + 'static,
+    ) -> Self {
+        let done = Arc::<AtomicU64>::default();
+        let (end, ended) = channel();
+        let (what, count, since) = (what.to_owned(), Arc::clone(&done), Instant::now());
+        let reporter = std::thread::spawn(move || {
+            while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let seconds = since.elapsed().as_secs();
+                say(match total {
+                    0 => format!("  {what}: {seconds} s so far"),
+                    _ => {
+                        let count = count.load(Ordering::Relaxed);
+                        format!("  {count} of {total} {what} after {seconds} s")
+                    }
+                });
+            }
+        });
+        Self { done, end: Some(end), reporter: Some(reporter) }
+    }
+
+    /// One more is done.
+    pub fn advance(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(reporter) = self.reporter.take() {
+            // It has nothing to fail with.
+            let _ = reporter.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_until_the_end_and_count() {
+        let (say, said) = channel();
+        let progress = Progress::every(Duration::from_millis(1), 3, "programs", move |line| {
+            let _ = say.send(line);
+        });
+        progress.advance();
+        assert!(said.iter().any(|line| line.starts_with("  1 of 3 programs after ")));
+        drop(progress);
+        // The reporter has ended: no line can come any more.
+        assert!(said.iter().all(|line| line.contains(" of 3 programs after ")));
+    }
+}
