@@ -17,6 +17,7 @@ mod peer;
 mod queue;
 mod region;
 mod request;
+mod state;
 mod worker;
 
 use std::fmt;

@@ -16,9 +16,8 @@ use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_sys::fork;
 
 use crate::Gone;
-use crate::files::Files;
 use crate::queue::Queue;
-use crate::region::Regions;
+use crate::state::State;
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
 const RECORDS_PER_MESSAGE: usize = 500;
@@ -31,22 +30,6 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// `fork::generation()` of the process that the links belong to; `None` if a forked child may take over.
     generation: Option<u32>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    /// Output for `link`.
-    pub(crate) queue: Queue,
-    /// The link of the request at hand, or of the last one.
-    pub(crate) link: usize,
-    /// A link cannot be written to any more; the worker is about to end.
-    pub(crate) lost: bool,
-    pub(crate) files: Files,
-    pub(crate) regions: Regions,
-    /// `RECALL` and `RELEASE` records that wait for room in a link.
-    pub(crate) backlog: Vec<(usize, Record)>,
-    /// The guard socket is gone: no file may be held any more.
-    pub(crate) unguarded: bool,
 }
 
 type Locked<'a> = MutexGuard<'a, State>;
@@ -197,28 +180,6 @@ impl Shared {
                 Err(error) => state = self.not_sent(state, error)?,
             }
         }
-    }
-}
-
-impl State {
-    /// Sends what of the backlog there is room for.
-    pub(crate) fn send_backlog(&mut self, links: &[OwnedFd]) {
-        let Self { backlog, queue, link: current, .. } = self;
-        let mut wire = Vec::new();
-        backlog.retain(|(link, record)| {
-            if link == current && queue.in_flight() {
-                queue.record(0, *record);
-                return false;
-            }
-            wire.clear();
-            record.encode(0, &mut wire);
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // So few bytes are taken whole or not at all. A link that has gone has no use for them.
-            matches!(
-                rustix::net::send(&links[*link], &wire, flags),
-                Err(Errno::AGAIN | Errno::INTR)
-            )
-        });
     }
 }
 

@@ -9,7 +9,7 @@ use sendoff_fastcgi::region::{DATA_AT, Layout, Lender, Piece, RETURNS_AT};
 use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
-use crate::output::State;
+use crate::queue::Queue;
 
 /// As much as a UNIX socket's buffer or an L2 cache takes well; smaller chunks mean more records.
 const CHUNK_SIZE: u32 = 64 * 1024;
@@ -113,13 +113,16 @@ impl Regions {
         }
         slot.as_mut()
     }
-}
 
-impl State {
     /// Copies body bytes into chunks and queues the pieces. Returns what found no room.
-    pub(crate) fn lend<'d>(&mut self, request_id: u16, mut data: &'d [u8]) -> &'d [u8] {
-        let Self { queue, regions, link, .. } = self;
-        let Some(region) = regions.get_or_make(*link) else { return data };
+    pub(crate) fn lend<'d>(
+        &mut self,
+        link: usize,
+        request_id: u16,
+        queue: &mut Queue,
+        mut data: &'d [u8],
+    ) -> &'d [u8] {
+        let Some(region) = self.get_or_make(link) else { return data };
         while !data.is_empty()
             && let Some(piece) = region.fill(request_id, data)
         {
@@ -133,35 +136,11 @@ impl State {
     }
 
     /// The response is over: the chunk that would take more goes to the front as it is.
-    pub(crate) fn end_pieces(&mut self) {
-        let Self { queue, regions, link, .. } = self;
-        if let Some(region) = regions.get_mut(*link)
+    pub(crate) fn end_pieces(&mut self, link: usize, queue: &mut Queue) {
+        if let Some(region) = self.get_mut(link)
             && let Some(Filling { chunk, filled, request_id }) = region.filling.take()
         {
             queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });
-        }
-    }
-
-    /// Forgets the output in the queue, but not what is for the log. Chunks that were lent for it are given away empty: the
-    /// front may know of the first part of them, and gives all of them back.
-    pub(crate) fn discard_pieces(&mut self) {
-        self.end_pieces();
-        let unsent: Vec<_> = self.queue.unsent_lending().collect();
-        let log = self.queue.unsent_log();
-        self.queue.clear();
-        if self.lost {
-            return;
-        }
-        self.queue.raw(&log);
-        for (request_id, record) in unsent {
-            let empty = |piece| Piece { offset: 0, length: 0, ..piece };
-            match record {
-                Record::Piece(piece) if piece.last => {
-                    self.queue.record(request_id, Record::Piece(empty(piece)));
-                }
-                Record::Piece(_) => {}
-                region => self.queue.record(request_id, region),
-            }
         }
     }
 }

@@ -23,9 +23,10 @@ use crate::direct::{Direct, Offer};
 use crate::files::{Held, Identity};
 use crate::helper::Helper;
 use crate::input::Input;
-use crate::output::{Shared, State};
+use crate::output::Shared;
 use crate::peer::{Peer, Role};
 use crate::request::{Body, Phase, Request};
+use crate::state::State;
 use crate::{Bad, Gone, log};
 
 /// A body piece from this size on is sent from the caller's memory instead of being copied.
@@ -548,7 +549,8 @@ impl Worker {
                 continue;
             }
             let now = data.len().min(room);
-            let left = state.lend(self.request.id, &data[..now]).len();
+            let State { queue, regions, link, .. } = &mut *state;
+            let left = regions.lend(*link, self.request.id, queue, &data[..now]).len();
             data = &data[now - left..];
             if left > 0 {
                 break;
@@ -699,7 +701,8 @@ impl Worker {
         if self.request.aborted {
             state.discard_queue();
         }
-        state.end_pieces();
+        let State { queue, regions, link, .. } = &mut *state;
+        regions.end_pieces(*link, queue);
         let Response { body, wrote_stdout, wrote_stderr, .. } = self.response;
         if let (Some(body), true) = (body, self.tells_length()) {
             state.queue.first(id, Record::Length(body));
