@@ -37,6 +37,7 @@ use rustix::fs::{FileType, Stat, Timespec, fstat};
 use rustix::io::Errno;
 use rustix::thread::Pid;
 use sendoff_fastcgi::handover::FileId;
+use sendoff_link::worker::Queue;
 use sendoff_sys::epoch;
 use sendoff_sys::lease;
 use sendoff_sys::mapping::Region;
@@ -44,7 +45,6 @@ use sendoff_sys::memfd::Sealed;
 
 use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
-use crate::queue::Queue;
 
 /// How long the front may take to answer `RECALL` (`docs/handover.md` §3). The kernel lets the writer go after 45 s.
 pub(crate) const RECALL_TIMEOUT: Duration = Duration::from_secs(10);

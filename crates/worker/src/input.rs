@@ -46,9 +46,9 @@ impl Input {
         }
     }
 
-    /// The oldest descriptor that no record has claimed.
-    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
-        self.fds.pop_front()
+    /// The descriptors that no record has claimed, oldest first.
+    pub(crate) fn descriptors(&mut self) -> &mut VecDeque<OwnedFd> {
+        &mut self.fds
     }
 
     /// Whether received bytes wait to be looked at.

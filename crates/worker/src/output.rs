@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_link::worker::Queue;
 
 use sendoff_sys::fork;
 
 use crate::Gone;
-use crate::queue::Queue;
 use crate::state::State;
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.

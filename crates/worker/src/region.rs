@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::region::{DATA_AT, Layout, Lender, Piece, RETURNS_AT};
+use sendoff_link::worker::Queue;
 use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
-use crate::queue::Queue;
 
 /// As much as a UNIX socket's buffer or an L2 cache takes well; smaller chunks mean more records.
 const CHUNK_SIZE: u32 = 64 * 1024;

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::region::Piece;
+use sendoff_link::worker::Queue;
 
 use crate::files::Files;
-use crate::queue::Queue;
 use crate::region::Regions;
 
 #[derive(Debug, Default)]

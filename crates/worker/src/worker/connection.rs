@@ -9,13 +9,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use sendoff_fastcgi::record::Kind;
+use sendoff_link::worker::{Peer, Request, Response, Role, Roles};
 
-use super::{Response, Worker};
-use crate::direct::Direct;
-use crate::input::Input;
+use super::Worker;
 use crate::output::Shared;
-use crate::peer::{Peer, Role, Roles};
-use crate::request::{Phase, Request};
 use crate::{Bad, Gone};
 
 /// How long a server that still sends may be silent before its connection is closed in its face, and how often it is
@@ -30,16 +27,7 @@ impl Worker {
     pub fn on_connection(connection: OwnedFd, roles: Roles) -> Self {
         // What is flushed shall leave. It fails on UNIX sockets, which do not wait.
         let _unix = set_tcp_nodelay(&connection, true);
-        Self {
-            shared: Arc::new(Shared::for_any_process(connection)),
-            inputs: vec![Input::default()],
-            request: Request::default(),
-            response: Response::default(),
-            peer: Peer::Server(roles),
-            deaf: false,
-            helper: None,
-            channel: None,
-        }
+        Self::with(Arc::new(Shared::for_any_process(connection)), Peer::Server(roles))
     }
 
     /// [`Self::accept`] for a worker on a connection: the request is at hand as soon as its parameters are, and a
@@ -48,17 +36,17 @@ impl Worker {
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
     pub fn accept_on_connection(&mut self) -> io::Result<bool> {
-        if !self.end_request() || self.deaf {
+        if !self.end_request() || self.input_ended {
             return Ok(false);
         }
         match self.next_on_connection() {
             Ok(came) => {
-                self.response = Response::default();
+                self.response = Response::new();
                 Ok(came && !self.shared.lock().lost)
             }
             Err(Bad::Io(error)) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(_broken_off) => {
-                self.deaf = true;
+                self.input_ended = true;
                 Ok(false)
             }
         }
@@ -67,13 +55,13 @@ impl Worker {
     fn next_on_connection(&mut self) -> Result<bool, Bad> {
         loop {
             self.take_parts(0)?;
-            if self.deaf {
+            if self.input_ended {
                 return Ok(false);
             }
-            if self.request.phase == Phase::Ready {
+            if self.requests.running().is_some() {
                 return Ok(true);
             }
-            if self.request.phase == Phase::Idle {
+            if self.requests.is_idle() {
                 // Not restarted, whatever the handler's flags.
                 let mut polled = [PollFd::new(&self.shared.links[0], PollFlags::IN)];
                 poll(&mut polled, None).map_err(io::Error::from)?;
@@ -84,40 +72,22 @@ impl Worker {
         }
     }
 
-    /// The input has ended in the middle of something or makes no sense. A front is then lost; a web server that has
-    /// only closed its half of the connection gets its answer. One that has lent a client's socket is a front, and what
-    /// it says to the client next must not be answered over.
-    pub(super) fn give_up_input(&mut self) {
-        self.deaf = true;
-        // Unless we closed our ear ourselves.
-        let is_lent = !self.shared.is_stopping() && !matches!(self.request.direct, Direct::Unasked);
-        if is_lent || !self.peer.may_half_close() {
-            self.shared.lock().lost = true;
-        }
-    }
-
-    /// Whether this worker is on a connection that a web server opened.
-    #[must_use]
-    pub fn is_on_connection(&self) -> bool {
-        matches!(self.peer, Peer::Server(_))
-    }
-
     /// What the request at hand asks the application to be.
     #[must_use]
     pub fn role(&self) -> Role {
-        self.request.role
+        self.requests.running().map(Request::role).unwrap_or_default()
     }
 
     /// FastCGI's number of the request at hand.
     #[must_use]
     pub fn request_id(&self) -> u16 {
-        self.request.id
+        self.requests.running().map(Request::id).unwrap_or_default()
     }
 
     /// Whether the server wants the connection kept after the request at hand, and it is in a state to be.
     #[must_use]
     pub fn keeps_connection(&self) -> bool {
-        self.request.keep_conn && !self.deaf && !self.shared.lock().lost
+        self.requests.keeps_link() && !self.input_ended && !self.shared.lock().lost
     }
 
     /// Reads the file that a filter is to change. Read the body first: what arrives of it meanwhile takes memory.
@@ -145,8 +115,8 @@ impl Worker {
     /// Ends the response and the connection. A server that is still sending its request is heard out, because closing
     /// in its face would destroy what it has not read of the answer.
     pub fn close(mut self) {
-        let cut_short = self.request.phase == Phase::Ready && !self.request.is_complete();
-        let unread = cut_short || self.deaf;
+        let cut_short = self.requests.running().is_some_and(|request| !request.is_complete());
+        let unread = cut_short || self.input_ended;
         self.finish(0, false);
         let connection = &self.shared.links[0];
         if shutdown(connection, Shutdown::Write).is_err() || !unread {

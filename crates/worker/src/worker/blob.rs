@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::memfd::Sealed;
 
-use crate::Worker;
+use super::Worker;
 use crate::files::Held;
 use crate::numbers::out_of_the_way;
 
