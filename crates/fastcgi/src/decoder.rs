@@ -117,6 +117,12 @@ impl Decoder {
         Some(Part::Stream { kind, request_id, data })
     }
 
+    /// Whether content of the record at hand has yet to come.
+    #[must_use]
+    pub fn is_inside_content(&self) -> bool {
+        matches!(self.state, State::Content { .. })
+    }
+
     /// Whether the stream stands between two records, where a peer may close it.
     #[must_use]
     pub fn at_boundary(&self) -> bool {

@@ -5,4 +5,5 @@
 //! use numbers.
 #![forbid(unsafe_code)]
 
+pub mod front;
 pub mod worker;

@@ -1,0 +1,612 @@
+//! The front's end of a link: requests go out, responses come in.
+//!
+//! The machine decodes what the worker sends, checks it against the protocol and says what it means. It keeps the bytes
+//! that the socket has not yet taken, so a request that is given up never leaves half a record on the link.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use sendoff_fastcgi::channel::Secret;
+use sendoff_fastcgi::direct::Sent;
+use sendoff_fastcgi::handover::{FileId, MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::record::{EndRequest, Header, Kind};
+use sendoff_fastcgi::region::Piece;
+use sendoff_fastcgi::{Decoder, Part};
+
+mod outbox;
+#[cfg(test)]
+mod tests;
+
+pub use self::outbox::Outbox;
+
+/// The id of every request that the front sends. One request at a time goes over a link, so the id never changes.
+pub const REQUEST_ID: u16 = 1;
+
+/// Files that a worker may have open on one link (`docs/handover.md` §2). Our workers hold as many in all.
+pub const MAX_FILES: usize = 256;
+
+/// Descriptors that may wait for the record that needs them: the rest of one message's and those of the next.
+pub const MAX_WAITING_DESCRIPTORS: usize = 2 * MAX_FDS_PER_MESSAGE;
+
+/// The caller's own types, which the machine keeps and gives back.
+pub trait Caller: fmt::Debug {
+    /// A descriptor that came from the worker.
+    type Received: fmt::Debug;
+    /// A descriptor that goes to the worker.
+    type Attached: fmt::Debug;
+    /// What the caller holds while the worker is at work, also after the response has ended.
+    type Held: fmt::Debug;
+    /// Where the response goes.
+    type Recipient: fmt::Debug;
+}
+
+/// Who gives the worker its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The front does, over this link.
+    Pool,
+    /// They come to the process over FastCGI; on this link it claims requests and sends their bodies (§8).
+    Channel,
+}
+
+/// A request as it goes over the link.
+#[derive(Debug)]
+pub struct Request<A> {
+    /// All its records.
+    pub records: Bytes,
+    /// Descriptors in the order of the records that need them.
+    pub attached: Vec<A>,
+    /// Whether the client's socket is among them.
+    pub client: ClientSocket,
+}
+
+/// Where the socket of the request's client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientSocket {
+    /// The front alone has it.
+    Kept,
+    /// The worker has it, too, and may answer with `SENT`.
+    Lent,
+}
+
+/// A part of a response, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<R> {
+    /// Bytes of the CGI header block and the body.
+    Bytes(Bytes),
+    /// Bytes of an open file.
+    Segment {
+        /// A file that [`Output::Open`] brought.
+        file: FileId,
+        /// First byte, from the start of the file.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The whole body will have this many bytes.
+    Length(u64),
+    /// The worker has written the beginning of the response to the client's socket.
+    Sent(Sent),
+    /// The open file that the header block names.
+    Named(R),
+    /// About the segments that follow, for `sendoff explain`.
+    Explanation(Bytes),
+}
+
+/// What the worker has said.
+#[derive(Debug)]
+pub enum Output<C: Caller> {
+    /// A part of the response for [`Front::recipient`].
+    Event(Event<C::Received>),
+    /// Bytes in the shared region. They count as lent whether or not there is a recipient.
+    Piece(Piece),
+    /// The response has ended.
+    Ended {
+        /// Who waits for the end; `None` if the request was given up.
+        recipient: Option<C::Recipient>,
+        /// Given back when the worker is free; otherwise [`Output::Ready`] brings it.
+        free: Option<C::Held>,
+    },
+    /// The worker is free after it went on working behind the end of its response.
+    Ready(C::Held),
+    /// A file is now known by this id.
+    Open(FileId, C::Received),
+    /// The file is about to change. The id may have been released before.
+    Recall(FileId),
+    /// The worker has no more use for the file.
+    Release(FileId),
+    /// The worker's shared region.
+    Region(C::Received),
+    /// The body of a request follows on this link. The caller must call [`Front::claim`] before it goes on.
+    Claim(Secret),
+    /// A piece of what the application writes to its log.
+    Log {
+        /// The text.
+        text: Bytes,
+        /// Whether a record ends with it.
+        ends_record: bool,
+    },
+}
+
+/// The worker has broken the protocol. The link cannot be used any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// A record that is malformed.
+    Malformed(sendoff_fastcgi::Error),
+    /// A record of this type where none may be.
+    OutOfPlace(Kind),
+    /// A record that needs a descriptor came without one.
+    NoDescriptor(Kind),
+    /// Descriptors that no record needs.
+    TooManyDescriptors,
+    /// More than [`MAX_FILES`] files are open.
+    TooManyFiles,
+    /// `OPEN` of an id that is open, or a record about one that is not.
+    WrongFile(Kind),
+    /// An `EXPLAIN` record that is too long.
+    LongExplanation,
+    /// The worker refused the request.
+    Refused,
+    /// The link ended inside a record.
+    Cut,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(f, "it sent a {error}"),
+            Self::OutOfPlace(kind) => write!(f, "a record of type {} out of place", kind.0),
+            Self::NoDescriptor(kind) => {
+                write!(f, "a record of type {} came without its descriptor", kind.0)
+            }
+            Self::TooManyDescriptors => f.write_str("it sent descriptors that no record claims"),
+            Self::TooManyFiles => write!(f, "it opened more than {MAX_FILES} files"),
+            Self::WrongFile(kind) => {
+                write!(f, "a record of type {} with a file id that cannot be", kind.0)
+            }
+            Self::LongExplanation => f.write_str("an explanation that is too long"),
+            Self::Refused => f.write_str("it refused the request"),
+            Self::Cut => f.write_str("it closed the link inside a record"),
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl From<sendoff_fastcgi::Error> for Broken {
+    fn from(error: sendoff_fastcgi::Error) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+/// How the worker's end of the link was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hangup {
+    /// In order: the worker had read everything that it was sent.
+    Closed,
+    /// Something that was sent to the worker was never read (`ECONNRESET`).
+    Reset,
+}
+
+/// What was under way when the link ended.
+#[derive(Debug)]
+pub struct Ended<C: Caller> {
+    /// Who waits for a response, and whether another worker may be asked.
+    pub recipient: Option<(C::Recipient, Retry)>,
+    /// What the caller held for the request.
+    pub held: Option<C::Held>,
+    /// The worker closed the link where it must not.
+    pub broken: Option<Broken>,
+}
+
+/// Whether a request may be given to another worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The worker has not read the whole request, so the application has not begun.
+    Safe,
+    /// The application may have begun.
+    Unsafe,
+}
+
+/// The machine. See the diagram above [`State`].
+#[derive(Debug)]
+pub struct Front<C: Caller> {
+    origin: Origin,
+    decoder: Decoder,
+    outbox: Outbox<C::Attached>,
+    /// Of the current request; constant on links of the pool, chosen by the process on links that it opened itself.
+    request_id: u16,
+    files: HashSet<FileId>,
+    state: State<C>,
+}
+
+/// ```text
+///          begin()           END_REQUEST
+///  Idle ───────────▶ Busy ─────────────────▶ Idle
+///   ▲                 │ DETACH, END_REQUEST
+///   │      READY      ▼
+///   └───────────── Detached                    any: ended() ──▶ Over
+/// ```
+/// On a link that a process has opened itself, `CLAIM` takes the place of `begin()`, and `DETACH` does not occur.
+#[derive(Debug)]
+enum State<C: Caller> {
+    Idle,
+    Busy(Busy<C>),
+    Detached(C::Held),
+    Over,
+}
+
+/// A request that the worker has, or is being sent.
+#[derive(Debug)]
+struct Busy<C: Caller> {
+    held: C::Held,
+    /// `None`: the request was given up, and the rest of the response is dropped.
+    recipient: Option<C::Recipient>,
+    progress: Progress,
+    at_end: AtEnd,
+}
+
+/// How much of a response has come.
+///
+/// ```text
+///             LENGTH              anything else
+///  Nothing ───────────▶ Length ─────────────────▶ Body
+///     │          anything but LENGTH               ▲
+///     └────────────────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy)]
+enum Progress {
+    Nothing(ClientSocket),
+    Length(ClientSocket),
+    Body(NamedFile),
+}
+
+/// Whether `NAMED` has come: it may come once.
+#[derive(Debug, Clone, Copy)]
+enum NamedFile {
+    Absent,
+    Present,
+}
+
+/// What follows `END_REQUEST`.
+#[derive(Debug, Clone, Copy)]
+enum AtEnd {
+    Idle,
+    Detached,
+}
+
+/// The link takes no request now: another one is under way, or the link has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotIdle;
+
+impl<C: Caller> Front<C> {
+    /// A link without a request.
+    #[must_use]
+    pub fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            decoder: Decoder::default(),
+            outbox: Outbox::default(),
+            request_id: REQUEST_ID,
+            files: HashSet::new(),
+            state: State::Idle,
+        }
+    }
+
+    /// Gives the worker a request. Its bytes are in [`Self::outbox`] afterwards.
+    ///
+    /// # Errors
+    /// The link takes no request now; what was passed is dropped.
+    pub fn begin(
+        &mut self,
+        request: Request<C::Attached>,
+        held: C::Held,
+        recipient: C::Recipient,
+    ) -> Result<(), NotIdle> {
+        if !matches!(self.state, State::Idle) || self.origin != Origin::Pool {
+            return Err(NotIdle);
+        }
+        self.outbox.push(request.records, request.attached);
+        let progress = Progress::Nothing(request.client);
+        let recipient = Some(recipient);
+        self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
+        Ok(())
+    }
+
+    /// Answers [`Output::Claim`]; without a recipient the process is told that the response is not wanted.
+    pub fn claim(&mut self, held: C::Held, recipient: Option<C::Recipient>) {
+        let is_wanted = recipient.is_some();
+        let progress = Progress::Body(NamedFile::Absent);
+        self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
+        if !is_wanted {
+            self.abort();
+        }
+    }
+
+    /// Gives the request up if its response goes to the recipient that `is_it` recognises. The worker is told behind
+    /// everything that it is still to be sent, and what it says up to `END_REQUEST` is dropped.
+    pub fn give_up(&mut self, is_it: impl FnOnce(&C::Recipient) -> bool) -> Option<C::Recipient> {
+        let State::Busy(Busy { recipient, .. }) = &mut self.state else { return None };
+        if !recipient.as_ref().is_some_and(is_it) {
+            return None;
+        }
+        let recipient = recipient.take();
+        self.abort();
+        recipient
+    }
+
+    fn abort(&mut self) {
+        let abort = Header::new(Kind::ABORT_REQUEST, self.request_id, 0).encode();
+        self.outbox.push(Bytes::copy_from_slice(&abort), Vec::new());
+    }
+
+    /// What is to be sent.
+    pub fn outbox(&mut self) -> &mut Outbox<C::Attached> {
+        &mut self.outbox
+    }
+
+    /// Where events go now.
+    pub fn recipient(&self) -> Option<&C::Recipient> {
+        match &self.state {
+            State::Busy(busy) => busy.recipient.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What the caller holds for the request at which the worker works, whether or not its response has ended.
+    pub fn held(&self) -> Option<&C::Held> {
+        match &self.state {
+            State::Busy(Busy { held, .. }) | State::Detached(held) => Some(held),
+            State::Idle | State::Over => None,
+        }
+    }
+
+    /// Files that are open on the link.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The worker's end is closed.
+    pub fn ended(&mut self, how: Hangup) -> Ended<C> {
+        let is_cut = how == Hangup::Closed && !self.decoder.at_boundary();
+        let is_unread = how == Hangup::Reset || !self.outbox.is_empty();
+        let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
+            State::Busy(Busy { held, recipient, progress, .. }) => {
+                let is_safe = is_unread && !is_cut && matches!(progress, Progress::Nothing(_));
+                let retry = if is_safe { Retry::Safe } else { Retry::Unsafe };
+                (Some(held), recipient.map(|recipient| (recipient, retry)))
+            }
+            State::Detached(held) => (Some(held), None),
+            State::Idle | State::Over => (None, None),
+        };
+        Ended { recipient, held, broken: is_cut.then_some(Broken::Cut) }
+    }
+
+    /// The link is of no more use, whatever the worker goes on to send.
+    pub fn broken(&mut self) -> Ended<C> {
+        let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
+            State::Busy(Busy { held, recipient, .. }) => (Some(held), recipient),
+            State::Detached(held) => (Some(held), None),
+            State::Idle | State::Over => (None, None),
+        };
+        let recipient = recipient.map(|recipient| (recipient, Retry::Unsafe));
+        Ended { recipient, held, broken: None }
+    }
+
+    /// The next thing that the worker has said; `None` until more has been `received`. Descriptors are taken from the
+    /// front of `descriptors`.
+    ///
+    /// # Errors
+    /// The worker has broken the protocol: [`Self::broken`] is what is left to call.
+    pub fn next(
+        &mut self,
+        received: &mut BytesMut,
+        descriptors: &mut VecDeque<C::Received>,
+    ) -> Result<Option<Output<C>>, Broken> {
+        if descriptors.len() > MAX_WAITING_DESCRIPTORS {
+            return Err(Broken::TooManyDescriptors);
+        }
+        while let Some(part) = self.decoder.next(received)? {
+            if let Some(output) = self.part(part, descriptors)? {
+                return Ok(Some(output));
+            }
+        }
+        Ok(None)
+    }
+
+    fn part(
+        &mut self,
+        part: Part,
+        descriptors: &mut VecDeque<C::Received>,
+    ) -> Result<Option<Output<C>>, Broken> {
+        let (Part::Stream { kind, request_id, .. }
+        | Part::EndOfStream { kind, request_id }
+        | Part::Record { kind, request_id, .. }) = part;
+        let expected = match kind {
+            // A worker may have something to say before its first request.
+            Kind::STDERR => request_id,
+            Kind::RECALL | Kind::RELEASE => 0,
+            Kind::CLAIM if request_id != 0 => request_id,
+            _ => self.request_id,
+        };
+        if request_id != expected {
+            return Err(Broken::OutOfPlace(kind));
+        }
+        match part {
+            Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.busy(kind)?.body();
+                Ok(Some(Output::Event(Event::Bytes(data))))
+            }
+            Part::Stream { kind: Kind::STDERR, data, .. } => {
+                let ends_record = !self.decoder.is_inside_content();
+                Ok(Some(Output::Log { text: data, ends_record }))
+            }
+            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
+            Part::Stream { .. } | Part::EndOfStream { .. } => Err(Broken::OutOfPlace(kind)),
+            Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+                self.end_request(&content).map(Some)
+            }
+            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+                if content.len() > MAX_EXPLANATION {
+                    return Err(Broken::LongExplanation);
+                }
+                self.busy(kind)?.body();
+                Ok(Some(Output::Event(Event::Explanation(content))))
+            }
+            Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
+                Some(record) => self.record(kind, request_id, record, descriptors),
+                None => Err(Broken::OutOfPlace(kind)),
+            },
+        }
+    }
+
+    fn record(
+        &mut self,
+        kind: Kind,
+        request_id: u16,
+        record: Record,
+        descriptors: &mut VecDeque<C::Received>,
+    ) -> Result<Option<Output<C>>, Broken> {
+        let mut descriptor = || descriptors.pop_front().ok_or(Broken::NoDescriptor(kind));
+        Ok(Some(match record {
+            Record::Open(id) => {
+                if self.files.len() == MAX_FILES {
+                    return Err(Broken::TooManyFiles);
+                }
+                if !self.files.insert(id) {
+                    return Err(Broken::WrongFile(kind));
+                }
+                Output::Open(id, descriptor()?)
+            }
+            Record::Segment { file, offset, length } => {
+                if !self.files.contains(&file) {
+                    return Err(Broken::WrongFile(kind));
+                }
+                self.busy(kind)?.body();
+                Output::Event(Event::Segment { file, offset, length })
+            }
+            Record::Recall(id) => {
+                self.files.remove(&id);
+                Output::Recall(id)
+            }
+            Record::Release(id) => {
+                if !self.files.remove(&id) {
+                    return Err(Broken::WrongFile(kind));
+                }
+                Output::Release(id)
+            }
+            Record::Length(length) => {
+                self.busy(kind)?.length()?;
+                Output::Event(Event::Length(length))
+            }
+            Record::Sent(sent) => {
+                self.busy(kind)?.sent()?;
+                Output::Event(Event::Sent(sent))
+            }
+            Record::Named => {
+                let descriptor = descriptor()?;
+                self.busy(kind)?.named()?;
+                Output::Event(Event::Named(descriptor))
+            }
+            Record::Region => {
+                let descriptor = descriptor()?;
+                self.busy(kind)?;
+                Output::Region(descriptor)
+            }
+            Record::Piece(piece) => {
+                self.busy(kind)?.body();
+                Output::Piece(piece)
+            }
+            Record::Detach => {
+                if self.origin == Origin::Channel {
+                    return Err(Broken::OutOfPlace(kind));
+                }
+                self.busy(kind)?.at_end = AtEnd::Detached;
+                return Ok(None);
+            }
+            Record::Ready => match std::mem::replace(&mut self.state, State::Idle) {
+                State::Detached(held) => Output::Ready(held),
+                before => {
+                    self.state = before;
+                    return Err(Broken::OutOfPlace(kind));
+                }
+            },
+            Record::Claim(secret) => {
+                if self.origin != Origin::Channel || !matches!(self.state, State::Idle) {
+                    return Err(Broken::OutOfPlace(kind));
+                }
+                self.request_id = request_id;
+                Output::Claim(secret)
+            }
+            Record::Body(_) => return Err(Broken::OutOfPlace(kind)),
+        }))
+    }
+
+    fn end_request(&mut self, content: &[u8]) -> Result<Output<C>, Broken> {
+        if EndRequest::decode(content)?.protocol_status != 0 {
+            return Err(Broken::Refused);
+        }
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Busy(Busy { held, recipient, at_end: AtEnd::Idle, .. }) => {
+                Ok(Output::Ended { recipient, free: Some(held) })
+            }
+            State::Busy(Busy { held, recipient, at_end: AtEnd::Detached, .. }) => {
+                self.state = State::Detached(held);
+                Ok(Output::Ended { recipient, free: None })
+            }
+            before => {
+                self.state = before;
+                Err(Broken::OutOfPlace(Kind::END_REQUEST))
+            }
+        }
+    }
+
+    /// The request that a record of this type must belong to.
+    fn busy(&mut self, kind: Kind) -> Result<&mut Busy<C>, Broken> {
+        match &mut self.state {
+            State::Busy(busy) => Ok(busy),
+            _ => Err(Broken::OutOfPlace(kind)),
+        }
+    }
+}
+
+impl<C: Caller> Busy<C> {
+    /// A part of the response that neither `LENGTH` nor `SENT` may follow.
+    fn body(&mut self) {
+        if !matches!(self.progress, Progress::Body(_)) {
+            self.progress = Progress::Body(NamedFile::Absent);
+        }
+    }
+
+    fn length(&mut self) -> Result<(), Broken> {
+        match self.progress {
+            Progress::Nothing(client) => {
+                self.progress = Progress::Length(client);
+                Ok(())
+            }
+            _ => Err(Broken::OutOfPlace(Kind::LENGTH)),
+        }
+    }
+
+    fn sent(&mut self) -> Result<(), Broken> {
+        match self.progress {
+            Progress::Nothing(ClientSocket::Lent) | Progress::Length(ClientSocket::Lent) => {
+                self.body();
+                Ok(())
+            }
+            _ => Err(Broken::OutOfPlace(Kind::SENT)),
+        }
+    }
+
+    fn named(&mut self) -> Result<(), Broken> {
+        match self.progress {
+            Progress::Body(NamedFile::Present) => Err(Broken::OutOfPlace(Kind::NAMED)),
+            _ => {
+                self.progress = Progress::Body(NamedFile::Present);
+                Ok(())
+            }
+        }
+    }
+}

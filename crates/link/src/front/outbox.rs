@@ -1,0 +1,50 @@
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+
+/// Bytes that the socket has not yet taken, in order, and the descriptors that go along.
+#[derive(Debug)]
+pub struct Outbox<A>(VecDeque<Message<A>>);
+
+#[derive(Debug)]
+struct Message<A> {
+    bytes: Bytes,
+    /// They go along with the first byte; empty once it is sent.
+    attached: Vec<A>,
+}
+
+impl<A> Default for Outbox<A> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<A> Outbox<A> {
+    pub(super) fn push(&mut self, bytes: Bytes, attached: Vec<A>) {
+        if !bytes.is_empty() {
+            self.0.push_back(Message { bytes, attached });
+        }
+    }
+
+    /// Whether everything has been sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What one `sendmsg` should send: descriptors belong to the first of these bytes.
+    #[must_use]
+    pub fn next(&self) -> Option<(&[u8], &[A])> {
+        self.0.front().map(|message| (&message.bytes[..], &message.attached[..]))
+    }
+
+    /// The socket has taken this many of the bytes that [`Self::next`] gave, and the descriptors unless it was 0.
+    pub fn sent(&mut self, n: usize) {
+        let Some(message) = self.0.front_mut().filter(|_| n > 0) else { return };
+        message.attached = Vec::new();
+        message.bytes.advance(n.min(message.bytes.len()));
+        if message.bytes.is_empty() {
+            self.0.pop_front();
+        }
+    }
+}
