@@ -185,7 +185,8 @@ int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t 
 int sendoff_write(struct sendoff_worker *worker, const void *data, size_t len);
 
 /**
- * Bytes for the server's log, about this request. A newline is added where one lacks.
+ * An entry for the server's log, about this request; it may have several lines. A newline is added
+ * where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
  */
 void sendoff_log(struct sendoff_worker *worker, const char *line, size_t len);
 

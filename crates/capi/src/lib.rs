@@ -295,7 +295,8 @@ pub unsafe extern "C" fn sendoff_write(
     unsafe { with(worker, -1, |handle| status(handle.worker.write(bytes(data.cast(), len)))) }
 }
 
-/// Bytes for the server's log, about this request. A newline is added where one lacks.
+/// An entry for the server's log, about this request; it may have several lines. A newline is added
+/// where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_log(worker: *mut Handle, line: *const c_char, len: usize) {
     // SAFETY: passed on.

@@ -16,6 +16,7 @@ mod state;
 mod worker;
 
 use std::fmt;
+use std::io::Write;
 
 pub use files::Identity;
 pub use numbers::MAX_HELD;
@@ -77,7 +78,9 @@ impl fmt::Display for Bad {
     }
 }
 
-/// A line for the server's log.
+/// Writes an entry for the server's log to standard error, in one piece.
 fn log(what: fmt::Arguments<'_>) {
-    eprintln!("sendoff worker {}: {what}", std::process::id());
+    let entry = format!("sendoff worker {}: {what}\n", std::process::id());
+    // Where standard error is closed there is nowhere to complain.
+    let _closed = std::io::stderr().write_all(entry.as_bytes());
 }

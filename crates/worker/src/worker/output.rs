@@ -1,7 +1,7 @@
 //! The response as the application makes it.
 
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{COPY_LIMIT, FLUSH_LIMIT, Request};
+use sendoff_link::worker::{COPY_LIMIT, FLUSH_LIMIT, Request, Response};
 
 use super::Worker;
 use crate::state::State;
@@ -108,18 +108,23 @@ impl Worker {
         if is_full { self.send() } else { Ok(()) }
     }
 
-    /// Bytes for the server's log, about the current request.
-    pub fn log(&mut self, line: &[u8]) {
-        if self.is_closed() {
-            let line = String::from_utf8_lossy(line);
-            log(format_args!("{}", line.trim_end_matches('\n')));
-            return;
+    /// An entry for the server's log, about the current request. It leaves as one `STDERR` record, also behind the end of a
+    /// response whose application works on, and for a client that has gone. Where no record can say which request it is
+    /// about, it goes to standard error.
+    pub fn log(&mut self, entry: &[u8]) {
+        let entry = entry.strip_suffix(b"\n").unwrap_or(entry);
+        let takes_entry = !self.shared.is_forked() && !self.shared.lock().lost;
+        let id = self.requests.running().map(Request::id).filter(|_| takes_entry);
+        match (id, &mut self.response) {
+            (Some(_), Response::Open(_)) => self.put_stderr(&[entry, b"\n"].concat()),
+            (Some(id), Response::Detached) => {
+                let mut state = self.shared.lock();
+                state.queue.stream(Kind::STDERR, id, &[entry, b"\n"].concat());
+                // A link that is lost has no front that could log it.
+                let _lost_is_noted = self.shared.flush(state);
+            }
+            _ => log(format_args!("{}", String::from_utf8_lossy(entry))),
         }
-        let mut line = line.to_vec();
-        if line.last() != Some(&b'\n') {
-            line.push(b'\n');
-        }
-        self.put_stderr(&line);
     }
 
     pub(super) fn put_stderr(&mut self, bytes: &[u8]) {
@@ -137,7 +142,16 @@ impl Worker {
         state.queue.stream(kind, id, bytes);
         let is_full = state.queue.len() > FLUSH_LIMIT;
         drop(state);
-        if is_full { self.send() } else { Ok(()) }
+        if is_full { self.send_queue() } else { Ok(()) }
+    }
+
+    /// Sends what is queued, also for a client that has gone.
+    fn send_queue(&mut self) -> Result<(), Gone> {
+        if self.requests.running().is_some_and(Request::is_aborted) {
+            let state = self.shared.lock();
+            return self.shared.flush(state).map(drop);
+        }
+        self.send()
     }
 
     /// Sends what is queued.
