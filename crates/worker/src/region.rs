@@ -4,9 +4,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::Record;
-use sendoff_fastcgi::region::{DATA_AT, Layout, Lender, Piece, RETURNS_AT};
-use sendoff_link::worker::Queue;
+use sendoff_fastcgi::region::{DATA_AT, Layout, RETURNS_AT};
+use sendoff_link::worker::{Chunks, Queue};
 use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
@@ -21,18 +20,7 @@ const CHUNKS: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Region {
     memory: Writer,
-    layout: Layout,
-    lender: Lender,
-    announced: bool,
-    filling: Option<Filling>,
-}
-
-/// A chunk that takes more.
-#[derive(Debug, Clone, Copy)]
-struct Filling {
-    chunk: u32,
-    filled: u32,
-    request_id: u16,
+    chunks: Chunks,
 }
 
 impl Region {
@@ -45,29 +33,7 @@ impl Region {
             data_len: layout.data_len(),
         };
         let memory = Writer::create(shape, &layout.encode())?;
-        let lender = Lender::new(layout);
-        Ok(Self { memory, layout, lender, announced: false, filling: None })
-    }
-
-    /// Copies what one chunk takes of `data`; `None` if no chunk is free.
-    fn fill(&mut self, request_id: u16, data: &[u8]) -> Option<Piece> {
-        let Self { memory, lender, .. } = self;
-        let filling = match self.filling {
-            Some(filling) => filling,
-            None => {
-                let chunk = lender.lend(|chunk| memory.counter(chunk))?;
-                Filling { chunk, filled: 0, request_id }
-            }
-        };
-        let Filling { chunk, filled, .. } = filling;
-        let room = self.layout.chunk_size() - filled;
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX).min(room);
-        let last = length == room;
-        let piece = Piece { chunk, last, offset: filled, length };
-        let range = self.layout.range(piece)?;
-        self.memory.write(range.start, &data[..range.len()]);
-        self.filling = (!last).then_some(Filling { filled: filled + length, ..filling });
-        Some(piece)
+        Ok(Self { memory, chunks: Chunks::new(layout) })
     }
 
     /// What rides along with `REGION`.
@@ -114,7 +80,7 @@ impl Regions {
         slot.as_mut()
     }
 
-    /// Copies body bytes into chunks and queues the pieces. Returns what found no room.
+    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns what found no room.
     pub(crate) fn lend<'d>(
         &mut self,
         link: usize,
@@ -122,25 +88,22 @@ impl Regions {
         queue: &mut Queue,
         mut data: &'d [u8],
     ) -> &'d [u8] {
-        let Some(region) = self.get_or_make(link) else { return data };
+        let Some(Region { memory, chunks }) = self.get_or_make(link) else { return data };
         while !data.is_empty()
-            && let Some(piece) = region.fill(request_id, data)
+            && let Some(range) =
+                chunks.lend(queue, request_id, data.len(), |chunk| memory.counter(chunk))
         {
-            if !std::mem::replace(&mut region.announced, true) {
-                queue.record(request_id, Record::Region);
-            }
-            queue.piece(request_id, piece);
-            data = &data[piece.length as usize..];
+            let (now, later) = data.split_at(range.len());
+            memory.write(range.start, now);
+            data = later;
         }
         data
     }
 
-    /// The response is over: the chunk that would take more goes to the front as it is.
+    /// The response has ended: the chunk that would take more goes to the front as it is.
     pub(crate) fn end_pieces(&mut self, link: usize, queue: &mut Queue) {
-        if let Some(region) = self.get_mut(link)
-            && let Some(Filling { chunk, filled, request_id }) = region.filling.take()
-        {
-            queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });
+        if let Some(region) = self.get_mut(link) {
+            region.chunks.end(queue);
         }
     }
 }

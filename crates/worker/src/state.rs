@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, Record};
-use sendoff_fastcgi::region::Piece;
 use sendoff_link::worker::Queue;
 
 use crate::files::Files;
@@ -55,7 +54,12 @@ impl State {
                 held.links.remove(self.link);
             }
         }
-        self.discard_pieces();
+        self.regions.end_pieces(self.link, &mut self.queue);
+        if self.lost {
+            self.queue.clear();
+        } else {
+            self.queue.discard();
+        }
     }
 
     /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.
@@ -72,28 +76,5 @@ impl State {
     pub(crate) fn recall_waits(&self, file: FileId) -> bool {
         let recall = Record::Recall(file);
         self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)
-    }
-
-    /// Forgets the output in the queue, but not what is for the log. Chunks that were lent for it are given away empty: the
-    /// front may know of the first part of them, and gives all of them back.
-    fn discard_pieces(&mut self) {
-        self.regions.end_pieces(self.link, &mut self.queue);
-        let unsent: Vec<_> = self.queue.unsent_lending().collect();
-        let log = self.queue.unsent_log();
-        self.queue.clear();
-        if self.lost {
-            return;
-        }
-        self.queue.raw(&log);
-        for (request_id, record) in unsent {
-            let empty = |piece| Piece { offset: 0, length: 0, ..piece };
-            match record {
-                Record::Piece(piece) if piece.last => {
-                    self.queue.record(request_id, Record::Piece(empty(piece)));
-                }
-                Record::Piece(_) => {}
-                region => self.queue.record(request_id, region),
-            }
-        }
     }
 }

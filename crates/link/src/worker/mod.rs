@@ -11,6 +11,7 @@
 //! time. The caller owns the sockets, the files, the shared memory and the lock around the queue.
 
 mod body;
+mod chunks;
 mod client;
 mod error;
 mod params;
@@ -20,6 +21,7 @@ mod request;
 mod response;
 
 pub use body::{Body, ReadStep};
+pub use chunks::Chunks;
 pub use client::{ClientSocket, FRONT_TAKES, Offer, Unsent, Wire, Writing};
 pub use error::Error;
 pub use params::{MAX_PARAMS, MAX_PARAMS_LEN, Params};

@@ -47,6 +47,10 @@ impl Mark {
         matches!(self.record, Record::Open(file) | Record::Segment { file, .. } if file == wanted)
     }
 
+    fn is_lending(&self) -> bool {
+        matches!(self.record, Record::Region | Record::Piece(_))
+    }
+
     /// Whether a descriptor rides along.
     fn has_descriptor(&self) -> bool {
         matches!(self.record, Record::Open(_) | Record::Region)
@@ -297,14 +301,6 @@ impl Queue {
         })
     }
 
-    /// The `REGION` and `PIECE` records that have not been sent, and their requests.
-    pub fn unsent_lending(&self) -> impl Iterator<Item = (u16, Record)> {
-        self.marks.iter().filter_map(|mark| match mark.record {
-            Record::Region | Record::Piece(_) => Some((mark.request_id, mark.record)),
-            _ => None,
-        })
-    }
-
     /// The rest of a record whose beginning was sent from elsewhere.
     pub fn rest_of_record(&mut self, rest: [&[u8]; 2]) {
         debug_assert!(self.is_empty() && self.open.is_none());
@@ -312,8 +308,28 @@ impl Queue {
         self.in_flight = true;
     }
 
+    /// Forgets the output, but not the log. Chunks that were lent for it are given away empty: the front may know of their
+    /// first part, and gives all of them back.
+    pub fn discard(&mut self) {
+        let lending: Vec<Mark> =
+            self.marks.iter().filter(|mark| mark.is_lending()).copied().collect();
+        let log = self.unsent_log();
+        self.clear();
+        self.raw(&log);
+        for Mark { record, request_id, .. } in lending {
+            match record {
+                Record::Piece(piece) if piece.last => {
+                    let empty = Piece { offset: 0, length: 0, ..piece };
+                    self.record(request_id, Record::Piece(empty));
+                }
+                Record::Piece(_) => {}
+                region => self.record(request_id, region),
+            }
+        }
+    }
+
     /// The `STDERR` records, if nothing of the queue has begun to leave.
-    pub fn unsent_log(&mut self) -> Vec<u8> {
+    fn unsent_log(&mut self) -> Vec<u8> {
         self.close_record();
         let mut log = Vec::new();
         let mut at = if self.in_flight { self.wire.len() } else { self.sent };
