@@ -106,17 +106,6 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 	return lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 }
 
-void lazy_imitate_stream(void)
-{
-	zend_long next = EG(regular_list).nNextFreeElement;
-
-	if (!FG(default_context)) {
-		FG(default_context) = php_stream_context_alloc();
-		next = EG(regular_list).nNextFreeElement;
-	}
-	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
-}
-
 /* A part of a file, by offset or length, is read by PHP, and noted. */
 static void note_part(zend_execute_data *execute_data, const zval *got)
 {
@@ -207,18 +196,6 @@ STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZe
 STD_PHP_INI_BOOLEAN("sendoff.overlayfs", "0", PHP_INI_SYSTEM, OnUpdateBool, overlayfs,
 					zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
-
-zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
-{
-	zend_function *function = zend_hash_str_find_ptr(functions, name, strlen(name));
-
-	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
-		return NULL;
-	}
-	zif_handler original = function->internal_function.handler;
-	function->internal_function.handler = handler;
-	return original;
-}
 
 static PHP_MINIT_FUNCTION(sendoff)
 {

@@ -13,17 +13,14 @@
  * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
  * extension.c    for php-fpm and php-cgi: how they get a worker
  *
- * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
+ * One process serves one request at a time. What depends on the version of PHP is in
+ * php_versions.h.
  */
 #ifndef SENDOFF_LAZY_H
 #define SENDOFF_LAZY_H
 
-#include "php.h"
+#include "php_versions.h"
 #include "sendoff.h"
-
-#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
-#error "for PHP 8.2, not thread-safe"
-#endif
 
 /* What the SAPI calls. */
 
@@ -119,9 +116,6 @@ lazy_region *lazy_path_region(zend_string *path);
 /* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
 lazy_region *lazy_stream_region(php_stream *stream);
 
-/* Whether this is an open local file that PHP reads without filters. */
-bool lazy_is_plain_file(const php_stream *stream);
-
 /* Shorter reads are not worth noting. (PHP's own tests run with 1.) */
 #ifndef LAZY_NOTED_MIN
 #define LAZY_NOTED_MIN 4096
@@ -131,14 +125,12 @@ bool lazy_is_plain_file(const php_stream *stream);
 bool lazy_chunk_bind(php_stream *stream);
 
 /*
- * fread() of `wanted` bytes, `call` being the call of it. True: `result` is set, and the stream
- * stands where PHP's own read would have left it. False: nothing has happened.
+ * fread() of `wanted` bytes, `call` being the call of it. `is_output_call` tells whether another
+ * call, about to be made, is of the replaced fwrite() for php://output. True: `result` is set, and
+ * the stream stands where PHP's own read would have left it. False: nothing has happened.
  */
-bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call,
-					 zval *result);
-
-/* Whether a call that is about to be made will come to our fwrite(), for php://output. */
-bool lazy_is_output_call(const zend_execute_data *call);
+bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call, zval *result,
+					 bool (*is_output_call)(const zend_execute_data *call));
 
 /*
  * If what is written is a token of lazy_chunk_read(): where in a region the bytes are that it
@@ -212,17 +204,8 @@ void lazy_search_note(const zend_string *lazy);
 /* Forgets the request's lazy strings. */
 void lazy_search_reset(void);
 
-/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
-zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);
-
 /* Replaces the functions on open files. */
 void lazy_stream_startup(void);
-
-/*
- * PHP would have opened a stream and closed it: that makes the default context, and takes a
- * resource number, which a script can see in the next resource it opens.
- */
-void lazy_imitate_stream(void);
 
 /* Whether to replace anything at all. Before the module starts. */
 extern bool lazy_is_wanted;
@@ -241,9 +224,6 @@ void lazy_output_settle(void);
 
 /* The same before the response ends, which it cannot keep from ending. */
 void lazy_output_end(void);
-
-/* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
-const char *lazy_output_obstacle(void);
 
 /*
  * lazy_explain.c. Somebody asked how this response leaves; nothing else may depend on it. All calls
@@ -276,11 +256,5 @@ void lazy_explain_file(uint32_t file, bool recognised);
 void lazy_explain_constant(void);
 /* Whether nobody has put another hook in the place of ours: what is echoed comes to us first. */
 bool lazy_output_is_hooked(void);
-
-/* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
-bool lazy_output_is_plain(size_t len);
-
-/* Whether nothing of the script runs while `len` bytes are written: no callback of any kind. */
-bool lazy_output_is_quiet(size_t len);
 
 #endif /* SENDOFF_LAZY_H */

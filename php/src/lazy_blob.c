@@ -104,12 +104,12 @@ static bool is_shared(const char *start, const char *end)
 
 bool lazy_blob_is_constant(const char *str, size_t len)
 {
-	const zend_string *string = (const zend_string *)(str - _ZSTR_HEADER_SIZE);
+	const zend_string *string = string_before(str);
 
 	return SENDOFF_G(threshold) > 0 && len >= (size_t)SENDOFF_G(threshold) &&
 		   (uintptr_t)string % sizeof(zend_ulong) == 0 &&
 		   is_shared((const char *)string, str + len) && ZSTR_LEN(string) == len &&
-		   (GC_FLAGS(string) & IS_STR_INTERNED) && lazy_worker();
+		   is_kept_by_engine(string) && lazy_worker();
 }
 
 static constant *set_of(const char *at)

@@ -155,18 +155,12 @@ static bool same_file(const lazy_region *region, const struct stat *st)
 
 static void write_header(lazy_region *region)
 {
-	zend_string *string = lazy_region_string(region);
-
-	memset(string, 0, _ZSTR_HEADER_SIZE);
-	GC_SET_REFCOUNT(string, 1);
-	/* Not permanent: pcre's cache and others keep permanent strings beyond the request. */
-	GC_TYPE_INFO(string) = GC_STRING | (IS_STR_INTERNED << GC_FLAGS_SHIFT);
-	ZSTR_LEN(string) = region->size;
+	make_untouchable(lazy_region_string(region), region->size);
 }
 
 zend_string *lazy_region_string(lazy_region *region)
 {
-	return (zend_string *)(contents_of(region) - _ZSTR_HEADER_SIZE);
+	return string_before(contents_of(region));
 }
 
 static void give_back(lazy_region *region)

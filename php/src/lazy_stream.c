@@ -29,6 +29,18 @@ static zif_handler php_fread;
 static zif_handler php_spl_fread;
 static zif_handler php_fwrite;
 
+static ZEND_NAMED_FUNCTION(lazy_fwrite);
+
+/* Whether a call that is about to be made will come to lazy_fwrite(), for php://output. */
+static bool is_output_call(const zend_execute_data *call)
+{
+	zval *to = ZEND_CALL_ARG(call, 1);
+
+	return call->func->type == ZEND_INTERNAL_FUNCTION &&
+		   call->func->internal_function.handler == lazy_fwrite && Z_TYPE_P(to) == IS_RESOURCE &&
+		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
+}
+
 /* The stream that an argument is; NULL if it is none, and then PHP has something to say about it.
  */
 static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
@@ -38,12 +50,6 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	}
 	zend_resource *resource = Z_RES_P(ZEND_CALL_ARG(execute_data, n));
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
-}
-
-bool lazy_is_plain_file(const php_stream *stream)
-{
-	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
-		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
 }
 
 lazy_region *lazy_stream_region(php_stream *stream)
@@ -59,13 +65,6 @@ lazy_region *lazy_stream_region(php_stream *stream)
 	/* Opens the file itself, whatever its name leads to by now. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
 	return lazy_region_open(path);
-}
-
-/* A stream on php://output that does nothing else with what is written to it. */
-static bool is_output(const php_stream *stream)
-{
-	return stream->wrapper == &php_stream_php_wrapper &&
-		   strcmp(stream->ops->label, "Output") == 0 && !stream->writefilters.head;
 }
 
 /* As fwrite() does it, but through the hook, which php://output goes around. */
@@ -97,10 +96,9 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 /* What PHP has read ahead comes first, even if the file has changed since. */
 static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
 {
-	size_t ahead = (size_t)(stream->writepos - stream->readpos);
+	size_t ahead = read_ahead(stream);
 
-	return ahead == 0 ||
-		   (ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
+	return ahead == 0 || (ahead <= len && memcmp(read_ahead_bytes(stream), rest, ahead) == 0);
 }
 
 /* A process that inherited the descriptor may have moved it; PHP reads on from there. */
@@ -109,7 +107,7 @@ static bool descriptor_agrees(php_stream *stream)
 	php_socket_t fd;
 
 	return stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) == SUCCESS &&
-		   lseek(fd, 0, SEEK_CUR) == stream->position + (stream->writepos - stream->readpos);
+		   lseek(fd, 0, SEEK_CUR) == stream->position + (zend_off_t)read_ahead(stream);
 }
 
 /* Leaves the stream as PHP does that reads until nothing is left. */
@@ -288,7 +286,7 @@ static bool read_chunk(php_stream *stream, uint32_t n, zend_execute_data *execut
 		return false;
 	}
 	return lazy_chunk_read(stream, (size_t)Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)), execute_data,
-						   return_value);
+						   return_value, is_output_call);
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fread)
@@ -309,7 +307,7 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 		const char *whole = rest_of(stream, 0, &len);
 		if (whole && read_ahead_agrees(stream, whole, len) && descriptor_agrees(stream)) {
 			read_to_end(stream, len);
-			zend_string *lazy = (zend_string *)(whole - _ZSTR_HEADER_SIZE);
+			zend_string *lazy = string_before(whole);
 			lazy_match_expect(lazy);
 			RETURN_INTERNED_STR(lazy);
 		}
@@ -363,15 +361,6 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 		}
 	}
 	php_fwrite(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-}
-
-bool lazy_is_output_call(const zend_execute_data *call)
-{
-	zval *to = ZEND_CALL_ARG(call, 1);
-
-	return call->func->type == ZEND_INTERNAL_FUNCTION &&
-		   call->func->internal_function.handler == lazy_fwrite && Z_TYPE_P(to) == IS_RESOURCE &&
-		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
 }
 
 void lazy_stream_startup(void)

@@ -5,13 +5,9 @@
 #ifndef PHP_SENDOFF_H
 #define PHP_SENDOFF_H
 
-#include "php.h"
+#include "php_versions.h"
 #include "SAPI.h"
 #include "sendoff.h"
-
-#ifdef ZTS
-#error "Sendoff needs a PHP without thread safety (NTS)"
-#endif
 
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
