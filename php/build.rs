@@ -8,10 +8,14 @@ const PHP_CONFIG: [&str; 2] = ["php-config8.2", "php-config"];
 fn main() {
     let sources = [
         "functions",
+        "globals",
         "lazy",
+        "lazy_because",
         "lazy_blob",
         "lazy_chunk",
         "lazy_explain",
+        "lazy_globals",
+        "lazy_lookup",
         "lazy_match",
         "lazy_open",
         "lazy_output",

@@ -12,8 +12,6 @@
 #include "ext/standard/info.h"
 #include "php_ini.h"
 
-ZEND_DECLARE_MODULE_GLOBALS(sendoff)
-
 bool lazy_is_wanted = true;
 
 static zif_handler php_file_get_contents;
@@ -49,48 +47,6 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 		}
 	}
 	return true;
-}
-
-/*
- * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
- * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
- * does, so a link that just moved means the same file to both of us.
- */
-static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
-{
-	LAZY_BECAUSE("not a plain local file");
-	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
-		return false;
-	}
-	/* A URL, even file://: the look-up below may warn of it, and PHP would warn once more. */
-	if (strstr(ZSTR_VAL(path), "://") || strncasecmp(ZSTR_VAL(path), "data:", 5) == 0) {
-		return false;
-	}
-	/* A script can put a wrapper of its own in the place of plain files. */
-	const char *local;
-	if (php_stream_locate_url_wrapper(ZSTR_VAL(path), &local, 0) != &php_plain_files_wrapper) {
-		return false;
-	}
-	if (php_check_open_basedir_ex(local, 0) != 0) {
-		LAZY_BECAUSE("outside open_basedir");
-		return false;
-	}
-	return expand_filepath(local, resolved) != NULL;
-}
-
-lazy_region *lazy_path_region(zend_string *path)
-{
-	char resolved[MAXPATHLEN];
-
-	/* Who asks for the reason gets it, not that there was one a moment ago. */
-	if ((!lazy_explaining && lazy_region_is_hopeless(path)) || !plain_path(path, resolved)) {
-		return NULL;
-	}
-	lazy_region *region = lazy_region_open(resolved);
-	if (!region) {
-		lazy_region_give_up(path);
-	}
-	return region;
 }
 
 /* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
@@ -196,6 +152,23 @@ STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZe
 STD_PHP_INI_BOOLEAN("sendoff.overlayfs", "0", PHP_INI_SYSTEM, OnUpdateBool, overlayfs,
 					zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
+
+void sendoff_lazy_attach(sendoff_worker *worker)
+{
+	/* What the worker before has stored goes with it. */
+	lazy_blob_detach();
+	lazy_region_attach(worker);
+	if (worker) {
+		lazy_blob_attach();
+	}
+}
+
+void sendoff_lazy_end_request(void)
+{
+	if (lazy_region_end_request()) {
+		lazy_blob_end_request();
+	}
+}
 
 static PHP_MINIT_FUNCTION(sendoff)
 {

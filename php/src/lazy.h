@@ -1,17 +1,22 @@
 /*
  * Lazy strings: a PHP string that stands for a whole file and is read only where somebody looks.
  *
+ * Each file calls only files below it in this list.
+ *
+ * extension.c    for php-fpm and php-cgi: how they get a worker
  * lazy.c         the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
- * lazy_region.c  mapped files, kept between requests under the worker's leases
- * lazy_open.c    which files may become regions
+ * lazy_output.c  the write hooks: what is written from a mapped file leaves as a file segment
  * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_search.c  finds files inside long output
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
- * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
- * extension.c    for php-fpm and php-cgi: how they get a worker
+ * lazy_lookup.c  from a path or a stream to a held file
+ * lazy_region.c  mapped files, kept between requests under the worker's leases
+ * lazy_open.c    which files may be held
+ * lazy_because.c why a file is read by PHP
+ * lazy_globals.c settings, counters, the write hook, the clock
  *
  * One process serves one request at a time. What depends on the version of PHP is in
  * php_versions.h.
@@ -63,6 +68,11 @@ ZEND_END_MODULE_GLOBALS(sendoff)
 ZEND_EXTERN_MODULE_GLOBALS(sendoff)
 #define SENDOFF_G(v) ZEND_MODULE_GLOBALS_ACCESSOR(sendoff, v)
 
+/* lazy_region.c's part of sendoff_lazy_attach() and sendoff_lazy_end_request(); false: there is no
+ * worker, so nothing was done. */
+void lazy_region_attach(sendoff_worker *worker);
+bool lazy_region_end_request(void);
+
 /* Reserves the arena's address space. FAILURE leaves lazy strings off. */
 zend_result lazy_region_startup(void);
 
@@ -71,8 +81,6 @@ sendoff_worker *lazy_attached(void);
 
 /* The worker, if this request may use lazy strings and file segments; else NULL. */
 sendoff_worker *lazy_worker(void);
-
-/* The worker, whatever this request may do. */
 
 /* Seconds on a clock that only goes forward, cheaply. */
 time_t lazy_now(void);
@@ -153,9 +161,11 @@ bool lazy_match_is_likely(const char *str, size_t len);
 
 /*
  * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
- * these lie in its region, and in the file. Else NULL.
+ * these lie in its region, and in the file. Else NULL. `loop` receives the stream that they were
+ * read from, if a loop may read on there, else NULL.
  */
-const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
+					   php_stream **loop);
 
 /* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
 void lazy_match_expect(const zend_string *lazy);
@@ -213,6 +223,9 @@ extern bool lazy_is_wanted;
 /* Asked before a segment is handed over, if set; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
 
+/* Our zend_write. */
+extern zend_write_func_t lazy_write_hook;
+
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
 
@@ -237,6 +250,13 @@ extern const char *lazy_because;
 #define LAZY_BECAUSE_ERRNO(what) LAZY_BECAUSE(lazy_explaining ? lazy_explain_errno(what) : NULL)
 
 const char *lazy_explain_errno(const char *what);
+
+/* Forgets what was said of the request before. */
+void lazy_because_begin(void);
+
+/* Whether any file was given to the script; and the path that one was given under. */
+bool lazy_was_given(void);
+const char *lazy_given_path(uint32_t file);
 
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);

@@ -131,8 +131,10 @@ static php_stream *stream_of_last_read(void)
 	return found && Z_RES_P(found)->type == php_file_le_stream() ? Z_RES_P(found)->ptr : NULL;
 }
 
-const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
+					   php_stream **loop)
 {
+	*loop = NULL;
 	if (continues(str, len, file, offset)) {
 		return next;
 	}
@@ -149,10 +151,7 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 		}
 		if (start >= 0 && (size_t)start < ZSTR_LEN(contents) &&
 			same(str, len, ZSTR_VAL(contents) + start, file, offset)) {
-			if (stream) {
-				/* A loop, perhaps. */
-				lazy_chunk_bind(stream);
-			}
+			*loop = stream;
 			return ZSTR_VAL(contents) + start;
 		}
 	}

@@ -131,18 +131,18 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-bool lazy_output_is_hooked(void)
-{
-	return zend_write == lazy_zend_write;
-}
-
 /* Where in a region the bytes lie that are to be written; NULL: in none. */
 static const char *in_region(const char *str, size_t len, uint32_t *file, uint64_t *offset)
 {
 	if (len >= SEGMENT_MIN && lazy_region_find(str, len, file, offset)) {
 		return str;
 	}
-	return lazy_match(str, len, file, offset);
+	php_stream *loop;
+	const char *found = lazy_match(str, len, file, offset, &loop);
+	if (loop) {
+		lazy_chunk_bind(loop);
+	}
+	return found;
 }
 
 static bool hand_over_constant(const char *str, size_t len)
@@ -239,7 +239,7 @@ void lazy_output_startup(void)
 	sapi_send_headers_now = sapi_module.send_headers;
 	sapi_module.send_headers = lazy_send_headers;
 	php_zend_write = zend_write;
-	zend_write = lazy_zend_write;
+	lazy_write_hook = zend_write = lazy_zend_write;
 	sapi_ub_write = sapi_module.ub_write;
 	sapi_module.ub_write = lazy_ub_write;
 }

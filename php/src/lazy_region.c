@@ -82,14 +82,6 @@ static uint32_t seen[SEEN_ENTRIES];
 static uint32_t displace;
 static time_t swept;
 
-time_t lazy_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return ts.tv_sec;
-}
-
 /* One number for an inode. Two inodes may share it; 0 is not taken. */
 static uint64_t key_of(const struct stat *st)
 {
@@ -177,18 +169,14 @@ static void give_back(lazy_region *region)
 	memset(region, 0, sizeof(*region));
 }
 
-void sendoff_lazy_attach(sendoff_worker *worker)
+void lazy_region_attach(sendoff_worker *worker)
 {
 	for (lazy_region *region = regions; attached && region < regions + REGIONS; region++) {
 		if (region->size) {
 			give_back(region);
 		}
 	}
-	lazy_blob_detach();
 	attached = worker;
-	if (worker) {
-		lazy_blob_attach();
-	}
 }
 
 /* Nobody can hold the string of a region that this request did not use. */
@@ -438,10 +426,10 @@ static void sweep(void)
 	}
 }
 
-void sendoff_lazy_end_request(void)
+bool lazy_region_end_request(void)
 {
 	if (!arena || !attached) {
-		return;
+		return false;
 	}
 	for (uint32_t i = 0; i < used_count; i++) {
 		lazy_region *region = &regions[used[i]];
@@ -464,5 +452,5 @@ void sendoff_lazy_end_request(void)
 		}
 	}
 	sweep();
-	lazy_blob_end_request();
+	return true;
 }

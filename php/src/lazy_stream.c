@@ -52,21 +52,6 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
 }
 
-lazy_region *lazy_stream_region(php_stream *stream)
-{
-	char path[sizeof("/proc/self/fd/-2147483648")];
-	php_socket_t fd;
-
-	if (!lazy_is_plain_file(stream) ||
-		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
-		LAZY_BECAUSE("not a plain file, or with a filter");
-		return NULL;
-	}
-	/* Opens the file itself, whatever its name leads to by now. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
-	return lazy_region_open(path);
-}
-
 /* As fwrite() does it, but through the hook, which php://output goes around. */
 static void write_to_output(php_stream *output, const char *str, size_t len)
 {

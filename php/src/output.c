@@ -10,8 +10,6 @@
 #include "http_status_codes.h"
 #include "zend_smart_str.h"
 
-bool sendoff_php_finished;
-
 size_t sendoff_ub_write(const char *str, size_t len)
 {
 	if (!sendoff_php_worker) {

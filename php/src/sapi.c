@@ -13,8 +13,6 @@
 #include <pwd.h>
 #include <signal.h>
 
-sendoff_worker *sendoff_php_worker;
-
 static size_t read_post(char *buffer, size_t wanted)
 {
 	size_t done = 0;
