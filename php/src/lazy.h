@@ -4,7 +4,7 @@
  * Each file calls only files below it in this list.
  *
  * extension.c    for php-fpm and php-cgi: how they get a worker
- * lazy.c         the module, and the replaced file_get_contents() and readfile()
+ * lazy_module.c         the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
  * lazy_output.c  the write hooks: what is written from a mapped file leaves as a file segment
  * lazy_chunk.c   fread() of a stream whose file is held
@@ -13,7 +13,7 @@
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
  * lazy_lookup.c  from a path or a stream to a held file
- * lazy_region.c  mapped files, kept between requests under the worker's leases
+ * lazy_file.c  mapped files, kept between requests under the worker's leases
  * lazy_open.c    which files may be held
  * lazy_because.c why a file is read by PHP
  * lazy_globals.c settings, counters, the write hook, the clock
@@ -40,14 +40,14 @@ void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
  * After php_request_shutdown() and before the next sendoff_accept(): nobody can hold a lazy string
- * any more, so the regions are made ready for the next request and those not worth keeping go.
+ * any more, so the mapped files are made ready for the next request and those not worth keeping go.
  */
 void sendoff_lazy_end_request(void);
 
 /* Between these files. */
 
 /* A file in memory with a zend_string header in front: one slot of the arena. */
-typedef struct lazy_region lazy_region;
+typedef struct mapped_file mapped_file;
 
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 /* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
@@ -68,13 +68,13 @@ ZEND_END_MODULE_GLOBALS(sendoff)
 ZEND_EXTERN_MODULE_GLOBALS(sendoff)
 #define SENDOFF_G(v) ZEND_MODULE_GLOBALS_ACCESSOR(sendoff, v)
 
-/* lazy_region.c's part of sendoff_lazy_attach() and sendoff_lazy_end_request(); false: there is no
+/* lazy_file.c's part of sendoff_lazy_attach() and sendoff_lazy_end_request(); false: there is no
  * worker, so nothing was done. */
-void lazy_region_attach(sendoff_worker *worker);
-bool lazy_region_end_request(void);
+void mapped_files_attach(sendoff_worker *worker);
+bool mapped_files_end_request(void);
 
 /* Reserves the arena's address space. FAILURE leaves lazy strings off. */
-zend_result lazy_region_startup(void);
+zend_result mapped_files_startup(void);
 
 /* The worker, if there is one. */
 sendoff_worker *lazy_attached(void);
@@ -86,31 +86,33 @@ sendoff_worker *lazy_worker(void);
 time_t lazy_now(void);
 
 /*
- * The region that holds what `path` (resolved, absolute) contains now, marked as used in this
+ * The mapped file that holds what `path` (resolved, absolute) contains now, marked as used in this
  * request; NULL if PHP should read the file itself. Valid until the request ends.
  */
-lazy_region *lazy_region_open(const char *path);
+mapped_file *mapped_file_open(const char *path);
 
-/* Whether this path, as the script gave it, led to no region just now; and: it did not. */
-bool lazy_region_is_hopeless(zend_string *path);
-void lazy_region_give_up(zend_string *path);
+/* Whether this path, as the script gave it, led to no mapped file just now; and: it did not. */
+bool mapped_file_is_hopeless(zend_string *path);
+void mapped_file_give_up(zend_string *path);
 
-/* The region's contents as a string. It is flagged interned: nobody counts, writes or frees it. */
-zend_string *lazy_region_string(lazy_region *region);
+/* The mapped file's contents as a string. It is flagged interned: nobody counts, writes or frees
+ * it. */
+zend_string *mapped_file_string(mapped_file *mapped);
 
 /*
- * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
+ * If `len` bytes at `ptr` lie in a mapped file whose lease stands: true, and where they are in the
+ * file.
  */
-bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
 
 /*
  * As long as this is what it was before, all leases stand that stood then. Without a lock, so what
- * it says may just have become untrue, as with lazy_region_find().
+ * it says may just have become untrue, as with mapped_file_find().
  */
-uint32_t lazy_region_epoch(void);
+uint32_t mapped_file_epoch(void);
 
-/* Where the contents of the region end in which this lies, or just behind which. */
-const char *lazy_region_end(const char *in_region);
+/* Where the contents of the mapped file end in which this lies, or just behind which. */
+const char *mapped_file_end(const char *in_file);
 
 /*
  * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
@@ -118,11 +120,11 @@ const char *lazy_region_end(const char *in_region);
  */
 int lazy_open(const char *path, const struct stat *seen);
 
-/* As lazy_region_open(), for a path as a script gives it. */
-lazy_region *lazy_path_region(zend_string *path);
+/* As mapped_file_open(), for a path as a script gives it. */
+mapped_file *lazy_path_file(zend_string *path);
 
-/* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
-lazy_region *lazy_stream_region(php_stream *stream);
+/* As mapped_file_open(), for the file that a stream reads, if it is a plain one without filters. */
+mapped_file *lazy_stream_file(php_stream *stream);
 
 /* Shorter reads are not worth noting. (PHP's own tests run with 1.) */
 #ifndef LAZY_NOTED_MIN
@@ -141,7 +143,7 @@ bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data 
 					 bool (*is_output_call)(const zend_execute_data *call));
 
 /*
- * If what is written is a token of lazy_chunk_read(): where in a region the bytes are that it
+ * If what is written is a token of lazy_chunk_read(): where in a mapped file the bytes are that it
  * stands for, once. Else NULL.
  */
 const char *lazy_chunk_redeem(const char *str);
@@ -161,8 +163,8 @@ bool lazy_match_is_likely(const char *str, size_t len);
 
 /*
  * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
- * these lie in its region, and in the file. Else NULL. `loop` receives the stream that they were
- * read from, if a loop may read on there, else NULL.
+ * these lie in its mapped file, and in the file. Else NULL. `loop` receives the stream that they
+ * were read from, if a loop may read on there, else NULL.
  */
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
 					   php_stream **loop);
@@ -170,7 +172,7 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 /* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
 void lazy_match_expect(const zend_string *lazy);
 
-/* Bytes of a region have been handed over. Returns whether they continued those before. */
+/* Bytes of a mapped file have been handed over. Returns whether they continued those before. */
 bool lazy_match_sent(const char *str, size_t len);
 
 /* Forgets the request's notes. */
@@ -197,11 +199,11 @@ void lazy_blob_end_request(void);
 #define LAZY_SEARCH_MIN ((size_t)64 * 1024)
 #endif
 
-/* Where bytes of a region stand in output. */
+/* Where bytes of a mapped file stand in output. */
 typedef struct lazy_found {
 	/* Bytes of the output before them. */
 	size_t before;
-	const char *in_region;
+	const char *in_file;
 	size_t len;
 } lazy_found;
 
@@ -261,7 +263,7 @@ const char *lazy_given_path(uint32_t file);
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);
 
-/* A region was given to the script, or written for it, under this path. */
+/* A mapped file was given to the script, or written for it, under this path. */
 void lazy_explain_given(uint32_t file, const char *path);
 
 /* The function at work has read a file in PHP's own way, into `got` (NULL: into no string). */

@@ -1,15 +1,15 @@
 /*
  * Chunk loops: fread() of a stream whose file is held.
  *
- * What PHP would read is known: what it has read ahead, which is compared with the region, and then
- * what the file has where the descriptor stands, which the lease keeps equal to the region. So the
- * bytes come from the region, and the stream is moved as PHP moves it: in steps of its chunk size,
- * the last of which may leave something in its read buffer; at the end of the file only a read
- * that wants more sets eof.
+ * What PHP would read is known: what it has read ahead, which is compared with the mapped file, and
+ * then what the file has where the descriptor stands, which the lease keeps equal to the mapped
+ * file. So the bytes come from the mapped file, and the stream is moved as PHP moves it: in steps
+ * of its chunk size, the last of which may leave something in its read buffer; at the end of the
+ * file only a read that wants more sets eof.
  *
  * In `echo fread($f, 8192)` nobody but ECHO can ever see the result: it is the temporary of the
  * call and the operand of the next opcode. Such a call returns a token: a string that has a length
- * and no bytes, which the write hook replaces by the place in the region. The same goes for
+ * and no bytes, which the write hook replaces by the place in the mapped file. The same goes for
  * `fwrite($out, fread($f, 8192))`, and our fwrite(). Everywhere else the result is a copy, and
  * lazy_match.c recognises it.
  *
@@ -43,7 +43,7 @@ static zend_long hopeless;
 
 static struct {
 	zend_string string;
-	const char *in_region;
+	const char *in_file;
 	bool taken;
 } tokens[TOKENS];
 
@@ -64,34 +64,35 @@ bool lazy_chunk_bind(php_stream *stream)
 	if (handle == bound.handle) {
 		return true;
 	}
-	uint32_t epoch = lazy_region_epoch();
-	lazy_region *region = handle != hopeless ? lazy_stream_region(stream) : NULL;
-	if (!region ||
+	uint32_t epoch = mapped_file_epoch();
+	mapped_file *mapped = handle != hopeless ? lazy_stream_file(stream) : NULL;
+	if (!mapped ||
 		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
 		hopeless = handle;
 		return false;
 	}
 	bound.handle = handle;
 	bound.fd = fd;
-	bound.contents = ZSTR_VAL(lazy_region_string(region));
-	bound.size = ZSTR_LEN(lazy_region_string(region));
+	bound.contents = ZSTR_VAL(mapped_file_string(mapped));
+	bound.size = ZSTR_LEN(mapped_file_string(mapped));
 	bound.epoch = epoch;
 	return true;
 }
 
 static bool still_stands(void)
 {
-	uint32_t epoch = lazy_region_epoch(), file;
+	uint32_t epoch = mapped_file_epoch(), file;
 	uint64_t offset;
 
-	if (epoch != bound.epoch && !lazy_region_find(bound.contents, bound.size, &file, &offset)) {
+	if (epoch != bound.epoch && !mapped_file_find(bound.contents, bound.size, &file, &offset)) {
 		return false;
 	}
 	bound.epoch = epoch;
 	return true;
 }
 
-/* The part of the region that the stream would read next; NULL if the region cannot tell. */
+/* The part of the mapped file that the stream would read next; NULL if the mapped file cannot tell.
+ */
 static const char *next_of(const php_stream *stream, size_t *left)
 {
 	size_t ahead = read_ahead(stream);
@@ -112,14 +113,14 @@ static const char *next_of(const php_stream *stream, size_t *left)
 }
 
 /* A token for what lies there; NULL: all are taken. */
-static zend_string *token(const char *in_region)
+static zend_string *token(const char *in_file)
 {
 	for (size_t i = 0; i < TOKENS; i++) {
 		if (!tokens[i].taken) {
 			zend_string *string = &tokens[i].string;
 
 			tokens[i].taken = true;
-			tokens[i].in_region = in_region;
+			tokens[i].in_file = in_file;
 			make_untouchable(string, 0);
 			return string;
 		}
@@ -135,7 +136,7 @@ const char *lazy_chunk_redeem(const char *str)
 		return NULL;
 	}
 	tokens[distance / sizeof(tokens[0])].taken = false;
-	return tokens[distance / sizeof(tokens[0])].in_region;
+	return tokens[distance / sizeof(tokens[0])].in_file;
 }
 
 /* Whether a read of `wanted` bytes from the start takes all there is, and that can be held. */

@@ -137,7 +137,7 @@ static const char *obstacle(const char *str, size_t len)
 		snprintf(text, sizeof(text), "%s", buffer);
 		return text;
 	}
-	if (len < WORTH_A_REASON || lazy_region_find(str, len, &file, &offset)) {
+	if (len < WORTH_A_REASON || mapped_file_find(str, len, &file, &offset)) {
 		return NULL;
 	}
 	for (size_t i = 0; i < read_count; i++) {

@@ -30,22 +30,22 @@ static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 	return expand_filepath(local, resolved) != NULL;
 }
 
-lazy_region *lazy_path_region(zend_string *path)
+mapped_file *lazy_path_file(zend_string *path)
 {
 	char resolved[MAXPATHLEN];
 
 	/* Who asks for the reason gets it, not that there was one a moment ago. */
-	if ((!lazy_explaining && lazy_region_is_hopeless(path)) || !plain_path(path, resolved)) {
+	if ((!lazy_explaining && mapped_file_is_hopeless(path)) || !plain_path(path, resolved)) {
 		return NULL;
 	}
-	lazy_region *region = lazy_region_open(resolved);
-	if (!region) {
-		lazy_region_give_up(path);
+	mapped_file *mapped = mapped_file_open(resolved);
+	if (!mapped) {
+		mapped_file_give_up(path);
 	}
-	return region;
+	return mapped;
 }
 
-lazy_region *lazy_stream_region(php_stream *stream)
+mapped_file *lazy_stream_file(php_stream *stream)
 {
 	char path[sizeof("/proc/self/fd/-2147483648")];
 	php_socket_t fd;
@@ -57,5 +57,5 @@ lazy_region *lazy_stream_region(php_stream *stream)
 	}
 	/* Opens the file itself, whatever its name leads to by now. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
-	return lazy_region_open(path);
+	return mapped_file_open(path);
 }

@@ -32,7 +32,7 @@ static struct {
 	size_t len;
 } last_read;
 
-/* In a region: what would come next. NULL: nobody knows. */
+/* In a mapped file: what would come next. NULL: nobody knows. */
 static const char *next;
 /* What is read from this stream is not written as it was, or the file cannot be held. */
 static zend_long hopeless_stream;
@@ -94,15 +94,14 @@ bool lazy_match_is_likely(const char *str, size_t len)
 	if (str == last_read.at && len == last_read.len) {
 		return true;
 	}
-	return next && len >= GLANCE && lazy_region_find(next, len, &file, &offset) &&
+	return next && len >= GLANCE && mapped_file_find(next, len, &file, &offset) &&
 		   memcmp(next, str, GLANCE) == 0;
 }
 
-/* Whether the `len` bytes at `str` are those at `in_region`, which need not be a region's. */
-static bool same(const char *str, size_t len, const char *in_region, uint32_t *file,
-				 uint64_t *offset)
+/* Whether the `len` bytes at `str` are those at `in_file`, which need not be a mapped file's. */
+static bool same(const char *str, size_t len, const char *in_file, uint32_t *file, uint64_t *offset)
 {
-	return lazy_region_find(in_region, len, file, offset) && memcmp(in_region, str, len) == 0;
+	return mapped_file_find(in_file, len, file, offset) && memcmp(in_file, str, len) == 0;
 }
 
 static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *offset)
@@ -110,18 +109,18 @@ static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *off
 	uint32_t ignored;
 	uint64_t also;
 
-	if (!next || (len < CONTINUE_MIN && lazy_region_find(next, len + 1, &ignored, &also))) {
+	if (!next || (len < CONTINUE_MIN && mapped_file_find(next, len + 1, &ignored, &also))) {
 		return false;
 	}
 	return same(str, len, next, file, offset);
 }
 
-static lazy_region *region_of_last_read(php_stream *stream)
+static mapped_file *file_of_last_read(php_stream *stream)
 {
 	if (last_read.path) {
-		return lazy_path_region(last_read.path);
+		return lazy_path_file(last_read.path);
 	}
-	return stream ? lazy_stream_region(stream) : NULL;
+	return stream ? lazy_stream_file(stream) : NULL;
 }
 
 static php_stream *stream_of_last_read(void)
@@ -142,9 +141,9 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 		return NULL;
 	}
 	php_stream *stream = stream_of_last_read();
-	lazy_region *region = region_of_last_read(stream);
-	if (region) {
-		zend_string *contents = lazy_region_string(region);
+	mapped_file *mapped = file_of_last_read(stream);
+	if (mapped) {
+		zend_string *contents = mapped_file_string(mapped);
 		zend_off_t start = last_read.offset;
 		if (start < 0) {
 			start += (zend_off_t)ZSTR_LEN(contents);

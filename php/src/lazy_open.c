@@ -1,5 +1,5 @@
 /*
- * Opening what may become a region: only files that this kernel guards completely.
+ * Opening what may become a mapped file: only files that this kernel guards completely.
  *
  * Everybody who can change the file must come past the lease that the worker takes: that is true
  * on file systems whose every writer this kernel knows, and not true on all of these, see below.

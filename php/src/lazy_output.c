@@ -11,7 +11,8 @@
 #include "SAPI.h"
 #include "php_output.h"
 
-/* Shorter pieces of a region cost less as bytes than as a segment. (PHP's own tests run with 1.) */
+/* Shorter pieces of a mapped file cost less as bytes than as a segment. (PHP's own tests run
+ * with 1.) */
 #ifndef SEGMENT_MIN
 #define SEGMENT_MIN 4096
 #endif
@@ -29,13 +30,13 @@ static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
 /*
  * A chunk loop hands a file over in many pieces, each of which continues the last. Those after the
  * first wait here until they are worth a call (loops cost the worker a tenth less), or anything
- * else happens to the response. They lie in a region that this request uses: should the lease
+ * else happens to the response. They lie in a mapped file that this request uses: should the lease
  * break, the bytes there stay what they were, and the worker takes them.
  */
 static struct {
-	/* In a region: where the next piece would lie; NULL: nothing has been handed over. */
+	/* In a mapped file: where the next piece would lie; NULL: nothing has been handed over. */
 	const char *next;
-	/* Of that region. */
+	/* Of that mapped file. */
 	const char *end;
 	/* What waits: so many bytes before `next`. */
 	size_t len;
@@ -68,11 +69,11 @@ void lazy_output_end(void)
 }
 
 /* Whether `len` bytes that are handed over continue what waits, and may wait with it. */
-static bool waits(const char *in_region, size_t len)
+static bool waits(const char *in_file, size_t len)
 {
-	if (!waiting.next || in_region != waiting.next || len > (size_t)(waiting.end - in_region) ||
+	if (!waiting.next || in_file != waiting.next || len > (size_t)(waiting.end - in_file) ||
 		waiting.len + len > WAITING_MAX || lazy_explaining ||
-		waiting.epoch != lazy_region_epoch()) {
+		waiting.epoch != mapped_file_epoch()) {
 		return false;
 	}
 	waiting.len += len;
@@ -89,16 +90,16 @@ static bool write_segment(uint32_t file, uint64_t offset, size_t len)
 		   sendoff_write_file(lazy_worker(), file, offset, len) == 0;
 }
 
-/* The same for a part of a region; what continues it may wait. */
-static bool write_file(const char *in_region, size_t len, uint32_t file, uint64_t offset)
+/* The same for a part of a mapped file; what continues it may wait. */
+static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t offset)
 {
-	uint32_t epoch = lazy_region_epoch();
+	uint32_t epoch = mapped_file_epoch();
 
 	if (!write_segment(file, offset, len)) {
 		return false;
 	}
-	waiting.next = in_region + len;
-	waiting.end = lazy_region_end(in_region);
+	waiting.next = in_file + len;
+	waiting.end = mapped_file_end(in_file);
 	waiting.file = file;
 	waiting.offset = offset + len;
 	waiting.epoch = epoch;
@@ -115,7 +116,7 @@ static size_t lazy_zend_write(const char *str, size_t len)
 
 	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(chunk || len >= LAZY_SEARCH_MIN || lazy_region_find(str, len, &file, &offset) ||
+		(chunk || len >= LAZY_SEARCH_MIN || mapped_file_find(str, len, &file, &offset) ||
 		 lazy_blob_is_constant(str, len) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
@@ -131,10 +132,10 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-/* Where in a region the bytes lie that are to be written; NULL: in none. */
-static const char *in_region(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+/* Where in a mapped file the bytes lie that are to be written; NULL: in none. */
+static const char *in_file(const char *str, size_t len, uint32_t *file, uint64_t *offset)
 {
-	if (len >= SEGMENT_MIN && lazy_region_find(str, len, file, offset)) {
+	if (len >= SEGMENT_MIN && mapped_file_find(str, len, file, offset)) {
 		return str;
 	}
 	php_stream *loop;
@@ -170,7 +171,7 @@ static bool hand_over(const char *str, size_t len)
 	const char *found = str;
 
 	if (!waits(str, len)) {
-		found = in_region(str, len, &file, &offset);
+		found = in_file(str, len, &file, &offset);
 		if (UNEXPECTED(lazy_explaining) && found) {
 			lazy_explain_file(file, found != str);
 		}
@@ -211,7 +212,7 @@ static size_t lazy_ub_write(const char *str, size_t len)
 			copy(str + done, found.before);
 		}
 		done += found.before;
-		if (!hand_over(found.in_region, found.len)) {
+		if (!hand_over(found.in_file, found.len)) {
 			copy(str + done, found.len);
 		}
 		done += found.len;

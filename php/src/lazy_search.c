@@ -115,7 +115,7 @@ static bool search(const char *str, size_t len, lazy_found *found)
 		const zend_string *lazy = recent[i];
 
 		if (!lazy || ZSTR_LEN(lazy) < MATCH_MIN ||
-			!lazy_region_find(ZSTR_VAL(lazy), ZSTR_LEN(lazy), &file, &offset)) {
+			!mapped_file_find(ZSTR_VAL(lazy), ZSTR_LEN(lazy), &file, &offset)) {
 			continue;
 		}
 		if ((find_beginning(str, len, lazy, &first) || find_part(str, len, lazy, &first)) &&

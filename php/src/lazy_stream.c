@@ -2,9 +2,9 @@
  * Functions on open files, which push them to the client or read what is then written: fpassthru(),
  * stream_copy_to_stream(), copy(), stream_get_contents(), fread(), fwrite() on php://output.
  *
- * As in lazy.c, what is not the plain case is PHP's. In the plain case the stream ends up in the
- * state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes it
- * at once if the position is that of a page, else it reads and writes 8 KiB at a time.
+ * As in lazy_module.c, what is not the plain case is PHP's. In the plain case the stream ends up in
+ * the state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes
+ * it at once if the position is that of a page, else it reads and writes 8 KiB at a time.
  */
 #include "lazy.h"
 
@@ -64,12 +64,12 @@ static void write_to_output(php_stream *output, const char *str, size_t len)
 static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 {
 	LAZY_BECAUSE("begins behind the end of the file");
-	lazy_region *region = lazy_worker() && offset >= 0 ? lazy_stream_region(stream) : NULL;
+	mapped_file *mapped = lazy_worker() && offset >= 0 ? lazy_stream_file(stream) : NULL;
 
-	if (!region) {
+	if (!mapped) {
 		return NULL;
 	}
-	zend_string *contents = lazy_region_string(region);
+	zend_string *contents = mapped_file_string(mapped);
 	if ((size_t)offset >= ZSTR_LEN(contents)) {
 		return NULL;
 	}
@@ -228,17 +228,17 @@ static bool is_php_output(zval *path)
 
 static ZEND_NAMED_FUNCTION(lazy_copy)
 {
-	lazy_region *region = NULL;
+	mapped_file *mapped = NULL;
 	bool to_output = lazy_worker() && ZEND_NUM_ARGS() == 2 &&
 					 Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
 					 is_php_output(ZEND_CALL_ARG(execute_data, 2));
 
 	LAZY_BECAUSE("written into an output buffer");
 	if (to_output && lazy_output_is_plain(SIZE_MAX / 2)) {
-		region = lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
+		mapped = lazy_path_file(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 	}
-	zend_string *contents = region ? lazy_region_string(region) : NULL;
-	if (!region || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+	zend_string *contents = mapped ? mapped_file_string(mapped) : NULL;
+	if (!mapped || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
 		if (UNEXPECTED(lazy_explaining) && to_output) {
 			lazy_explain_read(Z_STRVAL_P(ZEND_CALL_ARG(execute_data, 1)), NULL);
 		}
@@ -317,7 +317,7 @@ static bool may_be_handed_over(const char *str, size_t len)
 	uint64_t offset;
 
 	return len >= LAZY_NOTED_MIN &&
-		   (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset));
+		   (lazy_match_is_likely(str, len) || mapped_file_find(str, len, &file, &offset));
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite)

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use sendoff_fastcgi::handover::FileId;
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 use sendoff_worker::{Identity, Timespec};
 
 use crate::{Handle, look, set_errno, status, with};
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn sendoff_file_hold(
     // SAFETY: the address space is the caller's gift; the worker is passed on.
     let held = unsafe {
         with(worker, Err(io::ErrorKind::Other.into()), |handle| {
-            handle.worker.file_hold(fd, Region::new(addr, size)?, identity)
+            handle.worker.file_hold(fd, MappedFile::new(addr, size)?, identity)
         })
     };
     match held {

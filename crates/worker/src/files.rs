@@ -40,7 +40,7 @@ use sendoff_fastcgi::handover::FileId;
 use sendoff_link::worker::Queue;
 use sendoff_sys::epoch;
 use sendoff_sys::lease;
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 use sendoff_sys::memfd::Sealed;
 
 use crate::log;
@@ -100,7 +100,7 @@ impl LinkSet {
 pub(crate) struct Held {
     lease: Lease,
     /// `None` once dropped.
-    region: Option<Region>,
+    region: Option<MappedFile>,
     /// The use it was last in; see `Files::current_use`.
     used_in: u64,
     pub(crate) size: u64,
@@ -187,7 +187,7 @@ impl Files {
     pub(crate) fn hold(
         &mut self,
         fd: OwnedFd,
-        mut region: Region,
+        mut region: MappedFile,
         identity: Identity,
         helper: Pid,
     ) -> io::Result<FileId> {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_link::worker::{FLUSH_LIMIT, JOIN_LIMIT, Request};
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 
 use super::Worker;
 use crate::Gone;
@@ -89,7 +89,7 @@ impl Worker {
     pub fn file_hold(
         &mut self,
         fd: OwnedFd,
-        region: Region,
+        region: MappedFile,
         identity: Identity,
     ) -> io::Result<FileId> {
         let helper = self.helper.as_ref().ok_or(Errno::OPNOTSUPP)?;

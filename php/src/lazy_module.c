@@ -49,8 +49,9 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 	return true;
 }
 
-/* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
-static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
+/* The mapped file of the file that a call names, or NULL: PHP's own handler should serve the call.
+ */
+static mapped_file *file_of_call(zend_execute_data *execute_data, const char *defaults)
 {
 	LAZY_BECAUSE("called with more than a path");
 	/* A section of php.ini can turn them off for a host or a folder. */
@@ -59,7 +60,7 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 		!rest_is_default(execute_data, defaults)) {
 		return NULL;
 	}
-	return lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
+	return lazy_path_file(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 }
 
 /* A part of a file, by offset or length, is read by PHP, and noted. */
@@ -89,30 +90,30 @@ static void explain_call(zend_execute_data *execute_data, const zval *got)
 
 static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 {
-	lazy_region *region = region_of_call(execute_data, "fn0n");
+	mapped_file *mapped = file_of_call(execute_data, "fn0n");
 
-	if (!region) {
+	if (!mapped) {
 		php_file_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		note_part(execute_data, return_value);
 		explain_call(execute_data, return_value);
 		return;
 	}
 	lazy_imitate_stream();
-	lazy_match_expect(lazy_region_string(region));
-	RETURN_INTERNED_STR(lazy_region_string(region));
+	lazy_match_expect(mapped_file_string(mapped));
+	RETURN_INTERNED_STR(mapped_file_string(mapped));
 }
 
 static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
-	lazy_region *region = NULL;
+	mapped_file *mapped = NULL;
 	LAZY_BECAUSE("written into an output buffer");
 	if (lazy_output_is_plain(SIZE_MAX / 2)) {
-		region = region_of_call(execute_data, "fn");
+		mapped = file_of_call(execute_data, "fn");
 	}
-	zend_string *contents = region ? lazy_region_string(region) : NULL;
-	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
-		if (region) {
+	zend_string *contents = mapped ? mapped_file_string(mapped) : NULL;
+	if (!mapped || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (mapped) {
 			LAZY_BECAUSE("written into an output buffer");
 		}
 		explain_call(execute_data, NULL);
@@ -157,7 +158,7 @@ void sendoff_lazy_attach(sendoff_worker *worker)
 {
 	/* What the worker before has stored goes with it. */
 	lazy_blob_detach();
-	lazy_region_attach(worker);
+	mapped_files_attach(worker);
 	if (worker) {
 		lazy_blob_attach();
 	}
@@ -165,7 +166,7 @@ void sendoff_lazy_attach(sendoff_worker *worker)
 
 void sendoff_lazy_end_request(void)
 {
-	if (lazy_region_end_request()) {
+	if (mapped_files_end_request()) {
 		lazy_blob_end_request();
 	}
 }
@@ -173,7 +174,7 @@ void sendoff_lazy_end_request(void)
 static PHP_MINIT_FUNCTION(sendoff)
 {
 	REGISTER_INI_ENTRIES();
-	if (SENDOFF_G(threshold) == 0 || !lazy_is_wanted || lazy_region_startup() == FAILURE) {
+	if (SENDOFF_G(threshold) == 0 || !lazy_is_wanted || mapped_files_startup() == FAILURE) {
 		return SUCCESS;
 	}
 	lazy_output_startup();
