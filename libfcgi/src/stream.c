@@ -116,7 +116,7 @@ int FCGX_GetError(FCGX_Stream *stream)
 	return stream->FCGI_errno;
 }
 
-/* It says "and the end", but has only ever cleared the error. */
+/* Documented to clear the end of the stream, too, but it has only ever cleared the error. */
 void FCGX_ClearError(FCGX_Stream *stream)
 {
 	stream->FCGI_errno = 0;

@@ -1,5 +1,5 @@
-/* Writing to an FCGX_Stream and flushing it. Large writes to the output stream of a request pass its
- * buffer by (request_streams.c). */
+/* Writing to an FCGX_Stream and flushing it. Large writes to the output stream of a request pass
+ * its buffer by (request_streams.c). */
 #define _GNU_SOURCE
 #include "internal.h"
 

@@ -1,5 +1,6 @@
 /*
- * Lazy strings: a PHP string that stands for a whole file and is read only where somebody looks.
+ * Lazy strings: a PHP string that stands for a whole file and is read only where the script looks
+ * inside.
  *
  * Each file calls only files below it in this list.
  *
@@ -39,8 +40,9 @@ extern zend_module_entry sendoff_module_entry;
 void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
- * After php_request_shutdown() and before the next sendoff_accept(): nobody can hold a lazy string
- * any more, so the mapped files are made ready for the next request and those not worth keeping go.
+ * After php_request_shutdown() and before the next sendoff_accept(): no script holds a lazy
+ * string any more, so the mapped files are made ready for the next request and those not worth
+ * keeping go.
  */
 void sendoff_lazy_end_request(void);
 
@@ -52,7 +54,7 @@ typedef struct mapped_file mapped_file;
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 /* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
 zend_long threshold;
-/* Files on overlayfs are held too, though somebody may have an old mapping for writing. */
+/* Files on overlayfs are held too, although a process may have an old mapping for writing. */
 bool overlayfs;
 /*
  * Between our start and our end of a request. Another module's end may still run scripts (a
@@ -95,8 +97,8 @@ mapped_file *mapped_file_open(const char *path);
 bool mapped_file_is_hopeless(zend_string *path);
 void mapped_file_give_up(zend_string *path);
 
-/* The mapped file's contents as a string. It is flagged interned: nobody counts, writes or frees
- * it. */
+/* The mapped file's contents as a string. It is flagged interned: the engine does not count,
+ * write or free it. */
 zend_string *mapped_file_string(mapped_file *mapped);
 
 /*
@@ -116,7 +118,7 @@ const char *mapped_file_end(const char *in_file);
 
 /*
  * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
- * for somebody, or if a lease does not guard it against everybody.
+ * for another process, or if a lease does not guard it against every writer.
  */
 int lazy_open(const char *path, const struct stat *seen);
 
@@ -241,8 +243,8 @@ void lazy_output_settle(void);
 void lazy_output_end(void);
 
 /*
- * lazy_explain.c. Somebody asked how this response leaves; nothing else may depend on it. All calls
- * but LAZY_BECAUSE() are made behind this flag.
+ * lazy_explain.c. Whether `sendoff explain` asked how this response leaves; nothing else may depend
+ * on it. All calls but LAZY_BECAUSE() are made behind this flag.
  */
 extern bool lazy_explaining;
 
@@ -276,7 +278,7 @@ void lazy_explain_write(const char *str, size_t len);
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
 void lazy_explain_constant(void);
-/* Whether nobody has put another hook in the place of ours: what is echoed comes to us first. */
+/* Whether our hook is in place: what is echoed comes to it first. */
 bool lazy_output_is_hooked(void);
 
 #endif /* SENDOFF_LAZY_H */

@@ -7,15 +7,15 @@
  * of its chunk size, the last of which may leave something in its read buffer; at the end of the
  * file only a read that wants more sets eof.
  *
- * In `echo fread($f, 8192)` nobody but ECHO can ever see the result: it is the temporary of the
- * call and the operand of the next opcode. Such a call returns a token: a string that has a length
+ * In `echo fread($f, 8192)` only ECHO can see the result: it is the temporary of the call and the
+ * operand of the next opcode. Such a call returns a token: a string that has a length
  * and no bytes, which the write hook replaces by the place in the mapped file. The same goes for
  * `fwrite($out, fread($f, 8192))`, and our fwrite(). Everywhere else the result is a copy, and
  * lazy_match.c recognises it.
  *
  * A token is flagged interned, as the optimizer takes the result of fread() for the only reference
- * and its code may free it unasked. So nobody tells when one is lost (an exception, the end of the
- * script); its slot then stays taken until the request ends.
+ * and its code may free it unasked. So a token can be lost unnoticed (an exception, the end of
+ * the script); its slot then stays taken until the request ends.
  */
 #include "lazy.h"
 

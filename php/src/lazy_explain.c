@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Shorter writes would not be handed over whatever they are. */
+/* Shorter writes are never handed over. */
 #define WORTH_A_REASON 4096
 /* Reads that are remembered by name. */
 #define REMEMBERED 64

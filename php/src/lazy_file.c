@@ -34,9 +34,10 @@
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
 #define TOTAL_MAX ((size_t)8 << 30)
 
-/* For no longer than this a worker that has requests keeps a deleted file on the disk. */
+/* A mapped file that is not used for this time is given back, so a worker that has requests keeps a
+ * deleted file on the disk no longer. */
 #define IDLE_SECONDS 60
-/* A path that led to no mapped file is not looked at again for so long. */
+/* A path that led to no mapped file is not looked at again for this time. */
 #define HOPELESS_SECONDS 2
 #define HOPELESS_ENTRIES 256
 #define SEEN_ENTRIES 256
@@ -66,7 +67,8 @@ typedef struct hopeless {
 static sendoff_worker *attached;
 static char *arena;
 static mapped_file mapped_files[MAPPED_FILES];
-/* The inode of mapped file i; 0 if it is free or stale. Apart, since every read searches it. */
+/* The inode of mapped file i; 0 if it is free or stale. A separate array, because every read
+ * searches it. */
 static uint64_t keys[MAPPED_FILES];
 static size_t total;
 static uint32_t used[MAPPED_FILES];
@@ -74,8 +76,8 @@ static uint32_t used_count;
 static hopeless hopeless_paths[HOPELESS_ENTRIES];
 
 /*
- * When no slot is free, a file must be read a second time before it displaces another, and that
- * happens between requests: a crawl through many files then does not empty the cache. While slots
+ * When no slot is free, a file displaces another only when it is read a second time, and only
+ * between requests: a crawl through many files does not empty the cache. While slots
  * are free the first read already holds the file; that costs some 10 us once.
  */
 static uint32_t seen[SEEN_ENTRIES];
@@ -180,7 +182,7 @@ void mapped_files_attach(sendoff_worker *worker)
 	attached = worker;
 }
 
-/* Nobody can hold the string of a mapped file that this request did not use. */
+/* No script holds the string of a mapped file that this request did not use. */
 static void retire(mapped_file *mapped)
 {
 	if (mapped->used) {

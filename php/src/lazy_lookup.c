@@ -55,7 +55,7 @@ mapped_file *lazy_stream_file(php_stream *stream)
 		LAZY_BECAUSE("not a plain file, or with a filter");
 		return NULL;
 	}
-	/* Opens the file itself, whatever its name leads to by now. */
+	/* Opens the file itself, even if its name leads elsewhere by now. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
 	return mapped_file_open(path);
 }

@@ -2,9 +2,10 @@
  * Recognising a file in bytes that PHP has read itself: chunk loops, parts, ranges.
  *
  * A part of a file cannot be a lazy string: a string's header stands right before its bytes, where
- * the file has bytes of its own. So fread() and its kin read as ever, and what they read is only
- * noted. When bytes are written that may be those, they are compared with the held file. Nothing
- * but that comparison decides; notes are hints, and may be as wrong as they like.
+ * the file has bytes of its own. So fread() and similar functions read as in stock PHP, and what
+ * they read is only noted. When bytes are written that may be those, they are compared with the
+ * held file. Only that comparison decides; notes are hints, and a wrong one costs time but no
+ * correctness.
  *
  * Where the last segment ended, the next is expected: a loop looks its file up only once. The
  * beginning of a lazy string is expected too: it may be written in parts.
@@ -32,7 +33,7 @@ static struct {
 	size_t len;
 } last_read;
 
-/* In a mapped file: what would come next. NULL: nobody knows. */
+/* In a mapped file: what would come next. NULL: unknown. */
 static const char *next;
 /* What is read from this stream is not written as it was, or the file cannot be held. */
 static zend_long hopeless_stream;

@@ -1,6 +1,6 @@
 /*
  * The write hooks. Output passes zend_write (echo, print, ?>text<?php), PHP's buffers, and at last
- * the SAPI's ub_write. A lazy string that gets there uncopied leaves as a file segment.
+ * the SAPI's ub_write. A lazy string that arrives there without a copy leaves as a file segment.
  *
  * output_buffering=4096, which every Debian php.ini sets, copies before ub_write: the string is
  * appended to the buffer, found too long, and all is written at once. The hook does what comes out
@@ -38,7 +38,7 @@ static struct {
 	const char *next;
 	/* Of that mapped file. */
 	const char *end;
-	/* What waits: so many bytes before `next`. */
+	/* Number of bytes that wait, right before `next`. */
 	size_t len;
 	/* Where `next` is in the file. */
 	uint32_t file;
@@ -53,7 +53,7 @@ void lazy_output_settle(void)
 
 	waiting.len = 0;
 	if (len && sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
-		/* As a rule the client has gone; the SAPI knows what to do. */
+		/* Usually the client has gone, and the SAPI handles that. */
 		sapi_ub_write(waiting.next - len, len);
 	}
 }
@@ -106,7 +106,7 @@ static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t 
 	return true;
 }
 
-/* Long strings pass the buffer by whatever they are: they are searched as they are, and not copied.
+/* Every long string passes the buffer by: it is searched where it lies, and not copied.
  */
 static size_t lazy_zend_write(const char *str, size_t len)
 {
@@ -199,7 +199,7 @@ static size_t lazy_ub_write(const char *str, size_t len)
 	lazy_found found;
 	size_t done = 0;
 
-	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
+	/* Headers not sent: the write went around the output layer, and the SAPI handles that. */
 	if (!SG(headers_sent)) {
 		return copy(str, len);
 	}

@@ -133,7 +133,7 @@ static size_t pass_through(php_stream *stream)
 		return len;
 	}
 	while (written < len) {
-		/* Without a buffer nobody can tell. */
+		/* Without a buffer the script cannot see the pieces. */
 		size_t chunk = OG(active) ? MIN(len - written, PASSTHRU_CHUNK) : len;
 		zend_write(rest + written, chunk);
 		written += chunk;
@@ -341,7 +341,7 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 			}
 		}
 		if (chunk) {
-			/* Somebody has closed the stream in between. */
+			/* The stream has been closed in between. */
 			ZVAL_STRINGL(data, chunk, len);
 		}
 	}

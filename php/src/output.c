@@ -1,8 +1,8 @@
 /*
  * The response: what PHP writes goes to the worker, which sends it over the link or hands it over.
  *
- * A failed write ends the script by a long jump, unless it asked not to be. No sendoff_ function is
- * on the stack then.
+ * A failed write ends the script by a long jump, unless the script called ignore_user_abort(). No
+ * sendoff_ function is on the stack then.
  */
 #include "php_sendoff.h"
 #include "lazy.h"

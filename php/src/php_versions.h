@@ -24,10 +24,10 @@
 #endif
 
 /*
- * Strings. A string that nobody counts, writes or frees is flagged interned, and not permanent:
- * pcre's cache and others keep permanent strings beyond the request. zend_string's header (count,
- * flags, hash, length) stands right before its bytes, and the place of the flags in the type word
- * is the engine's own business.
+ * Strings. A string that must not be counted, written or freed is flagged interned, and not
+ * permanent: pcre's cache and others keep permanent strings beyond the request. zend_string's
+ * header (count, flags, hash, length) stands right before its bytes, and the place of the flags in
+ * the type word is the engine's own business.
  */
 static inline void make_untouchable(zend_string *string, size_t len)
 {
@@ -43,7 +43,8 @@ static inline zend_string *string_before(const char *contents)
 	return (zend_string *)(contents - _ZSTR_HEADER_SIZE);
 }
 
-/* Whether opcache or the engine keeps the string: nobody will free it while the request runs. */
+/* Whether opcache or the engine keeps the string, so that it is not freed while the request runs.
+ */
 static inline bool is_kept_by_engine(const zend_string *string)
 {
 	return GC_FLAGS(string) & IS_STR_INTERNED;
@@ -239,7 +240,7 @@ static inline bool is_written(const zend_execute_data *caller, const zend_op *ca
 }
 
 /*
- * Whether the bytes that the call returns go to the output and to nobody else. Every user of a
+ * Whether the bytes that the call returns go to the output and nowhere else. Every user of a
  * token is one that we know and have replaced.
  */
 static inline bool is_output_only(const zend_execute_data *call, const zval *result,

@@ -11,7 +11,7 @@ use sendoff_sys::fdpass;
 /// Room for one `recvmsg`: a whole request with the 64 KiB of body that the front sends in band, and its records' headers.
 const RECEIVE_LEN: usize = 80 * 1024;
 
-/// Below this much room a new buffer is better than a short `recvmsg`.
+/// With less room than this a new buffer is allocated instead of a short `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
 
 /// Descriptors that may wait for their `BODY` record. One request needs one.

@@ -1,5 +1,5 @@
-//! Body bytes in memory that the front sends from: made once for each link, lent in chunks, and taken back when the front
-//! says so. Nobody waits for a chunk: if none is free, bytes go over the link.
+//! Shared regions: memory that the front sends body bytes from. A link has one, which is lent in chunks and taken back as
+//! the front returns them. The worker never waits for a chunk: if none is free, bytes go over the link.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
 
-/// As much as a UNIX socket's buffer or an L2 cache takes well; smaller chunks mean more records.
+/// About what a UNIX socket's buffer or an L2 cache holds; smaller chunks mean more records.
 const CHUNK_SIZE: u32 = 64 * 1024;
 
 /// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen of them.
@@ -36,7 +36,7 @@ impl Region {
         Ok(Self { memory, chunks: Chunks::new(layout) })
     }
 
-    /// What rides along with `REGION`.
+    /// The descriptor that travels with `REGION`.
     pub(crate) fn fd(&self) -> &OwnedFd {
         self.memory.fd()
     }
@@ -46,7 +46,7 @@ impl Region {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     of_links: Vec<Option<Region>>,
-    /// There was no memory for one: bytes go over the links from now on.
+    /// Memory could not be had once: from then on all bytes go over the links.
     failed: bool,
 }
 

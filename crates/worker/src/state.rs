@@ -14,9 +14,9 @@ use crate::region::Regions;
 pub(crate) struct State {
     /// Output for `link`.
     pub(crate) queue: Queue,
-    /// The link of the request at hand, or of the last one.
+    /// The link of the current request, or of the last one.
     pub(crate) link: usize,
-    /// A link cannot be written to any more; the worker is about to end.
+    /// A link cannot be written to any more, so the worker will end.
     pub(crate) lost: bool,
     pub(crate) files: Files,
     pub(crate) regions: Regions,
@@ -39,7 +39,7 @@ impl State {
             wire.clear();
             record.encode(0, &mut wire);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // So few bytes are taken whole or not at all. A link that has gone has no use for them.
+            // The kernel takes a record this short whole or not at all. On a link that has gone it is dropped.
             matches!(
                 rustix::net::send(&links[*link], &wire, flags),
                 Err(Errno::AGAIN | Errno::INTR)
@@ -47,7 +47,7 @@ impl State {
         });
     }
 
-    /// Forgets output that will not be sent, and what it would have opened.
+    /// Discards output that will not be sent, and closes the files that it would have opened on the link.
     pub(crate) fn discard_queue(&mut self) {
         for file in self.queue.unsent_opens() {
             if let Some(held) = self.files.get_mut(file) {

@@ -48,7 +48,7 @@ impl Unread {
 /// What one call of [`Body::read`] comes to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReadStep {
-    /// So many bytes were copied.
+    /// This number of bytes was copied.
     Bytes(usize),
     /// The body has ended.
     End,

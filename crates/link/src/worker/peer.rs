@@ -1,4 +1,4 @@
-//! Who is at the other end, and what follows from it.
+//! The kind of peer, and the rules that differ between kinds.
 
 use sendoff_fastcgi::record::{AUTHORIZER, FILTER, RESPONDER};
 
@@ -61,7 +61,7 @@ impl Peer {
         matches!(self, Self::Server(_))
     }
 
-    /// FastCGI §6.2 wants `STDOUT` ended even if it is empty; our front does without.
+    /// Whether `STDOUT` must be ended even if it is empty (FastCGI §6.2). Our front does not need that.
     pub fn wants_every_stdout_ended(self) -> bool {
         matches!(self, Self::Server(_))
     }

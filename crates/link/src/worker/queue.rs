@@ -4,18 +4,18 @@
 //!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
 //!                       ▲ sent             ▲ marks ▲      ▲ open
 //! ```
-//! Bytes are copied once, into the place they are sent from. Records that name files or chunks are remembered in `marks`
-//! until they begin to leave: they may grow, be turned into bytes when the file's lease breaks, or be taken back when the
-//! client has gone.
+//! Bytes are copied once, into the place they are sent from. Records that name files or chunks have an entry in `marks`
+//! until they begin to leave: until then they may grow, be turned into bytes when the lease of the file breaks, or be
+//! discarded when the client has gone.
 
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_fastcgi::region::Piece;
 
-/// Room at the start for a record that is known last and sent first: `LENGTH` or `SENT`.
+/// Room at the start for the record that is known last and sent first: `LENGTH` or `SENT`.
 const FIRST_SLOT: usize = MAX_RECORD_LEN;
 
-/// A buffer that a broken lease has blown up is given back down to this.
+/// A broken lease can make the buffer large. Afterwards it is shrunk to this capacity.
 const KEEP_CAPACITY: usize = 256 * 1024;
 
 /// Encoded output for one link. See the module `queue` for its layout.
@@ -24,7 +24,7 @@ pub struct Queue {
     wire: Vec<u8>,
     /// `wire` before this has been sent, or is the unused slot.
     sent: usize,
-    /// Where the header of the `STDOUT` record stands that still grows.
+    /// Position of the header of the `STDOUT` record that still grows.
     open: Option<usize>,
     /// In order of `at`; those before `sent` are gone.
     marks: Vec<Mark>,
@@ -76,7 +76,7 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Bytes of unsent pieces, which lie elsewhere.
+    /// Bytes in shared memory that unsent pieces name.
     pub fn lent(&self) -> usize {
         self.lent
     }
@@ -143,8 +143,8 @@ impl Queue {
         record.encode(request_id, &mut self.wire);
     }
 
-    /// A `SEGMENT`, which becomes part of the one before it if that has not begun to leave and this goes on where it ends.
-    /// Returns the length of what is then one segment.
+    /// Appends a `SEGMENT`. If the last record is one that ends where this begins and has not begun to leave, the two
+    /// become one. Returns the length of that segment.
     pub fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
         let (mut start, mut length) = (offset, len);
         if let Some(Record::Segment { file: of, offset: at, length: so_far }) =
@@ -159,7 +159,7 @@ impl Queue {
         length
     }
 
-    /// A `PIECE`, joined likewise.
+    /// Appends a `PIECE`, joined with the last record in the same way.
     pub fn piece(&mut self, request_id: u16, piece: Piece) {
         self.lent += piece.length as usize;
         let mut joined = piece;
@@ -182,14 +182,14 @@ impl Queue {
         (is_at_end && last.request_id == request_id).then_some(last.record)
     }
 
-    /// Takes the last marked record back, which is at the end.
+    /// Removes the last marked record, which is at the end of `wire`.
     fn unrecord(&mut self) {
         if let Some(last) = self.marks.pop() {
             self.wire.truncate(last.at);
         }
     }
 
-    /// Puts `LENGTH` or `SENT` before everything. Only while nothing of what is queued has been sent.
+    /// Puts `LENGTH` or `SENT` before all queued records. Call it only before any of them has been sent.
     pub fn first(&mut self, request_id: u16, record: Record) {
         debug_assert_eq!(self.sent, FIRST_SLOT);
         let mut wire = Vec::with_capacity(FIRST_SLOT);
@@ -240,8 +240,7 @@ impl Queue {
         self.in_flight = true;
         let (sent, mut riders) = (self.sent, 0);
         self.marks.retain(|mark| {
-            // The descriptors of the whole batch went with its first byte: the records that bring them must follow, come
-            // what may.
+            // The descriptors of the whole batch went with its first byte: the records that they belong to must follow.
             let is_rider = mark.has_descriptor();
             riders += usize::from(is_rider);
             mark.at >= sent && !(is_rider && riders <= MAX_FDS_PER_MESSAGE)
@@ -259,7 +258,8 @@ impl Queue {
     }
 
     /// Turns the file's unsent segments into `STDOUT` records, with what `read` appends for offset and length, and takes
-    /// back its `OPEN`. `true` if there was one whose descriptor had not been sent: the link has never known the file.
+    /// back its `OPEN`. `true`: there was an `OPEN` whose descriptor had not been sent, so the front does not know the
+    /// file on this link.
     pub fn take_back<E>(
         &mut self,
         file: FileId,
@@ -308,8 +308,8 @@ impl Queue {
         self.in_flight = true;
     }
 
-    /// Forgets the output, but not the log. Chunks that were lent for it are given away empty: the front may know of their
-    /// first part, and gives all of them back.
+    /// Discards the output, but not the log. Chunks that were lent for it are announced with empty pieces: the front may
+    /// know of their first part, and returns all of them.
     pub fn discard(&mut self) {
         let lending: Vec<Mark> =
             self.marks.iter().filter(|mark| mark.is_lending()).copied().collect();
@@ -344,7 +344,7 @@ impl Queue {
         log
     }
 
-    /// Forgets everything. The buffer stays.
+    /// Empties the queue. The buffer is kept.
     pub fn clear(&mut self) {
         self.wire.truncate(FIRST_SLOT);
         self.wire.shrink_to(KEEP_CAPACITY);

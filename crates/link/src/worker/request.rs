@@ -10,7 +10,7 @@ use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 
 use super::body::Unread;
-use super::{Body, ClientSocket, Error, Offer, Params, Peer, Role};
+use super::{Body, Direct, Error, Offer, Params, Peer, Role};
 
 /// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
 const CANT_MULTIPLEX: u8 = 1;
@@ -36,7 +36,7 @@ pub struct Requests<F> {
 ///   ▲    ABORT_REQUEST        │
 ///   └─────────────────────────┘
 /// ```
-/// `ABORT_REQUEST` to a running request makes its client [`ClientSocket::Gone`]; the application still ends it.
+/// `ABORT_REQUEST` to a running request makes its client [`Direct::Gone`]; the application still ends it.
 #[derive(Debug)]
 enum State<F> {
     Idle,
@@ -88,7 +88,7 @@ pub struct Request<F> {
     begun: Begun,
     streams: Streams<F>,
     /// Who has the client's socket.
-    pub client: ClientSocket<F>,
+    pub client: Direct<F>,
     accepts: Accepts,
     is_head: bool,
 }
@@ -222,7 +222,7 @@ impl<F> Requests<F> {
         let begun = Begun { id, link, keep_conn: true, role: Role::Responder };
         let streams = Streams { stdin: Body::ended(), data: Body::ended() };
         let accepts = Accepts { files: true, ..Accepts::default() };
-        let client = ClientSocket::Front;
+        let client = Direct::Front;
         self.state = State::Running(Request { begun, streams, client, accepts, is_head: false });
     }
 
@@ -354,7 +354,7 @@ impl<F> Requests<F> {
         })?;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Receiving(Receiving { begun, streams, offer }) => {
-                let client = offer.map_or(ClientSocket::Front, ClientSocket::Offered);
+                let client = offer.map_or(Direct::Front, Direct::Offered);
                 State::Running(Request { begun, streams, client, accepts, is_head })
             }
             other => other,
@@ -365,7 +365,7 @@ impl<F> Requests<F> {
     /// `ABORT_REQUEST` for the current request.
     fn abort(&mut self) -> Event<F> {
         if let State::Running(request) = &mut self.state {
-            request.client = ClientSocket::Gone;
+            request.client = Direct::Gone;
             return Event::None;
         }
         // The application never hears of it.
@@ -419,7 +419,7 @@ impl<F> Request<F> {
     /// Whether the client has gone: `ABORT_REQUEST` has come, or its socket said so.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        matches!(self.client, ClientSocket::Gone)
+        matches!(self.client, Direct::Gone)
     }
 
     /// Whether the front takes `LENGTH`, `DETACH` and `READY`.

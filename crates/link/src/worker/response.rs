@@ -3,7 +3,7 @@
 use sendoff_fastcgi::handover::{Hints, Record};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 
-use super::{ClientSocket, Peer, Queue, Request};
+use super::{Direct, Peer, Queue, Request};
 
 /// A body piece from this size on is sent from the caller's memory instead of being copied.
 pub const COPY_LIMIT: usize = 16 * 1024;
@@ -267,7 +267,7 @@ impl Open {
     }
 
     /// Whether a queue of `queued` bytes must be sent.
-    pub fn is_full<F>(&mut self, queued: usize, client: &ClientSocket<F>) -> bool {
+    pub fn is_full<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
         if queued > FLUSH_LIMIT {
             self.extent = self.extent.max(Extent::Long);
         }

@@ -8,8 +8,8 @@ use sendoff_fastcgi::Decoder;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{
-    COPY_LIMIT, Chunks, ClientSocket, Event, FLUSH_LIMIT, Next, Peer, Queue, ReadStep, Request,
-    Requests, Response, Unsent,
+    COPY_LIMIT, Chunks, Direct, Event, FLUSH_LIMIT, Next, Peer, Queue, ReadStep, Request, Requests,
+    Response, Unsent,
 };
 
 use crate::site::{CHUNK, CHUNKS, Clients, Dice, FILE_LEN, FILES, Site, content};
@@ -328,26 +328,26 @@ impl WorkerEnd {
             return Some(data);
         };
         let id = request.id();
-        if matches!(request.client, ClientSocket::Offered(_)) {
+        if matches!(request.client, Direct::Offered(_)) {
             let mut queued = Vec::new();
             let only_bytes = self.queue.take_stdout(&mut queued);
             if only_bytes && queued.is_empty() && data.is_empty() {
                 return Some(data);
             }
-            let ClientSocket::Offered(offer) = request.client.take() else { unreachable!() };
+            let Direct::Offered(offer) = request.client.take() else { unreachable!() };
             let may = only_bytes && open.has_head() && !open.has_begun();
             match if may { offer.begin(&mut queued, data) } else { None } {
                 Some(writing) => {
-                    request.client = ClientSocket::Writing(Box::new(writing));
+                    request.client = Direct::Writing(Box::new(writing));
                     open.begin();
                 }
                 None => self.queue.stdout(id, &queued),
             }
         }
-        let ClientSocket::Writing(writing) = &mut request.client else { return Some(data) };
+        let Direct::Writing(writing) = &mut request.client else { return Some(data) };
         if !self.queue.take_stdout(&mut writing.queued) {
             let sent = writing.sent_so_far();
-            request.client = ClientSocket::Front;
+            request.client = Direct::Front;
             self.queue.first(id, Record::Sent(sent));
             return Some(data);
         }
@@ -367,7 +367,7 @@ impl WorkerEnd {
         }
         if client.gone {
             let sent = writing.sent_until_gone(&wire);
-            request.client = ClientSocket::Gone;
+            request.client = Direct::Gone;
             self.queue.first(id, Record::Sent(sent));
             if let App::Writing { flushing, .. } = &mut self.app {
                 *flushing = true;
@@ -375,7 +375,7 @@ impl WorkerEnd {
             return None;
         }
         let Some(Unsent { sent, next, data }) = writing.wrote(wire) else { return Some(&[]) };
-        request.client = ClientSocket::Front;
+        request.client = Direct::Front;
         self.queue.first(id, Record::Sent(sent));
         self.queue.stdout(id, &next);
         Some(data)
@@ -385,7 +385,7 @@ impl WorkerEnd {
         if self.response.open().is_some_and(|open| open.is_long()) {
             let _gone = self.write_to_client(&[], false, clients);
         }
-        let is_writing = |request: &Request<_>| matches!(request.client, ClientSocket::Writing(_));
+        let is_writing = |request: &Request<_>| matches!(request.client, Direct::Writing(_));
         if self.requests.running().is_some_and(is_writing) {
             let _gone = self.write_to_client(&[], true, clients);
         }
@@ -394,11 +394,11 @@ impl WorkerEnd {
         }
         let request = self.requests.running_mut().unwrap();
         match request.client.take() {
-            ClientSocket::Gone => request.client = ClientSocket::Gone,
-            ClientSocket::Writing(writing) => {
+            Direct::Gone => request.client = Direct::Gone,
+            Direct::Writing(writing) => {
                 self.queue.first(request.id(), Record::Sent(writing.sent_whole()));
             }
-            ClientSocket::Front | ClientSocket::Offered(_) => {}
+            Direct::Front | Direct::Offered(_) => {}
         }
         let is_aborted = request.is_aborted();
         if is_aborted {

@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// Receives from the first link that has something; `None`: nothing to come, and a link was closed.
+    /// Waits for the links and receives from the first that has bytes. `None`: a link was closed, and none has bytes.
     fn wait_for_input(&mut self) -> Result<Option<usize>, Bad> {
         if self.inputs.len() == 1 {
             return Ok(self.receive_when_idle(0)?.then_some(0));
@@ -97,13 +97,13 @@ impl Worker {
         Ok(None)
     }
 
-    /// `false`: the front closed the link, where it may.
+    /// `false`: the front closed the link between two requests.
     pub(super) fn receive_when_idle(&mut self, at: usize) -> Result<bool, Bad> {
         match self.receive(at) {
             Ok(0) if self.inputs[at].at_boundary() => Ok(false),
             Ok(0) => Err(Bad::Cut),
             Ok(_) => Ok(true),
-            // The front died with something of ours unread: no more to say than when it closes.
+            // The front died with unread bytes from this end; that is treated like a regular close.
             Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(bad) => Err(bad),
         }

@@ -15,8 +15,8 @@ use super::Worker;
 use crate::output::Shared;
 use crate::{Bad, Gone};
 
-/// How long a server that still sends may be silent before its connection is closed in its face, and how often it is
-/// listened to at most.
+/// Lingering close: the idle timeout of a server that is still sending, and the number of reads after which the
+/// connection is closed in any case.
 const LINGER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const LINGER_READS: usize = 1 << 16;
 
@@ -25,13 +25,13 @@ impl Worker {
     /// child if the parent leaves it alone from then on.
     #[must_use]
     pub fn on_connection(connection: OwnedFd, roles: Roles) -> Self {
-        // What is flushed shall leave. It fails on UNIX sockets, which do not wait.
+        // Flushed output must leave at once. This fails on UNIX sockets, which never delay output.
         let _unix = set_tcp_nodelay(&connection, true);
         Self::with(Arc::new(Shared::for_any_process(connection)), Peer::Server(roles))
     }
 
-    /// [`Self::accept`] for a worker on a connection: the request is at hand as soon as its parameters are, and a
-    /// signal ends the waiting for one.
+    /// [`Self::accept`] for a worker on a connection: it returns as soon as the parameters have arrived, and a signal
+    /// interrupts it.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
@@ -62,7 +62,7 @@ impl Worker {
                 return Ok(true);
             }
             if self.requests.is_idle() {
-                // Not restarted, whatever the handler's flags.
+                // A signal interrupts this call even if its handler was installed with `SA_RESTART`.
                 let mut polled = [PollFd::new(&self.shared.links[0], PollFlags::IN)];
                 poll(&mut polled, None).map_err(io::Error::from)?;
             }
@@ -72,19 +72,19 @@ impl Worker {
         }
     }
 
-    /// What the request at hand asks the application to be.
+    /// The role that the current request asks for.
     #[must_use]
     pub fn role(&self) -> Role {
         self.requests.running().map(Request::role).unwrap_or_default()
     }
 
-    /// FastCGI's number of the request at hand.
+    /// FastCGI's id of the current request.
     #[must_use]
     pub fn request_id(&self) -> u16 {
         self.requests.running().map(Request::id).unwrap_or_default()
     }
 
-    /// Whether the server wants the connection kept after the request at hand, and it is in a state to be.
+    /// Whether the server wants the connection kept after the current request, and the connection can still be used.
     #[must_use]
     pub fn keeps_connection(&self) -> bool {
         self.requests.keeps_link() && !self.input_ended && !self.shared.lock().lost
@@ -112,8 +112,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the response and the connection. A server that is still sending its request is heard out, because closing
-    /// in its face would destroy what it has not read of the answer.
+    /// Ends the response and the connection. If the server is still sending its request, the rest is read first
+    /// (lingering close): a reset would destroy the part of the response that it has not read.
     pub fn close(mut self) {
         let cut_short = self.requests.running().is_some_and(|request| !request.is_complete());
         let unread = cut_short || self.input_ended;

@@ -1,7 +1,7 @@
 //! Writing a response to the client's own socket, which the front sent along with the request (`docs/handover.md` §7).
 
 use sendoff_fastcgi::handover::Record;
-use sendoff_link::worker::{ClientSocket, Unsent};
+use sendoff_link::worker::{Direct, Unsent};
 
 use super::Worker;
 use crate::{Gone, client};
@@ -20,7 +20,7 @@ impl Worker {
     /// The application wants the client to have what was written.
     pub(super) fn push_to_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
-            && let ClientSocket::Writing(writing) = &mut request.client
+            && let Direct::Writing(writing) = &mut request.client
         {
             client::push(writing);
         }
@@ -40,14 +40,14 @@ impl Worker {
         let _gone = self.go_on_direct(&[], true);
         let Some(request) = self.requests.running_mut() else { return };
         match request.client.take() {
-            ClientSocket::Gone => request.client = ClientSocket::Gone,
-            ClientSocket::Writing(writing) => {
+            Direct::Gone => request.client = Direct::Gone,
+            Direct::Writing(writing) => {
                 let sent = writing.sent_whole();
                 // Closed before the front can know.
                 drop(writing);
                 self.shared.lock().queue.first(request.id(), Record::Sent(sent));
             }
-            ClientSocket::Front | ClientSocket::Offered(_) => {}
+            Direct::Front | Direct::Offered(_) => {}
         }
     }
 
@@ -57,7 +57,7 @@ impl Worker {
         else {
             return;
         };
-        if !matches!(request.client, ClientSocket::Offered(_)) {
+        if !matches!(request.client, Direct::Offered(_)) {
             return;
         }
         let mut state = self.shared.lock();
@@ -66,11 +66,11 @@ impl Worker {
         if only_bytes && queued.is_empty() && data.is_empty() {
             return;
         }
-        let ClientSocket::Offered(offer) = request.client.take() else { return };
+        let Direct::Offered(offer) = request.client.take() else { return };
         let may = only_bytes && open.has_head() && !open.has_begun() && !request.is_head();
         match if may { offer.begin(&mut queued, data) } else { None } {
             Some(writing) => {
-                request.client = ClientSocket::Writing(Box::new(writing));
+                request.client = Direct::Writing(Box::new(writing));
                 open.begin();
             }
             None => state.queue.stdout(request.id(), &queued),
@@ -79,12 +79,12 @@ impl Worker {
 
     fn go_on_direct<'d>(&mut self, data: &'d [u8], is_last: bool) -> Result<&'d [u8], Gone> {
         let Some(request) = self.requests.running_mut() else { return Ok(data) };
-        let ClientSocket::Writing(writing) = &mut request.client else { return Ok(data) };
+        let Direct::Writing(writing) = &mut request.client else { return Ok(data) };
         let mut state = self.shared.lock();
         if !state.queue.take_stdout(&mut writing.queued) {
             // The front sends files.
             let sent = writing.sent_so_far();
-            request.client = ClientSocket::Front;
+            request.client = Direct::Front;
             state.queue.first(request.id(), Record::Sent(sent));
             return Ok(data);
         }
@@ -100,14 +100,14 @@ impl Worker {
             Ok(None) => Ok(&[]),
             Ok(Some(Unsent { sent, next, data })) => {
                 // The socket is closed before the front can know.
-                request.client = ClientSocket::Front;
+                request.client = Direct::Front;
                 let mut state = self.shared.lock();
                 state.queue.first(request.id(), Record::Sent(sent));
                 state.queue.stdout(request.id(), &next);
                 Ok(data)
             }
             Err(sent) => {
-                request.client = ClientSocket::Gone;
+                request.client = Direct::Gone;
                 let mut state = self.shared.lock();
                 state.queue.first(request.id(), Record::Sent(sent));
                 let _lost_is_noted = self.shared.flush(state);

@@ -1,4 +1,4 @@
-//! What the front is told about a response besides the response (`docs/handover.md`, `EXPLAIN`).
+//! Explanations: what the front is told about a response (`docs/handover.md`, `EXPLAIN`).
 
 use sendoff_fastcgi::handover::MAX_EXPLANATION;
 use sendoff_fastcgi::record::Kind;

@@ -56,7 +56,7 @@ impl Worker {
         if full { self.send() } else { Ok(()) }
     }
 
-    /// The same as bytes from the snapshot, which after a break is a private copy.
+    /// Writes the range as bytes from the mapping, which is a private copy after a break.
     fn write_mapped(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
         let id = self.requests.running().map(Request::id).ok_or(Gone)?;
         let mut offset = usize::try_from(offset).map_err(|_| Gone)?;
@@ -132,7 +132,7 @@ impl Worker {
         !self.shared.is_forked() && self.shared.lock().files.get(file).is_some_and(Held::stands)
     }
 
-    /// Gives the mapping back. The lease ends when the front has no more need of the file.
+    /// Gives the mapping back. The lease ends when the front has released the file.
     pub fn file_drop(&mut self, file: FileId) {
         if self.shared.is_forked() {
             if let Some(mut state) = self.shared.try_lock() {

@@ -8,7 +8,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use sendoff_fastcgi::Part;
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{ClientSocket, Error, Event, Next, Peer, ReadStep, Request};
+use sendoff_link::worker::{Direct, Error, Event, Next, Peer, ReadStep, Request};
 
 use super::Worker;
 use crate::client;
@@ -214,10 +214,10 @@ impl Worker {
     /// The response ends here and is not whole.
     pub(super) fn cut_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
-            && let ClientSocket::Writing(writing) = &request.client
+            && let Direct::Writing(writing) = &request.client
         {
             client::cut(writing);
-            request.client = ClientSocket::Front;
+            request.client = Direct::Front;
         }
     }
 }

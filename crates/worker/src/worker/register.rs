@@ -1,5 +1,5 @@
-//! Links that a process opens itself: the application gets its requests elsewhere, over FastCGI from a front that it
-//! shares with nobody or with many, and answers on a link what it would not copy (`docs/handover.md` §8).
+//! Links that a process opens itself: the application receives requests over FastCGI from any number of fronts, and sends
+//! the bodies that it would not copy on a link to one of them (`docs/handover.md` §8).
 //!
 //! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
 
@@ -22,7 +22,7 @@ use super::{Channel, Worker};
 use crate::Gone;
 use crate::numbers::out_of_the_way;
 
-/// How long the front may take to answer a registration. It has sent us a request just now, so it is not far.
+/// Time the front has to answer a registration. It has sent a request a moment ago, so it is alive.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -79,8 +79,8 @@ impl Worker {
         state.lost || state.unguarded
     }
 
-    /// A request has come elsewhere, which may be answered here. Files can be held; output is taken after
-    /// [`Self::claim`]. `false`: not by this worker.
+    /// A request has come over FastCGI, and its body may be sent here. Files can be held at once; output is taken after
+    /// [`Self::claim`]. `false`: this worker has no links to that front.
     pub fn begin_elsewhere(&mut self, announcement: &Announcement) -> bool {
         if !self.is_of(announcement) || self.is_lost() {
             return false;
@@ -101,10 +101,10 @@ impl Worker {
         true
     }
 
-    /// From now on the response's output goes to this worker. The front knows it when this returns.
+    /// Moves the response to this worker. When this returns, the front has been told.
     ///
     /// # Errors
-    /// It does not: output must go on where it went.
+    /// The front has not been told: output must stay on the FastCGI connection.
     pub fn claim(&mut self) -> Result<(), Gone> {
         let claim = self.channel.as_mut().and_then(|channel| channel.claim.take()).ok_or(Gone)?;
         if self.is_lost() {
@@ -129,7 +129,7 @@ impl Worker {
     }
 }
 
-/// Where scripts do not see them among their own.
+/// Our end gets a number that scripts do not use.
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     Ok((out_of_the_way(ours), theirs))

@@ -36,7 +36,7 @@ const FOR_THE_FRONT: [&[u8]; 4] = [b"x-sendfile", b"x-sendfile2", b"x-zerocopy",
 /// Every transition out of `Offered` and `Writing` closes the socket. Nothing is decided before the queue would be sent, so
 /// a response below 32 KiB leaves as one message, with its length.
 #[derive(Debug)]
-pub enum ClientSocket<F> {
+pub enum Direct<F> {
     /// The front alone: the response goes over the link.
     Front,
     /// The worker may write to it.
@@ -47,7 +47,7 @@ pub enum ClientSocket<F> {
     Gone,
 }
 
-impl<F> ClientSocket<F> {
+impl<F> Direct<F> {
     /// Takes the state out; what is left says that the front has the socket.
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Front)
