@@ -67,26 +67,31 @@ impl Default for Queue {
 
 impl Queue {
     /// Bytes that wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.wire.len() - self.sent
     }
 
     /// Whether no byte waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes in shared memory that unsent pieces name.
+    #[inline]
     pub fn lent(&self) -> usize {
         self.lent
     }
 
     /// Whether part of a record may have been sent.
+    #[inline]
     pub fn in_flight(&self) -> bool {
         self.in_flight
     }
 
     /// Appends body bytes to the last `STDOUT` record, or to a new one.
+    #[inline]
     pub fn stdout(&mut self, request_id: u16, mut data: &[u8]) {
         while !data.is_empty() {
             let head = *self.open.get_or_insert_with(|| {

@@ -94,6 +94,7 @@ impl Response {
 
     /// The response, while it takes output.
     #[must_use]
+    #[inline]
     pub fn open(&self) -> Option<&Open> {
         match self {
             Self::Open(open) => Some(open),
@@ -102,6 +103,7 @@ impl Response {
     }
 
     /// The response, while it takes output.
+    #[inline]
     pub fn open_mut(&mut self) -> Option<&mut Open> {
         match self {
             Self::Open(open) => Some(open),
@@ -174,6 +176,7 @@ impl Open {
 
     /// Whether the header block has been written.
     #[must_use]
+    #[inline]
     pub fn has_head(&self) -> bool {
         matches!(self.head, Head::Written { .. })
     }
@@ -186,12 +189,14 @@ impl Open {
 
     /// Whether anything has been sent.
     #[must_use]
+    #[inline]
     pub fn has_begun(&self) -> bool {
         self.extent == Extent::Begun
     }
 
     /// Whether relay would have sent something by now, although nothing has been sent.
     #[must_use]
+    #[inline]
     pub fn is_long(&self) -> bool {
         self.extent == Extent::Long
     }
@@ -203,6 +208,7 @@ impl Open {
     }
 
     /// Something is sent now.
+    #[inline]
     pub fn begin(&mut self) {
         self.extent = Extent::Begun;
     }
@@ -213,6 +219,7 @@ impl Open {
     }
 
     /// `len` body bytes have been written.
+    #[inline]
     pub fn wrote_body(&mut self, len: u64) {
         if let Head::Written { body, .. } = &mut self.head {
             *body += len;
@@ -220,16 +227,19 @@ impl Open {
     }
 
     /// The stream will have to be ended.
+    #[inline]
     pub fn uses_stdout(&mut self) {
         self.wrote_stdout = true;
     }
 
     /// The stream will have to be ended.
+    #[inline]
     pub fn uses_stderr(&mut self) {
         self.wrote_stderr = true;
     }
 
     /// The application wants everything to be sent.
+    #[inline]
     pub fn flushed(&mut self) {
         if let Head::Written { generated, .. } = &mut self.head {
             *generated = 0;
@@ -237,6 +247,7 @@ impl Open {
     }
 
     /// Counts `len` bytes that the application made. `true`: they are worth a place in shared memory.
+    #[inline]
     pub fn generate<F>(&mut self, len: usize, request: &Request<F>) -> bool {
         let len = len as u64;
         let (in_body, so_far) = match &mut self.head {
@@ -257,16 +268,19 @@ impl Open {
 
     /// Bytes that may be put into chunks before they are announced, when `lent` bytes have not been.
     #[must_use]
+    #[inline]
     pub fn room_in_chunks(&self, lent: usize) -> usize {
         self.announced.clamp(ANNOUNCE_LIMIT, MAX_ANNOUNCE_LIMIT).saturating_sub(lent)
     }
 
     /// `lent` bytes in chunks are announced while the response goes on.
+    #[inline]
     pub fn announce(&mut self, lent: usize) {
         self.announced += lent;
     }
 
     /// Whether a queue of `queued` bytes must be sent.
+    #[inline]
     pub fn is_full<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
         if queued > FLUSH_LIMIT {
             self.extent = self.extent.max(Extent::Long);
