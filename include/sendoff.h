@@ -73,7 +73,7 @@
 #define SENDOFF_RESPONDER 1u
 
 /**
- * The application is asked whether somebody may have a response (section 6.3).
+ * The application is asked whether a client may have a response (section 6.3).
  */
 #define SENDOFF_AUTHORIZER 2u
 
@@ -93,7 +93,7 @@
 #define SENDOFF_BLOB_BYTES (8u << 20)
 
 /**
- * What serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
+ * A worker serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
  * sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
  */
 typedef struct sendoff_worker sendoff_worker;
@@ -138,9 +138,9 @@ struct sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, i
 void sendoff_worker_free(struct sendoff_worker *worker);
 
 /**
- * Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front
- * closed a link or asked us to end, or wrote something that is no request (logged to stderr); the
- * process should exit. On a connection, 0: no other request will come on it, and it should be
+ * Ends the current request and waits for the next one. 1: there is a request. 0: the front closed
+ * a link or asked the process to end, or wrote something that is no request (logged to stderr);
+ * the process should exit. On a connection, 0: no other request will come on it, and it should be
  * closed; -1 with errno EINTR: a signal handler ran before a request began.
  */
 int sendoff_accept(struct sendoff_worker *worker);
@@ -154,7 +154,7 @@ void sendoff_stop(const struct sendoff_worker *worker);
 
 /**
  * The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. `count`
- * receives how many they are.
+ * receives their number.
  */
 const struct sendoff_param *sendoff_params(const struct sendoff_worker *worker, size_t *count);
 
@@ -185,7 +185,8 @@ int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t 
 int sendoff_write(struct sendoff_worker *worker, const void *data, size_t len);
 
 /**
- * Bytes for the server's log, about this request. A newline is added where one lacks.
+ * An entry for the server's log, about this request; it may have several lines. A newline is added
+ * where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
  */
 void sendoff_log(struct sendoff_worker *worker, const char *line, size_t len);
 
@@ -228,13 +229,13 @@ int sendoff_takes_named(const struct sendoff_worker *worker);
 int sendoff_named(struct sendoff_worker *worker, int fd);
 
 /**
- * Whether the front wants this response explained: somebody looks at how it leaves.
+ * Whether the front wants this response explained (`sendoff explain`).
  */
 int sendoff_explains(const struct sendoff_worker *worker);
 
 /**
- * Says something about the output that follows, in the form of docs/handover.md (EXPLAIN). At most
- * 1024 bytes count. Nothing happens unless sendoff_explains().
+ * Explains the output that follows, in the form of docs/handover.md (EXPLAIN). At most 1024 bytes
+ * count. Nothing happens unless sendoff_explains().
  */
 void sendoff_explain(struct sendoff_worker *worker, const char *text, size_t len);
 
@@ -271,19 +272,20 @@ struct sendoff_worker *sendoff_worker_on(int connection, unsigned int roles);
 
 /**
  * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
- * server is still sending, it is heard out first (until it is silent for 2 s), because it might
- * lose the answer otherwise. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
+ * server is still sending, its request is read first (until it is silent for 2 s): otherwise it
+ * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
  * right for a parent that leaves the connection to its child.)
  */
 void sendoff_worker_close(struct sendoff_worker *worker);
 
 /**
- * SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: what the request at hand wants.
+ * SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: the role that the current request asks
+ * for.
  */
 unsigned int sendoff_role(const struct sendoff_worker *worker);
 
 /**
- * FastCGI's number of the request at hand.
+ * FastCGI's id of the current request.
  */
 unsigned int sendoff_request_id(const struct sendoff_worker *worker);
 
@@ -309,13 +311,13 @@ int sendoff_write_stderr(struct sendoff_worker *worker, const void *data, size_t
  * page-aligned start of `size` rounded up to a page of address space that the caller reserved and
  * gives to the worker until sendoff_file_drop(). Takes ownership of `fd`, open for reading on a
  * regular file whose size must be `size` > 0 once the lease is held, and whose modification and
- * change times must be those given; otherwise somebody changed it and the call is refused. `file`
+ * change times must be those given; otherwise the file has changed and the call is refused. `file`
  * receives its number. A file that is held is in use.
  *
- * If somebody opens the file for writing later, the helper thread replaces the mapping by a
+ * If another process opens the file for writing later, the helper thread replaces the mapping by a
  * private copy before the writer goes on, so what lies at `addr` never changes while the file is
- * in use. The caller keeps away from file systems where a lease does not tell of everybody who
- * writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
+ * in use. The caller keeps away from file systems where a lease does not tell of every process
+ * that writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
  *
  * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it
  * changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from
@@ -347,15 +349,16 @@ void sendoff_files_unuse(struct sendoff_worker *worker);
 int sendoff_file_intact(const struct sendoff_worker *worker, uint32_t file);
 
 /**
- * Where a number lies that changes when a lease breaks or a file is given back, and in a forked
- * child. As long as it is what it was before sendoff_file_intact() or sendoff_file_use() said yes,
- * they would say so again, but without a lock. Read it with acquire ordering (__atomic_load_n()).
+ * Address of a counter that changes when a lease breaks or a file is given back, and in a forked
+ * child. While it has the value it had before sendoff_file_intact() or sendoff_file_use() returned
+ * 1, they would return 1 again; reading it takes no lock. Read it with acquire ordering
+ * (__atomic_load_n()).
  */
 const uint32_t *sendoff_file_epoch(void);
 
 /**
- * Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front
- * needs the file no longer.
+ * Gives the mapping back: the address space is PROT_NONE again. The lease ends when the front has
+ * released the file.
  */
 void sendoff_file_drop(struct sendoff_worker *worker, uint32_t file);
 
@@ -373,7 +376,8 @@ int sendoff_write_file(struct sendoff_worker *worker, uint32_t file, uint64_t of
  * need no lease and no guard.
  *
  * `contents` (may be NULL) receives the address of the copy, which stays and never changes until
- * sendoff_blob_drop(): whoever does not know that his bytes are still the same can compare them.
+ * sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can
+ * compare them.
  *
  * 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
  * (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from

@@ -10,7 +10,8 @@
 
 /* stream.c */
 
-/* Lets the buffer of a reader be `len` bytes at `start`; before it there is a byte for ungetc. */
+/* Makes `len` bytes at `start` the buffer of a reader. The byte before them must be writable, for
+ * ungetc. */
 void reader_refill(FCGX_Stream *stream, unsigned char *start, size_t len);
 /* Makes the whole buffer of a writer free. */
 void writer_reset(FCGX_Stream *stream, unsigned char *start, size_t len);

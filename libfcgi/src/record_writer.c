@@ -95,7 +95,7 @@ void FCGX_FreeStream(FCGX_Stream **stream)
 	if (stream == NULL || *stream == NULL) {
 		return;
 	}
-	/* A request's own streams go with it. */
+	/* The streams of a request are freed with the request. */
 	if ((*stream)->emptyBuffProc == empty) {
 		free((*stream)->data);
 	}

@@ -159,7 +159,8 @@ static void disconnect(FCGX_Request *request)
 		if (streams->finished) {
 			sendoff_worker_close(streams->worker);
 		} else {
-			/* What was written and not finished is nobody's; a detached one goes on elsewhere. */
+			/* What was written and not finished is dropped; a detached request goes on elsewhere.
+			 */
 			if (!request->detached) {
 				shutdown(request->ipcFd, SHUT_WR);
 			}

@@ -18,7 +18,8 @@ static void fill(FCGX_Stream *stream)
 	}
 }
 
-/* Where the header block ends that `text` begins with, its empty line included; 0 if it does not.
+/* Length of the header block at the start of `text`, its empty line included; 0: it is not
+ * complete.
  */
 static size_t head_end(const unsigned char *text, size_t len)
 {
@@ -33,14 +34,14 @@ static size_t head_end(const unsigned char *text, size_t len)
 	return 0;
 }
 
-/* Gives the buffer to the worker; `true` if it could. */
+/* Gives bytes of the buffer to the worker. `false`: the client has gone. */
 static bool pass_on(request_streams *streams, const unsigned char *bytes, size_t len)
 {
 	size_t head;
 
 	if (streams->head_awaited) {
-		/* Only a head that is there at once is marked as one: it lets the worker tell the body's
-		 * length. */
+		/* Only a header block that is complete in the first piece is passed as one: then the worker
+		 * can announce the length of the body. */
 		streams->head_awaited = false;
 		head = head_end(bytes, len);
 		if (head > 0 && sendoff_write_head(streams->worker, (const char *)bytes, head) < 0) {
@@ -78,8 +79,8 @@ static void empty_out(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->out_buffer);
 	bool good = len == 0 || pass_on(streams, streams->out_buffer, len);
 
-	/* Closed before the log is: what the program does from here on is not for the client to wait
-	 * for. */
+	/* Output is closed before the log: the client must not wait for what the program does from here
+	 * on. */
 	if (good && close && streams->request->nWriters > 1) {
 		good = sendoff_flush(streams->worker) == 0;
 	}
@@ -108,7 +109,7 @@ static void empty_err(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->err_buffer);
 	bool good = len == 0 || sendoff_write_stderr(streams->worker, streams->err_buffer, len) == 0;
 
-	/* What a program said before it crashed is what its owner wants to read. */
+	/* Log output leaves at once, so that it is not lost when the program crashes. */
 	if (good && !close) {
 		good = sendoff_flush(streams->worker) == 0;
 	}

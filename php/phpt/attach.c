@@ -1,9 +1,10 @@
 /*
  * Makes of php/src/lazy*.c an extension for php-cli and php-cgi, for PHP's own tests only.
  *
- * Regions and leases are the real ones: the worker library is linked in, with its helper thread.
- * Only the front is missing. The link's other end stays silent, and a segment goes where the SAPI
- * writes: its bytes are read from the file, as the front would, and must be those the script saw.
+ * Mapped files and leases are the real ones: the worker library is linked in, with its helper
+ * thread. Only the front is missing. The link's other end stays silent, and a segment goes where
+ * the SAPI writes: its bytes are read from the file, as the front would, and must be those the
+ * script saw.
  */
 #include "lazy.h"
 #include "SAPI.h"

@@ -246,7 +246,7 @@ static void drop_worker(void)
 	worker = NULL;
 }
 
-/* Gives this process its worker, whatever its last front was. */
+/* Gives this process a worker for the front of this request, also if its last front was another. */
 static bool have_worker(const char *announcement, size_t len)
 {
 	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {

@@ -7,8 +7,6 @@
 #include "ext/standard/head.h"
 #include "ext/standard/info.h"
 
-sendoff_php_ini sendoff_php_settings;
-
 PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();

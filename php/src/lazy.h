@@ -1,29 +1,32 @@
 /*
- * Lazy strings: a PHP string that stands for a whole file and is read only where somebody looks.
+ * Lazy strings: a PHP string that stands for a whole file and is read only where the script looks
+ * inside.
  *
- * lazy.c         the module, and the replaced file_get_contents() and readfile()
+ * Each file calls only files below it in this list.
+ *
+ * extension.c    for php-fpm and php-cgi: how they get a worker
+ * lazy_module.c         the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
- * lazy_region.c  mapped files, kept between requests under the worker's leases
- * lazy_open.c    which files may become regions
+ * lazy_output.c  the write hooks: what is written from a mapped file leaves as a file segment
  * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_search.c  finds files inside long output
  * lazy_blob.c    recognises constant strings, which are stored with the front
  * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
- * lazy_output.c  the write hooks: what is written from a region leaves as a file segment
- * extension.c    for php-fpm and php-cgi: how they get a worker
+ * lazy_lookup.c  from a path or a stream to a held file
+ * lazy_file.c  mapped files, kept between requests under the worker's leases
+ * lazy_open.c    which files may be held
+ * lazy_because.c why a file is read by PHP
+ * lazy_globals.c settings, counters, the write hook, the clock
  *
- * For PHP 8.2, not thread-safe builds (NTS): one request at a time in a process.
+ * One process serves one request at a time. What depends on the version of PHP is in
+ * php_versions.h.
  */
 #ifndef SENDOFF_LAZY_H
 #define SENDOFF_LAZY_H
 
-#include "php.h"
+#include "php_versions.h"
 #include "sendoff.h"
-
-#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
-#error "for PHP 8.2, not thread-safe"
-#endif
 
 /* What the SAPI calls. */
 
@@ -37,20 +40,21 @@ extern zend_module_entry sendoff_module_entry;
 void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
- * After php_request_shutdown() and before the next sendoff_accept(): nobody can hold a lazy string
- * any more, so the regions are made ready for the next request and those not worth keeping go.
+ * After php_request_shutdown() and before the next sendoff_accept(): no script holds a lazy
+ * string any more, so the mapped files are made ready for the next request and those not worth
+ * keeping go.
  */
 void sendoff_lazy_end_request(void);
 
 /* Between these files. */
 
 /* A file in memory with a zend_string header in front: one slot of the arena. */
-typedef struct lazy_region lazy_region;
+typedef struct mapped_file mapped_file;
 
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
 /* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
 zend_long threshold;
-/* Files on overlayfs are held too, though somebody may have an old mapping for writing. */
+/* Files on overlayfs are held too, although a process may have an old mapping for writing. */
 bool overlayfs;
 /*
  * Between our start and our end of a request. Another module's end may still run scripts (a
@@ -66,8 +70,13 @@ ZEND_END_MODULE_GLOBALS(sendoff)
 ZEND_EXTERN_MODULE_GLOBALS(sendoff)
 #define SENDOFF_G(v) ZEND_MODULE_GLOBALS_ACCESSOR(sendoff, v)
 
+/* lazy_file.c's part of sendoff_lazy_attach() and sendoff_lazy_end_request(); false: there is no
+ * worker, so nothing was done. */
+void mapped_files_attach(sendoff_worker *worker);
+bool mapped_files_end_request(void);
+
 /* Reserves the arena's address space. FAILURE leaves lazy strings off. */
-zend_result lazy_region_startup(void);
+zend_result mapped_files_startup(void);
 
 /* The worker, if there is one. */
 sendoff_worker *lazy_attached(void);
@@ -75,52 +84,49 @@ sendoff_worker *lazy_attached(void);
 /* The worker, if this request may use lazy strings and file segments; else NULL. */
 sendoff_worker *lazy_worker(void);
 
-/* The worker, whatever this request may do. */
-
 /* Seconds on a clock that only goes forward, cheaply. */
 time_t lazy_now(void);
 
 /*
- * The region that holds what `path` (resolved, absolute) contains now, marked as used in this
+ * The mapped file that holds what `path` (resolved, absolute) contains now, marked as used in this
  * request; NULL if PHP should read the file itself. Valid until the request ends.
  */
-lazy_region *lazy_region_open(const char *path);
+mapped_file *mapped_file_open(const char *path);
 
-/* Whether this path, as the script gave it, led to no region just now; and: it did not. */
-bool lazy_region_is_hopeless(zend_string *path);
-void lazy_region_give_up(zend_string *path);
+/* Whether this path, as the script gave it, led to no mapped file just now; and: it did not. */
+bool mapped_file_is_hopeless(zend_string *path);
+void mapped_file_give_up(zend_string *path);
 
-/* The region's contents as a string. It is flagged interned: nobody counts, writes or frees it. */
-zend_string *lazy_region_string(lazy_region *region);
+/* The mapped file's contents as a string. It is flagged interned: the engine does not count,
+ * write or free it. */
+zend_string *mapped_file_string(mapped_file *mapped);
 
 /*
- * If `len` bytes at `ptr` lie in a region whose lease stands: true, and where they are in the file.
+ * If `len` bytes at `ptr` lie in a mapped file whose lease stands: true, and where they are in the
+ * file.
  */
-bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
+bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
 
 /*
  * As long as this is what it was before, all leases stand that stood then. Without a lock, so what
- * it says may just have become untrue, as with lazy_region_find().
+ * it says may just have become untrue, as with mapped_file_find().
  */
-uint32_t lazy_region_epoch(void);
+uint32_t mapped_file_epoch(void);
 
-/* Where the contents of the region end in which this lies, or just behind which. */
-const char *lazy_region_end(const char *in_region);
+/* Where the contents of the mapped file end in which this lies, or just behind which. */
+const char *mapped_file_end(const char *in_file);
 
 /*
  * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
- * for somebody, or if a lease does not guard it against everybody.
+ * for another process, or if a lease does not guard it against every writer.
  */
 int lazy_open(const char *path, const struct stat *seen);
 
-/* As lazy_region_open(), for a path as a script gives it. */
-lazy_region *lazy_path_region(zend_string *path);
+/* As mapped_file_open(), for a path as a script gives it. */
+mapped_file *lazy_path_file(zend_string *path);
 
-/* As lazy_region_open(), for the file that a stream reads, if it is a plain one without filters. */
-lazy_region *lazy_stream_region(php_stream *stream);
-
-/* Whether this is an open local file that PHP reads without filters. */
-bool lazy_is_plain_file(const php_stream *stream);
+/* As mapped_file_open(), for the file that a stream reads, if it is a plain one without filters. */
+mapped_file *lazy_stream_file(php_stream *stream);
 
 /* Shorter reads are not worth noting. (PHP's own tests run with 1.) */
 #ifndef LAZY_NOTED_MIN
@@ -131,17 +137,15 @@ bool lazy_is_plain_file(const php_stream *stream);
 bool lazy_chunk_bind(php_stream *stream);
 
 /*
- * fread() of `wanted` bytes, `call` being the call of it. True: `result` is set, and the stream
- * stands where PHP's own read would have left it. False: nothing has happened.
+ * fread() of `wanted` bytes, `call` being the call of it. `is_output_call` tells whether another
+ * call, about to be made, is of the replaced fwrite() for php://output. True: `result` is set, and
+ * the stream stands where PHP's own read would have left it. False: nothing has happened.
  */
-bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call,
-					 zval *result);
-
-/* Whether a call that is about to be made will come to our fwrite(), for php://output. */
-bool lazy_is_output_call(const zend_execute_data *call);
+bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call, zval *result,
+					 bool (*is_output_call)(const zend_execute_data *call));
 
 /*
- * If what is written is a token of lazy_chunk_read(): where in a region the bytes are that it
+ * If what is written is a token of lazy_chunk_read(): where in a mapped file the bytes are that it
  * stands for, once. Else NULL.
  */
 const char *lazy_chunk_redeem(const char *str);
@@ -161,14 +165,16 @@ bool lazy_match_is_likely(const char *str, size_t len);
 
 /*
  * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
- * these lie in its region, and in the file. Else NULL.
+ * these lie in its mapped file, and in the file. Else NULL. `loop` receives the stream that they
+ * were read from, if a loop may read on there, else NULL.
  */
-const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset);
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
+					   php_stream **loop);
 
 /* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
 void lazy_match_expect(const zend_string *lazy);
 
-/* Bytes of a region have been handed over. Returns whether they continued those before. */
+/* Bytes of a mapped file have been handed over. Returns whether they continued those before. */
 bool lazy_match_sent(const char *str, size_t len);
 
 /* Forgets the request's notes. */
@@ -195,11 +201,11 @@ void lazy_blob_end_request(void);
 #define LAZY_SEARCH_MIN ((size_t)64 * 1024)
 #endif
 
-/* Where bytes of a region stand in output. */
+/* Where bytes of a mapped file stand in output. */
 typedef struct lazy_found {
 	/* Bytes of the output before them. */
 	size_t before;
-	const char *in_region;
+	const char *in_file;
 	size_t len;
 } lazy_found;
 
@@ -212,23 +218,17 @@ void lazy_search_note(const zend_string *lazy);
 /* Forgets the request's lazy strings. */
 void lazy_search_reset(void);
 
-/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
-zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler);
-
 /* Replaces the functions on open files. */
 void lazy_stream_startup(void);
-
-/*
- * PHP would have opened a stream and closed it: that makes the default context, and takes a
- * resource number, which a script can see in the next resource it opens.
- */
-void lazy_imitate_stream(void);
 
 /* Whether to replace anything at all. Before the module starts. */
 extern bool lazy_is_wanted;
 
 /* Asked before a segment is handed over, if set; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
+
+/* Our zend_write. */
+extern zend_write_func_t lazy_write_hook;
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
@@ -242,12 +242,9 @@ void lazy_output_settle(void);
 /* The same before the response ends, which it cannot keep from ending. */
 void lazy_output_end(void);
 
-/* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
-const char *lazy_output_obstacle(void);
-
 /*
- * lazy_explain.c. Somebody asked how this response leaves; nothing else may depend on it. All calls
- * but LAZY_BECAUSE() are made behind this flag.
+ * lazy_explain.c. Whether `sendoff explain` asked how this response leaves; nothing else may depend
+ * on it. All calls but LAZY_BECAUSE() are made behind this flag.
  */
 extern bool lazy_explaining;
 
@@ -258,10 +255,17 @@ extern const char *lazy_because;
 
 const char *lazy_explain_errno(const char *what);
 
+/* Forgets what was said of the request before. */
+void lazy_because_begin(void);
+
+/* Whether any file was given to the script; and the path that one was given under. */
+bool lazy_was_given(void);
+const char *lazy_given_path(uint32_t file);
+
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);
 
-/* A region was given to the script, or written for it, under this path. */
+/* A mapped file was given to the script, or written for it, under this path. */
 void lazy_explain_given(uint32_t file, const char *path);
 
 /* The function at work has read a file in PHP's own way, into `got` (NULL: into no string). */
@@ -274,13 +278,7 @@ void lazy_explain_write(const char *str, size_t len);
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
 void lazy_explain_constant(void);
-/* Whether nobody has put another hook in the place of ours: what is echoed comes to us first. */
+/* Whether our hook is in place: what is echoed comes to it first. */
 bool lazy_output_is_hooked(void);
-
-/* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
-bool lazy_output_is_plain(size_t len);
-
-/* Whether nothing of the script runs while `len` bytes are written: no callback of any kind. */
-bool lazy_output_is_quiet(size_t len);
 
 #endif /* SENDOFF_LAZY_H */

@@ -24,13 +24,13 @@
 #define STORE_AT 2
 /* When there is no room a string must be worth more: it takes the place of another. */
 #define DISPLACE_AT 16
-/* Strings not written for so long are forgotten: their script has changed, or has no visitors. */
+/* Strings not written for this time are forgotten: their script has changed, or has no visitors. */
 #define IDLE_SECONDS 60
-/* After the kernel has refused a file, others are not tried for so long. */
+/* After the kernel has refused a file, others are not tried for this time. */
 #define REFUSED_SECONDS 2
 /* opcache has one, APCu another. */
 #define SHARED_MAPPINGS 16
-/* opcache takes no less. Smaller ones belong to somebody who may give them back. */
+/* opcache takes no less. Smaller ones may belong to an extension, which may unmap them. */
 #define SHARED_MIN ((uintptr_t)8 << 20)
 
 typedef struct constant {
@@ -69,7 +69,7 @@ static void add_shared(uintptr_t start, uintptr_t end)
 	}
 }
 
-/* Whoever made these mappings did so when PHP started, and keeps them as long as PHP runs. */
+/* Mappings that were made when PHP started and are kept as long as PHP runs. */
 void lazy_blob_attach(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -104,12 +104,12 @@ static bool is_shared(const char *start, const char *end)
 
 bool lazy_blob_is_constant(const char *str, size_t len)
 {
-	const zend_string *string = (const zend_string *)(str - _ZSTR_HEADER_SIZE);
+	const zend_string *string = string_before(str);
 
 	return SENDOFF_G(threshold) > 0 && len >= (size_t)SENDOFF_G(threshold) &&
 		   (uintptr_t)string % sizeof(zend_ulong) == 0 &&
 		   is_shared((const char *)string, str + len) && ZSTR_LEN(string) == len &&
-		   (GC_FLAGS(string) & IS_STR_INTERNED) && lazy_worker();
+		   is_kept_by_engine(string) && lazy_worker();
 }
 
 static constant *set_of(const char *at)

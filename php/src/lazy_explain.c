@@ -9,20 +9,13 @@
  */
 #include "lazy.h"
 
-#include "php_output.h"
-
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Shorter writes would not be handed over whatever they are. */
+/* Shorter writes are never handed over. */
 #define WORTH_A_REASON 4096
-/* Files and reads that are remembered by name. */
+/* Reads that are remembered by name. */
 #define REMEMBERED 64
 #define NAME_MAX_LEN 256
-
-bool lazy_explaining;
-const char *lazy_because;
 
 static sendoff_worker *listener;
 
@@ -41,27 +34,12 @@ static struct {
 	char why[NAME_MAX_LEN + 128];
 } pending;
 
-static struct {
-	uint32_t file;
-	char path[NAME_MAX_LEN];
-} given[REMEMBERED];
-static size_t given_count;
-
 /* Strings that PHP has read: a string of the same length is probably one of them. */
 static struct {
 	size_t len;
 	char why[NAME_MAX_LEN + 128];
 } reads[REMEMBERED];
 static size_t read_count;
-
-const char *lazy_explain_errno(const char *what)
-{
-	static char text[128];
-	const char *name = strerrorname_np(errno);
-
-	snprintf(text, sizeof(text), "%s: %s", what, name ? name : "unknown error");
-	return text;
-}
 
 static void say(const char *how, const char *from, const char *what, const char *why)
 {
@@ -78,8 +56,8 @@ void lazy_explain_begin(sendoff_worker *worker)
 		return;
 	}
 	listener = worker;
-	lazy_because = NULL;
-	given_count = read_count = 0;
+	read_count = 0;
+	lazy_because_begin();
 	memset(&pending, 0, sizeof(pending));
 	if (SENDOFF_G(threshold) == 0) {
 		say("read", "", "every file", "lazy strings are off: sendoff.threshold is 0");
@@ -126,27 +104,6 @@ static void place_text(char *text, size_t size, const place *from, const place *
 	}
 }
 
-void lazy_explain_given(uint32_t file, const char *path)
-{
-	char name[NAME_MAX_LEN];
-	/* An open file goes by its number there. */
-	ssize_t len = strncmp(path, "/proc/self/fd/", 14) ? -1 : readlink(path, name, sizeof(name) - 1);
-
-	if (len > 0) {
-		name[len] = '\0';
-		path = name;
-	}
-	for (size_t i = 0; i < given_count; i++) {
-		if (given[i].file == file) {
-			return;
-		}
-	}
-	if (given_count < REMEMBERED) {
-		given[given_count].file = file;
-		snprintf(given[given_count++].path, NAME_MAX_LEN, "%s", path);
-	}
-}
-
 void lazy_explain_read(const char *path, const zval *got)
 {
 	const char *why = lazy_because;
@@ -180,7 +137,7 @@ static const char *obstacle(const char *str, size_t len)
 		snprintf(text, sizeof(text), "%s", buffer);
 		return text;
 	}
-	if (len < WORTH_A_REASON || lazy_region_find(str, len, &file, &offset)) {
+	if (len < WORTH_A_REASON || mapped_file_find(str, len, &file, &offset)) {
 		return NULL;
 	}
 	for (size_t i = 0; i < read_count; i++) {
@@ -188,7 +145,8 @@ static const char *obstacle(const char *str, size_t len)
 			return reads[i].why;
 		}
 	}
-	return given_count ? "not the bytes of a file as they were read: joined, cut or changed" : NULL;
+	return lazy_was_given() ? "not the bytes of a file as they were read: joined, cut or changed"
+							: NULL;
 }
 
 void lazy_explain_write(const char *str, size_t len)
@@ -249,14 +207,7 @@ static void say_segment(const char *how, const char *what)
 
 void lazy_explain_file(uint32_t file, bool recognised)
 {
-	const char *path = "a file";
-
-	for (size_t i = 0; i < given_count; i++) {
-		if (given[i].file == file) {
-			path = given[i].path;
-		}
-	}
-	say_segment(recognised ? "file recognised" : "file", path);
+	say_segment(recognised ? "file recognised" : "file", lazy_given_path(file));
 }
 
 void lazy_explain_constant(void)

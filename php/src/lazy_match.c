@@ -2,9 +2,10 @@
  * Recognising a file in bytes that PHP has read itself: chunk loops, parts, ranges.
  *
  * A part of a file cannot be a lazy string: a string's header stands right before its bytes, where
- * the file has bytes of its own. So fread() and its kin read as ever, and what they read is only
- * noted. When bytes are written that may be those, they are compared with the held file. Nothing
- * but that comparison decides; notes are hints, and may be as wrong as they like.
+ * the file has bytes of its own. So fread() and similar functions read as in stock PHP, and what
+ * they read is only noted. When bytes are written that may be those, they are compared with the
+ * held file. Only that comparison decides; notes are hints, and a wrong one costs time but no
+ * correctness.
  *
  * Where the last segment ended, the next is expected: a loop looks its file up only once. The
  * beginning of a lazy string is expected too: it may be written in parts.
@@ -32,7 +33,7 @@ static struct {
 	size_t len;
 } last_read;
 
-/* In a region: what would come next. NULL: nobody knows. */
+/* In a mapped file: what would come next. NULL: unknown. */
 static const char *next;
 /* What is read from this stream is not written as it was, or the file cannot be held. */
 static zend_long hopeless_stream;
@@ -94,15 +95,14 @@ bool lazy_match_is_likely(const char *str, size_t len)
 	if (str == last_read.at && len == last_read.len) {
 		return true;
 	}
-	return next && len >= GLANCE && lazy_region_find(next, len, &file, &offset) &&
+	return next && len >= GLANCE && mapped_file_find(next, len, &file, &offset) &&
 		   memcmp(next, str, GLANCE) == 0;
 }
 
-/* Whether the `len` bytes at `str` are those at `in_region`, which need not be a region's. */
-static bool same(const char *str, size_t len, const char *in_region, uint32_t *file,
-				 uint64_t *offset)
+/* Whether the `len` bytes at `str` are those at `in_file`, which need not be a mapped file's. */
+static bool same(const char *str, size_t len, const char *in_file, uint32_t *file, uint64_t *offset)
 {
-	return lazy_region_find(in_region, len, file, offset) && memcmp(in_region, str, len) == 0;
+	return mapped_file_find(in_file, len, file, offset) && memcmp(in_file, str, len) == 0;
 }
 
 static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *offset)
@@ -110,18 +110,18 @@ static bool continues(const char *str, size_t len, uint32_t *file, uint64_t *off
 	uint32_t ignored;
 	uint64_t also;
 
-	if (!next || (len < CONTINUE_MIN && lazy_region_find(next, len + 1, &ignored, &also))) {
+	if (!next || (len < CONTINUE_MIN && mapped_file_find(next, len + 1, &ignored, &also))) {
 		return false;
 	}
 	return same(str, len, next, file, offset);
 }
 
-static lazy_region *region_of_last_read(php_stream *stream)
+static mapped_file *file_of_last_read(php_stream *stream)
 {
 	if (last_read.path) {
-		return lazy_path_region(last_read.path);
+		return lazy_path_file(last_read.path);
 	}
-	return stream ? lazy_stream_region(stream) : NULL;
+	return stream ? lazy_stream_file(stream) : NULL;
 }
 
 static php_stream *stream_of_last_read(void)
@@ -131,8 +131,10 @@ static php_stream *stream_of_last_read(void)
 	return found && Z_RES_P(found)->type == php_file_le_stream() ? Z_RES_P(found)->ptr : NULL;
 }
 
-const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset)
+const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
+					   php_stream **loop)
 {
+	*loop = NULL;
 	if (continues(str, len, file, offset)) {
 		return next;
 	}
@@ -140,19 +142,16 @@ const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *of
 		return NULL;
 	}
 	php_stream *stream = stream_of_last_read();
-	lazy_region *region = region_of_last_read(stream);
-	if (region) {
-		zend_string *contents = lazy_region_string(region);
+	mapped_file *mapped = file_of_last_read(stream);
+	if (mapped) {
+		zend_string *contents = mapped_file_string(mapped);
 		zend_off_t start = last_read.offset;
 		if (start < 0) {
 			start += (zend_off_t)ZSTR_LEN(contents);
 		}
 		if (start >= 0 && (size_t)start < ZSTR_LEN(contents) &&
 			same(str, len, ZSTR_VAL(contents) + start, file, offset)) {
-			if (stream) {
-				/* A loop, perhaps. */
-				lazy_chunk_bind(stream);
-			}
+			*loop = stream;
 			return ZSTR_VAL(contents) + start;
 		}
 	}

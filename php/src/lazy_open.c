@@ -1,7 +1,7 @@
 /*
- * Opening what may become a region: only files that this kernel guards completely.
+ * Opening what may become a mapped file: only files that this kernel guards completely.
  *
- * Everybody who can change the file must come past the lease that the worker takes: that is true
+ * Every writer must come past the lease that the worker takes: that is true
  * on file systems whose every writer this kernel knows, and not true on all of these, see below.
  */
 #include "lazy.h"
@@ -20,13 +20,13 @@
 
 /*
  * Whether a lease on this file says everything about who writes to it. On a shared file system
- * (NFS, FUSE) somebody elsewhere may change or cut the file, and the next look at it kills the
+ * (NFS, FUSE) another host may change or cut the file, and the next look at it kills the
  * process.
  *
- * On overlayfs the kernel grants a lease though somebody still has the file mapped for writing,
+ * On overlayfs the kernel grants a lease although a process still has the file mapped for writing,
  * through a descriptor that he has closed (seen with Linux 6.18; elsewhere such a mapping counts as
- * an open file). What he stores changes the string without anybody being told. Nobody does on a
- * mount that is read-only.
+ * an open file). What it stores changes the string although no lease breaks. No process does that
+ * on a mount that is read-only.
  */
 static bool is_guarded_by_leases(int fd)
 {

@@ -1,6 +1,6 @@
 /*
  * The write hooks. Output passes zend_write (echo, print, ?>text<?php), PHP's buffers, and at last
- * the SAPI's ub_write. A lazy string that gets there uncopied leaves as a file segment.
+ * the SAPI's ub_write. A lazy string that arrives there without a copy leaves as a file segment.
  *
  * output_buffering=4096, which every Debian php.ini sets, copies before ub_write: the string is
  * appended to the buffer, found too long, and all is written at once. The hook does what comes out
@@ -11,7 +11,8 @@
 #include "SAPI.h"
 #include "php_output.h"
 
-/* Shorter pieces of a region cost less as bytes than as a segment. (PHP's own tests run with 1.) */
+/* Shorter pieces of a mapped file cost less as bytes than as a segment. (PHP's own tests run
+ * with 1.) */
 #ifndef SEGMENT_MIN
 #define SEGMENT_MIN 4096
 #endif
@@ -29,15 +30,15 @@ static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
 /*
  * A chunk loop hands a file over in many pieces, each of which continues the last. Those after the
  * first wait here until they are worth a call (loops cost the worker a tenth less), or anything
- * else happens to the response. They lie in a region that this request uses: should the lease
+ * else happens to the response. They lie in a mapped file that this request uses: should the lease
  * break, the bytes there stay what they were, and the worker takes them.
  */
 static struct {
-	/* In a region: where the next piece would lie; NULL: nothing has been handed over. */
+	/* In a mapped file: where the next piece would lie; NULL: nothing has been handed over. */
 	const char *next;
-	/* Of that region. */
+	/* Of that mapped file. */
 	const char *end;
-	/* What waits: so many bytes before `next`. */
+	/* Number of bytes that wait, right before `next`. */
 	size_t len;
 	/* Where `next` is in the file. */
 	uint32_t file;
@@ -52,7 +53,7 @@ void lazy_output_settle(void)
 
 	waiting.len = 0;
 	if (len && sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
-		/* As a rule the client has gone; the SAPI knows what to do. */
+		/* Usually the client has gone, and the SAPI handles that. */
 		sapi_ub_write(waiting.next - len, len);
 	}
 }
@@ -68,11 +69,11 @@ void lazy_output_end(void)
 }
 
 /* Whether `len` bytes that are handed over continue what waits, and may wait with it. */
-static bool waits(const char *in_region, size_t len)
+static bool waits(const char *in_file, size_t len)
 {
-	if (!waiting.next || in_region != waiting.next || len > (size_t)(waiting.end - in_region) ||
+	if (!waiting.next || in_file != waiting.next || len > (size_t)(waiting.end - in_file) ||
 		waiting.len + len > WAITING_MAX || lazy_explaining ||
-		waiting.epoch != lazy_region_epoch()) {
+		waiting.epoch != mapped_file_epoch()) {
 		return false;
 	}
 	waiting.len += len;
@@ -89,162 +90,23 @@ static bool write_segment(uint32_t file, uint64_t offset, size_t len)
 		   sendoff_write_file(lazy_worker(), file, offset, len) == 0;
 }
 
-/* The same for a part of a region; what continues it may wait. */
-static bool write_file(const char *in_region, size_t len, uint32_t file, uint64_t offset)
+/* The same for a part of a mapped file; what continues it may wait. */
+static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t offset)
 {
-	uint32_t epoch = lazy_region_epoch();
+	uint32_t epoch = mapped_file_epoch();
 
 	if (!write_segment(file, offset, len)) {
 		return false;
 	}
-	waiting.next = in_region + len;
-	waiting.end = lazy_region_end(in_region);
+	waiting.next = in_file + len;
+	waiting.end = mapped_file_end(in_file);
 	waiting.file = file;
 	waiting.offset = offset + len;
 	waiting.epoch = epoch;
 	return true;
 }
 
-/*
- * The buffer that php.ini's output_buffering starts, if it is the only one, does nothing but
- * collect, and is not at work right now.
- */
-static php_output_handler *default_buffer(void)
-{
-	php_output_handler *handler = OG(active);
-
-	if (!handler || zend_stack_count(&OG(handlers)) != 1 || OG(running)) {
-		return NULL;
-	}
-	if ((handler->flags & (PHP_OUTPUT_HANDLER_USER | PHP_OUTPUT_HANDLER_DISABLED)) ||
-		!(handler->flags & PHP_OUTPUT_HANDLER_FLUSHABLE)) {
-		return NULL;
-	}
-	/* PHP does not export the name. */
-	if (!zend_string_equals_literal(handler->name, "default output handler")) {
-		return NULL;
-	}
-	return handler;
-}
-
-/* Whether PHP would write the buffer out as soon as `len` bytes are added. */
-static bool would_overflow(const php_output_handler *handler, size_t len)
-{
-	return handler->size > 0 && handler->buffer.used + len >= handler->size;
-}
-
-/* A header callback may write. It must find the buffer as PHP would have it. */
-static bool header_callback_pending(void)
-{
-	return !SG(headers_sent) && !Z_ISUNDEF(SG(callback_func));
-}
-
-bool lazy_output_is_plain(size_t len)
-{
-	if (!(OG(flags) & PHP_OUTPUT_ACTIVATED) || zend_write == NULL) {
-		return false;
-	}
-	if (!OG(active)) {
-		return true;
-	}
-	php_output_handler *handler = default_buffer();
-	return handler && would_overflow(handler, len) && !header_callback_pending();
-}
-
-bool lazy_output_is_quiet(size_t len)
-{
-	return lazy_output_is_plain(len) && !header_callback_pending();
-}
-
-static const char *buffer_with_callback(const php_output_handler *handler)
-{
-	static char text[512];
-	const zend_function *callback =
-		handler->flags & PHP_OUTPUT_HANDLER_USER ? handler->func.user->fcc.function_handler : NULL;
-
-	if (callback && callback->type == ZEND_USER_FUNCTION) {
-		snprintf(text, sizeof(text), "passes the output callback %s at %s:%u",
-				 ZSTR_VAL(handler->name), ZSTR_VAL(callback->op_array.filename),
-				 callback->op_array.line_start);
-	} else if (strstr(ZSTR_VAL(handler->name), "zlib") ||
-			   strstr(ZSTR_VAL(handler->name), "gzhandler")) {
-		snprintf(text, sizeof(text), "compressed by PHP (%s)", ZSTR_VAL(handler->name));
-	} else {
-		snprintf(text, sizeof(text), "passes the output callback %s", ZSTR_VAL(handler->name));
-	}
-	return text;
-}
-
-const char *lazy_output_obstacle(void)
-{
-	int count = zend_stack_count(&OG(handlers));
-
-	/* Without one on the stack the buffer is being passed by. */
-	if (!OG(active) || count == 0 || default_buffer()) {
-		return NULL;
-	}
-	php_output_handler **all = zend_stack_base(&OG(handlers));
-	for (int i = 0; i < count; i++) {
-		if (!zend_string_equals_literal(all[i]->name, "default output handler")) {
-			return buffer_with_callback(all[i]);
-		}
-	}
-	return "collected in an output buffer (ob_start())";
-}
-
-/* The size that appending would have given the buffer for good; ob_get_status() shows it. */
-static size_t size_after_append(const php_output_handler *handler, size_t len)
-{
-	size_t room = handler->buffer.size - handler->buffer.used;
-
-	if (room > len) {
-		return handler->buffer.size;
-	}
-	size_t by_chunk = PHP_OUTPUT_HANDLER_INITBUF_SIZE(handler->size);
-	size_t by_need = PHP_OUTPUT_HANDLER_INITBUF_SIZE(len - room);
-	return handler->buffer.size + MAX(by_chunk, by_need);
-}
-
-/* Nothing is written there, so no memory is touched; but it must not run into memory_limit. */
-static void grow(php_output_handler *handler, size_t size)
-{
-	if (size > handler->buffer.size &&
-		size < (size_t)PG(memory_limit) - MIN(zend_memory_usage(1), (size_t)PG(memory_limit))) {
-		handler->buffer.data = erealloc(handler->buffer.data, size);
-		handler->buffer.size = size;
-	}
-}
-
-/*
- * A write that finds the client gone leaves by a long jump. The buffer must be back on the stack by
- * then: shutdown functions start others, and PHP takes off once more what it believes is there.
- */
-static size_t write_past_buffer(php_output_handler *handler, const char *str, size_t len)
-{
-	size_t written = 0;
-
-	OG(flags) |= PHP_OUTPUT_WRITTEN;
-	zend_try
-	{
-		php_output_flush();
-		/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI.
-		 */
-		zend_stack_del_top(&OG(handlers));
-		written = php_zend_write(str, len);
-		zend_stack_push(&OG(handlers), &handler);
-	}
-	zend_catch
-	{
-		if (zend_stack_is_empty(&OG(handlers))) {
-			zend_stack_push(&OG(handlers), &handler);
-		}
-		zend_bailout();
-	}
-	zend_end_try();
-	return written;
-}
-
-/* Long strings pass the buffer by whatever they are: they are searched as they are, and not copied.
+/* Every long string passes the buffer by: it is searched where it lies, and not copied.
  */
 static size_t lazy_zend_write(const char *str, size_t len)
 {
@@ -254,12 +116,12 @@ static size_t lazy_zend_write(const char *str, size_t len)
 
 	str = chunk ? chunk : str;
 	if (len >= SEGMENT_MIN && OG(active) &&
-		(chunk || len >= LAZY_SEARCH_MIN || lazy_region_find(str, len, &file, &offset) ||
+		(chunk || len >= LAZY_SEARCH_MIN || mapped_file_find(str, len, &file, &offset) ||
 		 lazy_blob_is_constant(str, len) || lazy_match_is_likely(str, len)) &&
 		lazy_output_is_plain(len)) {
 		php_output_handler *handler = OG(active);
 		size_t size = size_after_append(handler, len);
-		size_t written = write_past_buffer(handler, str, len);
+		size_t written = write_past_buffer(handler, php_zend_write, str, len);
 
 		grow(handler, size);
 		return written;
@@ -270,18 +132,18 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-bool lazy_output_is_hooked(void)
+/* Where in a mapped file the bytes lie that are to be written; NULL: in none. */
+static const char *in_file(const char *str, size_t len, uint32_t *file, uint64_t *offset)
 {
-	return zend_write == lazy_zend_write;
-}
-
-/* Where in a region the bytes lie that are to be written; NULL: in none. */
-static const char *in_region(const char *str, size_t len, uint32_t *file, uint64_t *offset)
-{
-	if (len >= SEGMENT_MIN && lazy_region_find(str, len, file, offset)) {
+	if (len >= SEGMENT_MIN && mapped_file_find(str, len, file, offset)) {
 		return str;
 	}
-	return lazy_match(str, len, file, offset);
+	php_stream *loop;
+	const char *found = lazy_match(str, len, file, offset, &loop);
+	if (loop) {
+		lazy_chunk_bind(loop);
+	}
+	return found;
 }
 
 static bool hand_over_constant(const char *str, size_t len)
@@ -309,7 +171,7 @@ static bool hand_over(const char *str, size_t len)
 	const char *found = str;
 
 	if (!waits(str, len)) {
-		found = in_region(str, len, &file, &offset);
+		found = in_file(str, len, &file, &offset);
 		if (UNEXPECTED(lazy_explaining) && found) {
 			lazy_explain_file(file, found != str);
 		}
@@ -337,7 +199,7 @@ static size_t lazy_ub_write(const char *str, size_t len)
 	lazy_found found;
 	size_t done = 0;
 
-	/* Headers not sent: somebody went around the output layer; the SAPI knows what to do. */
+	/* Headers not sent: the write went around the output layer, and the SAPI handles that. */
 	if (!SG(headers_sent)) {
 		return copy(str, len);
 	}
@@ -350,7 +212,7 @@ static size_t lazy_ub_write(const char *str, size_t len)
 			copy(str + done, found.before);
 		}
 		done += found.before;
-		if (!hand_over(found.in_region, found.len)) {
+		if (!hand_over(found.in_file, found.len)) {
 			copy(str + done, found.len);
 		}
 		done += found.len;
@@ -378,7 +240,7 @@ void lazy_output_startup(void)
 	sapi_send_headers_now = sapi_module.send_headers;
 	sapi_module.send_headers = lazy_send_headers;
 	php_zend_write = zend_write;
-	zend_write = lazy_zend_write;
+	lazy_write_hook = zend_write = lazy_zend_write;
 	sapi_ub_write = sapi_module.ub_write;
 	sapi_module.ub_write = lazy_ub_write;
 }

@@ -2,8 +2,8 @@
  * Files inside long output: `$head . $lazy . $foot`, templates, buffers with something before the
  * file, substr() from the middle.
  *
- * Nobody notes where a script puts what it has read: that would need a hook in concatenation, which
- * turns the JIT off for it, or in substr(), which every call would pay for. So long output is
+ * Where a script puts what it has read is not recorded: that would need a hook in concatenation,
+ * which turns the JIT off for it, or in substr(), which every call would pay for. So long output is
  * searched for what this request has read as lazy strings. memmem(3) looks through a megabyte in
  * 3 to 7 us and memcmp(3) compares one in 30; sending it through the link costs both ends 500.
  * As in lazy_match.c only the comparison decides.
@@ -17,7 +17,7 @@
 
 /* Bytes that are searched for. */
 #define NEEDLE 64
-/* Matches are cut to so many bytes, unless they end where what is compared ends. */
+/* Matches are cut to multiples of this, unless they end where one of the compared ranges ends. */
 #define STEP 4096
 #define RECENT 4
 /* Places that look like a beginning and are none, in one search. */
@@ -115,7 +115,7 @@ static bool search(const char *str, size_t len, lazy_found *found)
 		const zend_string *lazy = recent[i];
 
 		if (!lazy || ZSTR_LEN(lazy) < MATCH_MIN ||
-			!lazy_region_find(ZSTR_VAL(lazy), ZSTR_LEN(lazy), &file, &offset)) {
+			!mapped_file_find(ZSTR_VAL(lazy), ZSTR_LEN(lazy), &file, &offset)) {
 			continue;
 		}
 		if ((find_beginning(str, len, lazy, &first) || find_part(str, len, lazy, &first)) &&

@@ -2,9 +2,9 @@
  * Functions on open files, which push them to the client or read what is then written: fpassthru(),
  * stream_copy_to_stream(), copy(), stream_get_contents(), fread(), fwrite() on php://output.
  *
- * As in lazy.c, what is not the plain case is PHP's. In the plain case the stream ends up in the
- * state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes it
- * at once if the position is that of a page, else it reads and writes 8 KiB at a time.
+ * As in lazy_module.c, what is not the plain case is PHP's. In the plain case the stream ends up in
+ * the state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes
+ * it at once if the position is that of a page, else it reads and writes 8 KiB at a time.
  */
 #include "lazy.h"
 
@@ -29,6 +29,18 @@ static zif_handler php_fread;
 static zif_handler php_spl_fread;
 static zif_handler php_fwrite;
 
+static ZEND_NAMED_FUNCTION(lazy_fwrite);
+
+/* Whether a call that is about to be made will come to lazy_fwrite(), for php://output. */
+static bool is_output_call(const zend_execute_data *call)
+{
+	zval *to = ZEND_CALL_ARG(call, 1);
+
+	return call->func->type == ZEND_INTERNAL_FUNCTION &&
+		   call->func->internal_function.handler == lazy_fwrite && Z_TYPE_P(to) == IS_RESOURCE &&
+		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
+}
+
 /* The stream that an argument is; NULL if it is none, and then PHP has something to say about it.
  */
 static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
@@ -38,34 +50,6 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	}
 	zend_resource *resource = Z_RES_P(ZEND_CALL_ARG(execute_data, n));
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
-}
-
-bool lazy_is_plain_file(const php_stream *stream)
-{
-	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
-		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
-}
-
-lazy_region *lazy_stream_region(php_stream *stream)
-{
-	char path[sizeof("/proc/self/fd/-2147483648")];
-	php_socket_t fd;
-
-	if (!lazy_is_plain_file(stream) ||
-		stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) != SUCCESS) {
-		LAZY_BECAUSE("not a plain file, or with a filter");
-		return NULL;
-	}
-	/* Opens the file itself, whatever its name leads to by now. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
-	return lazy_region_open(path);
-}
-
-/* A stream on php://output that does nothing else with what is written to it. */
-static bool is_output(const php_stream *stream)
-{
-	return stream->wrapper == &php_stream_php_wrapper &&
-		   strcmp(stream->ops->label, "Output") == 0 && !stream->writefilters.head;
 }
 
 /* As fwrite() does it, but through the hook, which php://output goes around. */
@@ -80,12 +64,12 @@ static void write_to_output(php_stream *output, const char *str, size_t len)
 static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 {
 	LAZY_BECAUSE("begins behind the end of the file");
-	lazy_region *region = lazy_worker() && offset >= 0 ? lazy_stream_region(stream) : NULL;
+	mapped_file *mapped = lazy_worker() && offset >= 0 ? lazy_stream_file(stream) : NULL;
 
-	if (!region) {
+	if (!mapped) {
 		return NULL;
 	}
-	zend_string *contents = lazy_region_string(region);
+	zend_string *contents = mapped_file_string(mapped);
 	if ((size_t)offset >= ZSTR_LEN(contents)) {
 		return NULL;
 	}
@@ -97,10 +81,9 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 /* What PHP has read ahead comes first, even if the file has changed since. */
 static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
 {
-	size_t ahead = (size_t)(stream->writepos - stream->readpos);
+	size_t ahead = read_ahead(stream);
 
-	return ahead == 0 ||
-		   (ahead <= len && memcmp(stream->readbuf + stream->readpos, rest, ahead) == 0);
+	return ahead == 0 || (ahead <= len && memcmp(read_ahead_bytes(stream), rest, ahead) == 0);
 }
 
 /* A process that inherited the descriptor may have moved it; PHP reads on from there. */
@@ -109,7 +92,7 @@ static bool descriptor_agrees(php_stream *stream)
 	php_socket_t fd;
 
 	return stream->ops->cast(stream, PHP_STREAM_AS_FD_FOR_SELECT, (void **)&fd) == SUCCESS &&
-		   lseek(fd, 0, SEEK_CUR) == stream->position + (stream->writepos - stream->readpos);
+		   lseek(fd, 0, SEEK_CUR) == stream->position + (zend_off_t)read_ahead(stream);
 }
 
 /* Leaves the stream as PHP does that reads until nothing is left. */
@@ -150,7 +133,7 @@ static size_t pass_through(php_stream *stream)
 		return len;
 	}
 	while (written < len) {
-		/* Without a buffer nobody can tell. */
+		/* Without a buffer the script cannot see the pieces. */
 		size_t chunk = OG(active) ? MIN(len - written, PASSTHRU_CHUNK) : len;
 		zend_write(rest + written, chunk);
 		written += chunk;
@@ -245,17 +228,17 @@ static bool is_php_output(zval *path)
 
 static ZEND_NAMED_FUNCTION(lazy_copy)
 {
-	lazy_region *region = NULL;
+	mapped_file *mapped = NULL;
 	bool to_output = lazy_worker() && ZEND_NUM_ARGS() == 2 &&
 					 Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) == IS_STRING &&
 					 is_php_output(ZEND_CALL_ARG(execute_data, 2));
 
 	LAZY_BECAUSE("written into an output buffer");
 	if (to_output && lazy_output_is_plain(SIZE_MAX / 2)) {
-		region = lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
+		mapped = lazy_path_file(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 	}
-	zend_string *contents = region ? lazy_region_string(region) : NULL;
-	if (!region || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+	zend_string *contents = mapped ? mapped_file_string(mapped) : NULL;
+	if (!mapped || ZSTR_LEN(contents) >= MAPPED_MAX || !lazy_output_is_plain(ZSTR_LEN(contents))) {
 		if (UNEXPECTED(lazy_explaining) && to_output) {
 			lazy_explain_read(Z_STRVAL_P(ZEND_CALL_ARG(execute_data, 1)), NULL);
 		}
@@ -288,7 +271,7 @@ static bool read_chunk(php_stream *stream, uint32_t n, zend_execute_data *execut
 		return false;
 	}
 	return lazy_chunk_read(stream, (size_t)Z_LVAL_P(ZEND_CALL_ARG(execute_data, n)), execute_data,
-						   return_value);
+						   return_value, is_output_call);
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fread)
@@ -309,7 +292,7 @@ static ZEND_NAMED_FUNCTION(lazy_get_contents)
 		const char *whole = rest_of(stream, 0, &len);
 		if (whole && read_ahead_agrees(stream, whole, len) && descriptor_agrees(stream)) {
 			read_to_end(stream, len);
-			zend_string *lazy = (zend_string *)(whole - _ZSTR_HEADER_SIZE);
+			zend_string *lazy = string_before(whole);
 			lazy_match_expect(lazy);
 			RETURN_INTERNED_STR(lazy);
 		}
@@ -334,7 +317,7 @@ static bool may_be_handed_over(const char *str, size_t len)
 	uint64_t offset;
 
 	return len >= LAZY_NOTED_MIN &&
-		   (lazy_match_is_likely(str, len) || lazy_region_find(str, len, &file, &offset));
+		   (lazy_match_is_likely(str, len) || mapped_file_find(str, len, &file, &offset));
 }
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite)
@@ -358,20 +341,11 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 			}
 		}
 		if (chunk) {
-			/* Somebody has closed the stream in between. */
+			/* The stream has been closed in between. */
 			ZVAL_STRINGL(data, chunk, len);
 		}
 	}
 	php_fwrite(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-}
-
-bool lazy_is_output_call(const zend_execute_data *call)
-{
-	zval *to = ZEND_CALL_ARG(call, 1);
-
-	return call->func->type == ZEND_INTERNAL_FUNCTION &&
-		   call->func->internal_function.handler == lazy_fwrite && Z_TYPE_P(to) == IS_RESOURCE &&
-		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
 }
 
 void lazy_stream_startup(void)

@@ -1,16 +1,14 @@
 /*
  * The response: what PHP writes goes to the worker, which sends it over the link or hands it over.
  *
- * A failed write ends the script by a long jump, unless it asked not to be. No sendoff_ function is
- * on the stack then.
+ * A failed write ends the script by a long jump, unless the script called ignore_user_abort(). No
+ * sendoff_ function is on the stack then.
  */
 #include "php_sendoff.h"
 #include "lazy.h"
 #include "php_main.h"
 #include "http_status_codes.h"
 #include "zend_smart_str.h"
-
-bool sendoff_php_finished;
 
 size_t sendoff_ub_write(const char *str, size_t len)
 {
@@ -145,13 +143,14 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 }
 
 /*
- * Where error_log is not set. Outside a response the line goes to standard error, which is the
- * server's log too.
+ * Called by PHP where error_log is not set, once for each entry: a message with its trace is one.
+ * During a request, also behind the end of its response, the front gets the entry as one record.
+ * Otherwise it goes to standard error, which is the server's log too.
  */
 void sendoff_log_message(const char *message, int syslog_type)
 {
 	(void)syslog_type;
-	if (SG(server_context) && !sendoff_php_finished && sendoff_php_settings.fcgi_logging) {
+	if (SG(server_context) && sendoff_php_settings.fcgi_logging) {
 		sendoff_log(sendoff_php_worker, message, strlen(message));
 	} else {
 		fprintf(stderr, "%s\n", message);

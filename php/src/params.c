@@ -1,6 +1,6 @@
 /*
- * The table of request parameters. They live in the worker until the next request; only what the
- * request's paths change is copied here.
+ * The table of request parameters. The strings belong to the worker until the next request; only
+ * values that the request's paths change are copied here.
  *
  * A linear search over some thirty entries compares lengths first and is cheaper than filling a
  * hash table.
@@ -58,7 +58,8 @@ void sendoff_params_load(const sendoff_worker *worker)
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
 	for (size_t i = 0; i < count; i++) {
-		/* Of two parameters of one name the last counts, in the place of the first, as in php-fpm.
+		/* Of two parameters with one name the last counts, in the position of the first, as in
+		 * php-fpm.
 		 */
 		param *entry = find(sent[i].name, sent[i].name_len);
 		if (!entry) {

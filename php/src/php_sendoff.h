@@ -5,13 +5,9 @@
 #ifndef PHP_SENDOFF_H
 #define PHP_SENDOFF_H
 
-#include "php.h"
+#include "php_versions.h"
 #include "SAPI.h"
 #include "sendoff.h"
-
-#ifdef ZTS
-#error "Sendoff needs a PHP without thread safety (NTS)"
-#endif
 
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
@@ -101,7 +97,7 @@ size_t sendoff_ub_write(const char *str, size_t len);
 void sendoff_sapi_flush(void *server_context);
 int sendoff_send_headers(sapi_headers_struct *headers);
 void sendoff_log_message(const char *message, int syslog_type);
-/* Ends the response, once. With `detach` the script goes on. */
+/* Ends the response; later calls do nothing. With `detach` the script goes on. */
 void sendoff_end_response(bool detach);
 
 #endif /* PHP_SENDOFF_H */

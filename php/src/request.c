@@ -10,7 +10,8 @@
 
 #include <sys/eventfd.h>
 
-/* Only these run, whatever the front was talked into (php-fpm's security.limit_extensions). */
+/* Only files with these extensions run, whatever name the front sends (php-fpm's
+ * security.limit_extensions). */
 static const char *const extensions[] = {".php", ".phar"};
 
 static bool may_run(const char *path)

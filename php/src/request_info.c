@@ -59,8 +59,8 @@ static void set_path_translated(const char *folder, size_t folder_len, const cha
 }
 
 /*
- * PATH_INFO held the script as well, as it does for a server that does not split: its end is the
- * path info.
+ * PATH_INFO contains the script as well, as from a server that does not split the path: its end
+ * is the path info.
  */
 static char *split_path_info(const char *path_info, size_t script_len, char *script_name)
 {

@@ -13,8 +13,6 @@
 #include <pwd.h>
 #include <signal.h>
 
-sendoff_worker *sendoff_php_worker;
-
 static size_t read_post(char *buffer, size_t wanted)
 {
 	size_t done = 0;
@@ -46,9 +44,9 @@ static int activate(void)
 }
 
 /*
- * What the library has compiled in for command lines, and no web server's PHP has: a script that
- * forks would leave two processes on one link, and one that changes the root would do so for all
- * requests after it.
+ * Removes functions that the library has for command lines and that no PHP of a web server has. A
+ * script that forks would leave two processes on one link, and one that changes the root
+ * directory would change it for all later requests.
  */
 static void remove_process_functions(void)
 {
@@ -149,13 +147,13 @@ static void set_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &action, NULL);
-	/* Rust's runtime handles these to report stack overflows; one that is sent, not caused, would
-	 * get lost in there. */
+	/* Rust's runtime handles these to report stack overflows; a signal that another process sends
+	 * would be lost there. */
 	action.sa_handler = SIG_DFL;
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
 #ifdef ZEND_SIGNALS
-	/* Nobody replaces our handlers, so they need not be set again in every request. */
+	/* No other code replaces our handlers, so they need not be set again in every request. */
 	SIGG(reset) = 0;
 #endif
 }

@@ -86,6 +86,7 @@ fn server_cases(cases: &mut Cases) {
     let mut twice = server();
     twice.params.push(("HTTP_HOST".into(), "second".into()));
     cases.add("a parameter twice", twice);
+    environment_cases(cases);
     for (name, value) in [
         ("basic", "Basic dXNlcjpwYTpzcw=="),
         ("digest", "Digest username=\"u\", realm=\"r\""),
@@ -105,6 +106,29 @@ fn server_cases(cases: &mut Cases) {
     cases.add("OPTIONS", server().with("REQUEST_METHOD", "OPTIONS"));
     let cookies = "a=1; b=two%20words; c[x]=3; a=second";
     cases.add("cookies", get("globals.php").query("g=1").with("HTTP_COOKIE", cookies));
+}
+
+/// `getenv()` with names that differ in what `$_SERVER` makes of them, in both orders.
+fn environment_cases(cases: &mut Cases) {
+    let ask = || get("getenv.php").with("PATH_INFO", "/extra");
+    cases.add("environment", ask());
+    let odd =
+        [("HTTP_X_A", "plain"), ("HTTP_X.A", "dot"), ("HTTP_X A", "blank"), ("HTTP_X-A", "dash")];
+    let lower = [("http_x_a", "lower"), ("HTTP_A[B]", "list"), ("HTTP_EMPTY", ""), ("", "no name")];
+    let special =
+        [("HTTP_PROXY", "http://evil"), ("HTTP_NUL", "a\0b"), ("PATH", "/evil"), ("HOME", "/evil")];
+    let twice = [("HTTP_TWICE", "1"), ("HTTP_TWICE", "2"), ("HTTP_TWICE", "")];
+    for names in [&odd[..], &lower[..], &special[..], &twice[..2], &twice[..]] {
+        let (mut there, mut back) = (ask(), ask());
+        for (name, value) in names {
+            there.params.push(((*name).into(), (*value).into()));
+        }
+        for (name, value) in names.iter().rev() {
+            back.params.push(((*name).into(), (*value).into()));
+        }
+        cases.add(&format!("environment with {names:?}"), there);
+        cases.add(&format!("environment with {names:?}, backwards"), back);
+    }
 }
 
 fn path_cases(cases: &mut Cases) {

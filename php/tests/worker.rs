@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use common::link::Request;
 use common::master::{Master, Worker};
 use common::{TempDir, script};
@@ -62,10 +63,32 @@ fn a_detached_script_works_on_and_then_reports_ready() {
     assert_eq!(response.handover, [Kind::LENGTH, Kind::DETACH]);
     assert!(!fs::exists(&done).unwrap());
     open_fifo(&fifo);
+    let line = worker.link().part();
+    let data = Bytes::from_static(b"a line after the end\n");
+    assert_eq!(line, Some(Part::Stream { kind: Kind::STDERR, request_id: 1, data }));
     let ready = worker.link().part();
     assert!(matches!(ready, Some(Part::Record { kind: Kind::READY, .. })), "{ready:?}");
     assert_eq!(fs::read_to_string(done).unwrap(), "worked on, 0");
     assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
+}
+
+/// A trace has many lines. What the front gets as one record it can log as one entry.
+#[test]
+fn an_entry_of_the_log_is_one_record() {
+    let master = Master::start(&["--php-ini", "html_errors=0"]);
+    let mut worker = master.worker();
+    let fatal = "PHP Fatal error:  Uncaught ";
+    for (kind, first, inside, last) in [
+        ("exception", fatal, "\n#0 {main}\n", "errors.php on line 24\n"),
+        ("error", fatal, "undefined_things()\n#1 {main}\n", "errors.php on line 4\n"),
+        ("log", "first\nsecond\n", "xxxx", "\nlast\n"),
+    ] {
+        worker.link().send(&get("errors.php", &format!("kind={kind}")));
+        let entries = worker.link().log_entries();
+        let [entry] = &entries[..] else { panic!("{kind}: {entries:#?}") };
+        assert!(entry.starts_with(first) && entry.contains(inside), "{entry}");
+        assert!(entry.ends_with(last), "{entry}");
+    }
 }
 
 #[test]

@@ -23,7 +23,8 @@ const _: () = assert!(SENDOFF_BLOBS == MAX_BLOBS && SENDOFF_BLOB_BYTES as u64 ==
 /// need no lease and no guard.
 ///
 /// `contents` (may be NULL) receives the address of the copy, which stays and never changes until
-/// sendoff_blob_drop(): whoever does not know that his bytes are still the same can compare them.
+/// sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can
+/// compare them.
 ///
 /// 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
 /// (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from
@@ -36,8 +37,8 @@ pub unsafe extern "C" fn sendoff_blob_store(
     blob: *mut u32,
     contents: *mut *const c_void,
 ) -> c_int {
-    // SAFETY: per this function's contract. Should somebody else change the bytes while they are copied, any mixture is
-    // stored, which the caller is told to expect.
+    // SAFETY: per this function's contract. If another thread changes the bytes while they are
+    // copied, any mixture is stored, which the caller is told to expect.
     let (data, blob) = (unsafe { bytes(data.cast(), len) }, unsafe { blob.as_mut() });
     let Some(blob) = blob else {
         set_errno(&io::Error::from_raw_os_error(libc::EINVAL));

@@ -15,7 +15,7 @@ use crate::{Handle, bytes, count, hand_out, look, set_errno, status, with};
 /// The application is asked for a response (FastCGI 1.0, section 6.2).
 pub const SENDOFF_RESPONDER: c_uint = 1u32;
 
-/// The application is asked whether somebody may have a response (section 6.3).
+/// The application is asked whether a client may have a response (section 6.3).
 pub const SENDOFF_AUTHORIZER: c_uint = 2u32;
 
 /// The application is asked to change a file (section 6.4).
@@ -124,20 +124,21 @@ pub unsafe extern "C" fn sendoff_worker_on(connection: c_int, roles: c_uint) -> 
 }
 
 /// Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
-/// server is still sending, it is heard out first (until it is silent for 2 s), because it might
-/// lose the answer otherwise. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
+/// server is still sending, its request is read first (until it is silent for 2 s): otherwise it
+/// might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
 /// right for a parent that leaves the connection to its child.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_close(worker: *mut Handle) {
     if !worker.is_null() {
         // SAFETY: per this function's contract.
         let handle = unsafe { Box::from_raw(worker) };
-        // Nobody is left to tell of a panic.
+        // There is no caller left who could be told of a panic.
         let _panicked = catch_unwind(AssertUnwindSafe(|| handle.inner.worker.close()));
     }
 }
 
-/// SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: what the request at hand wants.
+/// SENDOFF_RESPONDER, SENDOFF_AUTHORIZER or SENDOFF_FILTER: the role that the current request asks
+/// for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_role(worker: *const Handle) -> c_uint {
     // SAFETY: passed on.
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn sendoff_role(worker: *const Handle) -> c_uint {
     }
 }
 
-/// FastCGI's number of the request at hand.
+/// FastCGI's id of the current request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_request_id(worker: *const Handle) -> c_uint {
     // SAFETY: passed on.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use sendoff_fastcgi::handover::FileId;
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 use sendoff_worker::{Identity, Timespec};
 
 use crate::{Handle, look, set_errno, status, with};
@@ -14,13 +14,13 @@ use crate::{Handle, look, set_errno, status, with};
 /// page-aligned start of `size` rounded up to a page of address space that the caller reserved and
 /// gives to the worker until sendoff_file_drop(). Takes ownership of `fd`, open for reading on a
 /// regular file whose size must be `size` > 0 once the lease is held, and whose modification and
-/// change times must be those given; otherwise somebody changed it and the call is refused. `file`
+/// change times must be those given; otherwise the file has changed and the call is refused. `file`
 /// receives its number. A file that is held is in use.
 ///
-/// If somebody opens the file for writing later, the helper thread replaces the mapping by a
+/// If another process opens the file for writing later, the helper thread replaces the mapping by a
 /// private copy before the writer goes on, so what lies at `addr` never changes while the file is
-/// in use. The caller keeps away from file systems where a lease does not tell of everybody who
-/// writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
+/// in use. The caller keeps away from file systems where a lease does not tell of every process
+/// that writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
 ///
 /// 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it
 /// changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn sendoff_file_hold(
     // SAFETY: the address space is the caller's gift; the worker is passed on.
     let held = unsafe {
         with(worker, Err(io::ErrorKind::Other.into()), |handle| {
-            handle.worker.file_hold(fd, Region::new(addr, size)?, identity)
+            handle.worker.file_hold(fd, MappedFile::new(addr, size)?, identity)
         })
     };
     match held {
@@ -91,16 +91,17 @@ pub unsafe extern "C" fn sendoff_file_intact(worker: *const Handle, file: u32) -
     unsafe { look(worker, 0, |handle| c_int::from(handle.worker.file_intact(FileId(file)))) }
 }
 
-/// Where a number lies that changes when a lease breaks or a file is given back, and in a forked
-/// child. As long as it is what it was before sendoff_file_intact() or sendoff_file_use() said yes,
-/// they would say so again, but without a lock. Read it with acquire ordering (__atomic_load_n()).
+/// Address of a counter that changes when a lease breaks or a file is given back, and in a forked
+/// child. While it has the value it had before sendoff_file_intact() or sendoff_file_use() returned
+/// 1, they would return 1 again; reading it takes no lock. Read it with acquire ordering
+/// (__atomic_load_n()).
 #[unsafe(no_mangle)]
 pub extern "C" fn sendoff_file_epoch() -> *const u32 {
     sendoff_sys::epoch::number().as_ptr()
 }
 
-/// Gives the mapping back: the address space is PROT_NONE again; the lease ends when the front
-/// needs the file no longer.
+/// Gives the mapping back: the address space is PROT_NONE again. The lease ends when the front has
+/// released the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_file_drop(worker: *mut Handle, file: u32) {
     // SAFETY: passed on.

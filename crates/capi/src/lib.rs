@@ -36,7 +36,7 @@ pub use explain::*;
 pub use files::*;
 pub use named::*;
 
-/// What serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
+/// A worker serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
 /// sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
 #[derive(Debug)]
 pub struct Handle {
@@ -153,14 +153,14 @@ pub unsafe extern "C" fn sendoff_worker_free(worker: *mut Handle) {
     if !worker.is_null() {
         // SAFETY: per this function's contract.
         let handle = unsafe { Box::from_raw(worker) };
-        // Nobody is left to tell of a panic.
+        // There is no caller left who could be told of a panic.
         let _panicked = catch_unwind(AssertUnwindSafe(|| drop(handle)));
     }
 }
 
-/// Waits for the next request, after ending the one at hand. 1: a request is at hand. 0: the front
-/// closed a link or asked us to end, or wrote something that is no request (logged to stderr); the
-/// process should exit. On a connection, 0: no other request will come on it, and it should be
+/// Ends the current request and waits for the next one. 1: there is a request. 0: the front closed
+/// a link or asked the process to end, or wrote something that is no request (logged to stderr);
+/// the process should exit. On a connection, 0: no other request will come on it, and it should be
 /// closed; -1 with errno EINTR: a signal handler ran before a request began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
@@ -198,13 +198,13 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
     if !worker.is_null() {
-        // SAFETY: per this function's contract. Nobody ever has the stopper mutably.
+        // SAFETY: per this function's contract. No mutable reference to the stopper exists.
         unsafe { &(*worker).stopper }.stop();
     }
 }
 
 /// The request's parameters, in the order the front sent them, without SENDOFF_ACCEPT. `count`
-/// receives how many they are.
+/// receives their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_params(worker: *const Handle, count: *mut usize) -> *const Param {
     // SAFETY: passed on; `count` per this function's contract.
@@ -295,7 +295,8 @@ pub unsafe extern "C" fn sendoff_write(
     unsafe { with(worker, -1, |handle| status(handle.worker.write(bytes(data.cast(), len)))) }
 }
 
-/// Bytes for the server's log, about this request. A newline is added where one lacks.
+/// An entry for the server's log, about this request; it may have several lines. A newline is added
+/// where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_log(worker: *mut Handle, line: *const c_char, len: usize) {
     // SAFETY: passed on.

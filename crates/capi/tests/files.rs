@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, Record};
 use sendoff_sys::lease;
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 use sendoff_worker::{Identity, Timespec, Worker};
 
 /// A folder of its own for each test.
@@ -97,7 +97,7 @@ fn try_hold(worker: &mut Worker, path: &Path) -> std::io::Result<Mapped> {
     let len = usize::try_from(identity.size).unwrap();
     let addr = reserve(len.max(1));
     // SAFETY: the space was reserved just now, for this alone.
-    let region = unsafe { Region::new(addr, identity.size) }?;
+    let region = unsafe { MappedFile::new(addr, identity.size) }?;
     let id = worker.file_hold(OwnedFd::from(file), region, identity)?;
     Ok(Mapped { id, addr: addr.expose_provenance(), len })
 }
@@ -155,7 +155,7 @@ fn a_dropped_file_has_no_lease_though_a_descriptor_is_left() {
     let _left = file.try_clone().unwrap();
     let identity = identity(&file);
     // SAFETY: the space was reserved just now, for this alone.
-    let region = unsafe { Region::new(reserve(20_000), identity.size) }.unwrap();
+    let region = unsafe { MappedFile::new(reserve(20_000), identity.size) }.unwrap();
     let id = worker.file_hold(OwnedFd::from(file), region, identity).unwrap();
     worker.file_drop(id);
     let mut options = OpenOptions::new();
@@ -535,7 +535,7 @@ fn what_cannot_be_guarded_is_refused() {
     let mut changed = identity(&file);
     changed.mtime.tv_nsec ^= 1;
     // SAFETY: the space was reserved just now, for this alone.
-    let region = unsafe { Region::new(reserve(9000), 9000) }.unwrap();
+    let region = unsafe { MappedFile::new(reserve(9000), 9000) }.unwrap();
     let error = worker.file_hold(OwnedFd::from(file), region, changed).unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::STALE));
     overwrite(&path).recv().unwrap();

@@ -1,5 +1,5 @@
-//! The channel of `docs/handover.md` §8: how a process of a FastCGI application that somebody else has started opens
-//! links to the front.
+//! The channel of `docs/handover.md` §8: how a process of a FastCGI application that Sendoff did not start opens links to
+//! the front.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";
 /// What the front answers to a registration that it has taken.
 pub const REGISTERED: u8 = b'R';
 
-/// 128 random bits that nobody can guess.
+/// 128 random bits, so that no other process can guess them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Secret(pub [u8; 16]);
 

@@ -30,7 +30,7 @@ pub enum Part {
         request_id: u16,
         /// Its content.
         content: Bytes,
-        /// What was put behind it.
+        /// Its padding.
         padding: Bytes,
     },
 }
@@ -144,7 +144,7 @@ mod tests {
         wire
     }
 
-    /// Whatever the cuts, the same bytes come out.
+    /// The same bytes come out wherever the input is cut.
     #[test]
     fn any_split_gives_the_same_response() {
         let wire = response();

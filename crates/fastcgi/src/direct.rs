@@ -56,30 +56,30 @@ impl<'a> Client<'a> {
     }
 }
 
-/// How the client finds the end of what it was sent the beginning of.
+/// How the client finds the end of a response whose beginning it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// So many body bytes are missing; 0 says that the response is complete.
+    /// Body bytes that are missing; 0: the response is complete.
     Length(u64),
     /// More chunks, and the last one.
     Chunked {
-        /// A chunk is under way: what ends it follows the bytes that are framed already.
+        /// A chunk has begun: its end belongs behind the bytes that are framed already.
         open: bool,
     },
     /// The end of the connection.
     Close,
 }
 
-/// Content of `SENT`: how far the worker has got. From here on the front sends, and owns the socket again.
+/// Content of `SENT`: what the worker has written. The front continues from there and owns the socket again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes written to the socket, head included.
     pub wire: u64,
     /// Bytes of the head, all of which may not be written yet.
     pub head: u32,
-    /// So many of the `STDOUT` bytes that follow are framed already.
+    /// Number of `STDOUT` bytes that follow and are framed already.
     pub framed: u64,
-    /// What becomes of those that come after them.
+    /// How the bytes after them are to be framed.
     pub rest: Rest,
     /// The status that the head tells.
     pub status: u16,

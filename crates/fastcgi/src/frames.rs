@@ -34,7 +34,7 @@ impl Frames {
     /// Takes what was received; [`Self::take`] must have returned `None` before.
     ///
     /// # Errors
-    /// There should be nothing any more.
+    /// The body has moved, so no bytes may follow.
     pub fn push(&mut self, received: Bytes) -> Result<(), Surplus> {
         debug_assert!(self.waiting.is_empty());
         if self.moved && !received.is_empty() {

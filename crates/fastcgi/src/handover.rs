@@ -26,14 +26,14 @@ pub const ACCEPT_RELAY: &[u8] = b"relay";
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 
-/// How the padding of an `END_REQUEST` begins that says what the application knows: a front cannot ask those that others have
-/// started, and they would show [`ACCEPT_PARAM`] to their scripts. The bytes that FastCGI reserves there (§5.5) would not
-/// do: php-fpm leaves in them what its buffer held.
+/// First bytes of the padding of an `END_REQUEST` that tells what the application can do. A front cannot ask applications
+/// that it did not start: they might show [`ACCEPT_PARAM`] to their scripts. The bytes that FastCGI reserves there (§5.5)
+/// would not do: php-fpm leaves in them what its buffer held.
 const HINTS: [u8; 7] = *b"sendoff";
 const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
 
-/// What an application has said that it knows.
+/// What an application has said that it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// It can answer with `REGION` and `PIECE`.
@@ -58,7 +58,7 @@ impl Hints {
         record
     }
 
-    /// Those in the padding of an `END_REQUEST` record. Of what makes no sense nothing is believed.
+    /// Reads the padding of an `END_REQUEST` record. Padding of any other form means no hints.
     #[must_use]
     pub fn of(padding: &[u8]) -> Self {
         let hints = match padding.strip_prefix(&HINTS) {
@@ -103,7 +103,7 @@ pub enum Record {
     Recall(FileId),
     /// The worker has no more use for the file: answer when the last segment has left.
     Release(FileId),
-    /// The request body is the first so many bytes of the file whose descriptor rides along.
+    /// The request body is this number of bytes from the start of the file whose descriptor rides along.
     Body(u64),
     /// The worker's shared memory for this link; its descriptor rides along.
     Region,

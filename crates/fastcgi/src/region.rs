@@ -29,7 +29,7 @@ const VERSION: u32 = 1;
 const MAX_CHUNK_SIZE: u32 = 256 * 1024;
 /// Chunk sizes are multiples of this.
 const CHUNK_UNIT: u32 = 4096;
-/// A front takes so many chunks: it keeps an account of each.
+/// Chunks that a front accepts at most: it keeps an account of each.
 const MAX_CHUNKS: u32 = 4096;
 
 /// How large a region is.

@@ -10,22 +10,22 @@ use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_v
 
 /// A piece of address space, and what is mapped there. Dropping it leaves the space without access.
 #[derive(Debug)]
-pub struct Region {
-    /// An address rather than a pointer, so that any thread may own the region.
+pub struct MappedFile {
+    /// An address rather than a pointer, so that any thread may own the mapping.
     addr: usize,
     size: usize,
     readable: bool,
 }
 
-impl Region {
-    /// A region of `size` bytes, rounded up to pages, without access until [`Self::map`].
+impl MappedFile {
+    /// Address space of `size` bytes, rounded up to pages, without access until [`Self::map`].
     ///
     /// # Errors
     /// `EINVAL`: `addr` is not the start of a page, or `size` is 0 or does not fit.
     ///
     /// # Safety
     /// The caller owns the address space, nothing else is mapped there, and no Rust reference leads into it, until
-    /// the region is dropped.
+    /// the mapping is dropped.
     pub unsafe fn new(addr: *mut c_void, size: u64) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let addr = addr.expose_provenance();
@@ -48,10 +48,10 @@ impl Region {
     /// Readers need a lease on the file: the bytes change with it, and vanish (`SIGBUS`) when it is cut.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; the region then has no access.
+    /// Those of `mmap(2)`; there is no access then.
     pub fn map(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_FIXED;
-        // SAFETY: MAP_FIXED replaces only address space that the region owns.
+        // SAFETY: MAP_FIXED replaces only address space that this value owns.
         let at = unsafe {
             libc::mmap(self.start(), self.size, libc::PROT_READ, flags, file.as_raw_fd(), 0)
         };
@@ -68,7 +68,7 @@ impl Region {
     ///
     /// # Errors
     /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` if the
-    /// copy is not complete at the `deadline`. The region must then be taken for unreadable.
+    /// copy is not complete at the `deadline`. The bytes must then be taken for unreadable.
     pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         // SAFETY: the kernel chooses an unused address.
@@ -81,7 +81,7 @@ impl Region {
         // SAFETY: `copy` is a fresh mapping of `size` zero bytes that no other code knows.
         let bytes = unsafe { slice::from_raw_parts_mut(copy.cast::<u8>(), self.size) };
         let moved = read_exactly(file, bytes, deadline).and_then(|()| {
-            // SAFETY: `bytes` is not used any more; the target is address space that the region owns, and what readers
+            // SAFETY: `bytes` is not used any more; the target is address space that this value owns, and what readers
             // find there before and after is the same.
             let at = unsafe {
                 if libc::mprotect(copy, self.size, libc::PROT_READ) != 0 {
@@ -106,7 +106,7 @@ impl Region {
     pub fn forbid(&mut self) -> io::Result<()> {
         self.readable = false;
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        // SAFETY: MAP_FIXED replaces only address space that the region owns.
+        // SAFETY: MAP_FIXED replaces only address space that this value owns.
         let at = unsafe { libc::mmap(self.start(), self.size, libc::PROT_NONE, flags, -1, 0) };
         if at == MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -115,12 +115,12 @@ impl Region {
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         // SAFETY: readable for `size` bytes. They do not change while the lease stands, and every method that replaces
-        // them needs the region mutably.
+        // them needs it mutably.
         self.readable.then(|| unsafe { slice::from_raw_parts(self.start().cast(), self.size) })
     }
 }
 
-impl Drop for Region {
+impl Drop for MappedFile {
     fn drop(&mut self) {
         // If even that fails the mapping stays, which is harmless.
         let _stays = self.forbid();

@@ -36,16 +36,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, Stat, Timespec, fstat};
 use rustix::io::Errno;
 use rustix::thread::Pid;
-use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_fastcgi::handover::FileId;
+use sendoff_link::worker::Queue;
 use sendoff_sys::epoch;
 use sendoff_sys::lease;
-use sendoff_sys::mapping::Region;
+use sendoff_sys::mapping::MappedFile;
 use sendoff_sys::memfd::Sealed;
 
-use crate::guard::is_deleted;
 use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
-use crate::output::State;
 
 /// How long a writer is held, at most, from when the break is noticed (`docs/handover.md` §3). The kernel would let it go
 /// after 45 s.
@@ -105,7 +104,7 @@ impl LinkSet {
 pub(crate) struct Held {
     lease: Lease,
     /// `None` once dropped.
-    region: Option<Region>,
+    region: Option<MappedFile>,
     /// The use it was last in; see `Files::current_use`.
     used_in: u64,
     pub(crate) size: u64,
@@ -192,7 +191,7 @@ impl Files {
     pub(crate) fn hold(
         &mut self,
         fd: OwnedFd,
-        mut region: Region,
+        mut region: MappedFile,
         identity: Identity,
         helper: Pid,
     ) -> io::Result<FileId> {
@@ -395,16 +394,20 @@ fn end(lease: &mut Lease) {
     }
 }
 
-impl State {
-    /// The worker's part in a break (`docs/handover.md` §3): afterwards nothing of the file is in this process's hands.
-    /// Returns the links on which `RECALL` must be sent.
+impl Files {
+    /// The worker's part in a break (`docs/handover.md` §3): makes the mapping private and turns the segments in `queue`,
+    /// which is output for `link`, into bytes. Returns the links on which `RECALL` must be sent.
     ///
     /// # Errors
     /// The snapshot could not be saved. The writer must not be let go while this process lives.
-    pub(crate) fn on_break(&mut self, file: FileId) -> io::Result<LinkSet> {
-        let Self { queue, files, link, .. } = self;
-        let current_use = files.current_use;
-        let Some(held) = files.held.get_mut(&file) else { return Ok(LinkSet::default()) };
+    pub(crate) fn on_break(
+        &mut self,
+        file: FileId,
+        queue: &mut Queue,
+        link: usize,
+    ) -> io::Result<LinkSet> {
+        let current_use = self.current_use;
+        let Some(held) = self.held.get_mut(&file) else { return Ok(LinkSet::default()) };
         let Held { lease, region, used_in, links, .. } = held;
         // Until all is saved the descriptor stays where it is: its end would let the writer go.
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
@@ -423,7 +426,7 @@ impl State {
         }
         // Not from the mapping: it may have been dropped.
         if queue.take_back(file, |offset, len, out| read_range(fd, offset, len, out))? {
-            links.remove(*link);
+            links.remove(link);
         }
         // Was this process stopped until the kernel let the writer go?
         if copied && lease::look(fd.as_fd()) == lease::Lease::Ended {
@@ -435,35 +438,14 @@ impl State {
             *lease = Lease::Broken { fd, deadline: noticed + RECALL_TIMEOUT };
         }
         let tell = held.links;
-        files.remove_if_done(file);
+        self.remove_if_done(file);
         Ok(tell)
     }
+}
 
-    /// Forgets output that will not be sent, and what it would have opened.
-    pub(crate) fn discard_queue(&mut self) {
-        for file in self.queue.unsent_opens() {
-            if let Some(held) = self.files.held.get_mut(&file) {
-                held.links.remove(self.link);
-            }
-        }
-        self.discard_pieces();
-    }
-
-    /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.
-    pub(crate) fn tell(&mut self, links: &[OwnedFd], link: usize, record: Record) {
-        if link == self.link && self.queue.in_flight() {
-            self.queue.record(0, record);
-        } else {
-            self.backlog.push((link, record));
-            self.send_backlog(links);
-        }
-    }
-
-    /// Whether the file's `RECALL` has not even left.
-    pub(crate) fn recall_waits(&self, file: FileId) -> bool {
-        let recall = Record::Recall(file);
-        self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)
-    }
+/// Whether an open file has lost its last name.
+fn is_deleted(fd: &OwnedFd) -> bool {
+    fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
 fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io::Result<()> {

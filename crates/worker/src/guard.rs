@@ -6,14 +6,14 @@
 //! trusted with what it holds after a pause. Being stopped does not stop the clock: if [`PAUSE`] has passed
 //! since the leases were looked at, they are looked at again before anything is sent.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use sendoff_fastcgi::handover::Record;
 use sendoff_sys::lease::Told;
 
 use crate::files::die;
-use crate::output::State;
+use crate::state::State;
 
 /// The kernel waits for no less than a second for a process that it tells of a break.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,7 +25,8 @@ impl State {
     /// Does the worker's part for leases that are being broken. Ends the process if it would have to lie.
     pub(crate) fn serve_breaks(&mut self, links: &[OwnedFd], told: Told) {
         for file in self.files.newly_broken(told) {
-            match self.on_break(file) {
+            let Self { files, queue, link, .. } = self;
+            match files.on_break(file, queue, *link) {
                 Ok(tell) => {
                     for link in tell.iter() {
                         self.tell(links, link, Record::Recall(file));
@@ -60,9 +61,4 @@ impl State {
             }
         }
     }
-}
-
-/// Whether an open file has lost its last name.
-pub(crate) fn is_deleted(fd: &OwnedFd) -> bool {
-    rustix::fs::fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
 }

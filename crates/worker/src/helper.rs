@@ -18,7 +18,8 @@ use sendoff_sys::lease::{self, Breaks};
 use crate::files::die;
 use crate::guard::RELEASE_INTERVAL;
 use crate::log;
-use crate::output::{Shared, State};
+use crate::output::Shared;
+use crate::state::State;
 
 /// It calls nothing deep.
 const STACK: usize = 128 * 1024;

@@ -11,7 +11,7 @@ use sendoff_sys::fdpass;
 /// Room for one `recvmsg`: a whole request with the 64 KiB of body that the front sends in band, and its records' headers.
 const RECEIVE_LEN: usize = 80 * 1024;
 
-/// Below this much room a new buffer is better than a short `recvmsg`.
+/// With less room than this a new buffer is allocated instead of a short `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
 
 /// Descriptors that may wait for their `BODY` record. One request needs one.
@@ -46,9 +46,9 @@ impl Input {
         }
     }
 
-    /// The oldest descriptor that no record has claimed.
-    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
-        self.fds.pop_front()
+    /// The descriptors that no record has claimed, oldest first.
+    pub(crate) fn descriptors(&mut self) -> &mut VecDeque<OwnedFd> {
+        &mut self.fds
     }
 
     /// Whether received bytes wait to be looked at.

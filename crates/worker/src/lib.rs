@@ -3,9 +3,7 @@
 //! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
 #![forbid(unsafe_code)]
 
-mod blob;
-mod channel;
-mod direct;
+mod client;
 mod files;
 mod guard;
 mod helper;
@@ -13,21 +11,18 @@ mod input;
 pub mod listener;
 mod numbers;
 mod output;
-mod peer;
-mod queue;
 mod region;
-mod request;
+mod state;
 mod worker;
 
 use std::fmt;
+use std::io::Write;
 
-pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
 pub use files::Identity;
 pub use numbers::MAX_HELD;
-pub use peer::{Role, Roles};
-pub use request::{MAX_PARAMS, MAX_PARAMS_LEN};
 pub use rustix::fs::Timespec;
-pub use worker::{Stopper, Worker};
+pub use sendoff_link::worker::{MAX_PARAMS, MAX_PARAMS_LEN, Role, Roles};
+pub use worker::{MAX_BLOB_BYTES, MAX_BLOBS, Stopper, Worker};
 
 /// The client has gone or the link is lost: output leads nowhere any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,18 +39,25 @@ impl std::error::Error for Gone {}
 /// Why a link cannot be used any more.
 #[derive(Debug)]
 enum Bad {
-    Protocol(sendoff_fastcgi::Error),
+    /// The peer broke the protocol.
+    Protocol(sendoff_link::worker::Error),
+    /// A system call failed.
     Io(std::io::Error),
-    TooManyParams,
-    Unexpected { kind: u8, id: u16 },
-    BodyFile,
-    Client,
+    /// Its only request asked for a role that this application does not take.
+    Refused,
+    /// It was closed in the middle of a request.
     Cut,
+}
+
+impl From<sendoff_link::worker::Error> for Bad {
+    fn from(error: sendoff_link::worker::Error) -> Self {
+        Self::Protocol(error)
+    }
 }
 
 impl From<sendoff_fastcgi::Error> for Bad {
     fn from(error: sendoff_fastcgi::Error) -> Self {
-        Self::Protocol(error)
+        Self::Protocol(error.into())
     }
 }
 
@@ -70,20 +72,15 @@ impl fmt::Display for Bad {
         match self {
             Self::Protocol(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
-            Self::TooManyParams => {
-                write!(f, "more than {MAX_PARAMS} parameters or {MAX_PARAMS_LEN} bytes of them")
-            }
-            Self::Unexpected { kind, id } => {
-                write!(f, "a record of type {kind} for request {id} where none may come")
-            }
-            Self::BodyFile => f.write_str("a BODY record without a regular file of its length"),
-            Self::Client => f.write_str("a CLIENT record without a socket"),
+            Self::Refused => f.write_str("a request for a role that is not taken"),
             Self::Cut => f.write_str("the front closed the link in the middle of a request"),
         }
     }
 }
 
-/// A line for the server's log.
+/// Writes an entry for the server's log to standard error, in one piece.
 fn log(what: fmt::Arguments<'_>) {
-    eprintln!("sendoff worker {}: {what}", std::process::id());
+    let entry = format!("sendoff worker {}: {what}\n", std::process::id());
+    // Where standard error is closed there is nowhere to complain.
+    let _closed = std::io::stderr().write_all(entry.as_bytes());
 }

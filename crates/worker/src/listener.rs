@@ -13,8 +13,8 @@ use rustix::net::{
     listen as start_listening, socket_with, sockopt,
 };
 
-/// A connection on a UNIX socket that says nothing for so long is closed: whoever opened it has forgotten it, and a
-/// server with one process could serve nobody else.
+/// A connection on a UNIX socket that is silent for this time is closed: its peer has forgotten it, and an application
+/// with one process could serve no other connection.
 const FIRST_BYTE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// Opens `path`, `:port`, `host:port` or `[v6]:port`. A socket that lies at `path` is replaced, nothing else is.
@@ -59,7 +59,8 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether a descriptor is a socket that listens, which says that a FastCGI application was started and no CGI program.
+/// Whether a descriptor is a listening socket: a FastCGI application is started with one as descriptor 0, a CGI program
+/// is not.
 #[must_use]
 pub fn is_listener(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_acceptconn(fd).unwrap_or(false)
@@ -69,13 +70,13 @@ pub fn is_listener(fd: BorrowedFd<'_>) -> bool {
 /// others are closed; UNIX sockets have no address to compare.
 ///
 /// # Errors
-/// `EINTR`: a signal handler ran. `EMFILE` and others of `accept(2)` that trying again would not help.
+/// `EINTR`: a signal handler ran. `EMFILE` and others of `accept(2)` that are not transient.
 pub fn accept(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<OwnedFd> {
     loop {
         let connection = match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(connection) => connection,
             Err(Errno::AGAIN) => {
-                // Somebody made it non-blocking, or another process was quicker.
+                // The socket is non-blocking, or another process has accepted the connection first.
                 poll(&mut [PollFd::new(&listener, PollFlags::IN)], None)?;
                 continue;
             }

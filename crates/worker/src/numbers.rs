@@ -12,10 +12,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Files one worker holds at most: a descriptor and two mappings each, and a break may have to copy them.
 pub const MAX_HELD: usize = 256;
 
-/// Limits above this leave enough for everybody, and the kernel's table of descriptors is as long as its highest number.
+/// A limit above this has room for the application and for held files. Numbers are kept low even then: the kernel's table
+/// of descriptors is as long as the highest number.
 const SMALL_LIMIT: u64 = 4096;
 
-/// Above a large limit there is no need to be: right behind what `select(2)` knows.
+/// With a large limit, held files are numbered from here on: right behind what `select(2)` can handle.
 const BEHIND_SELECT: i32 = 1024;
 
 /// Without room above it, a small limit is shared: this part of it for held files.
@@ -32,7 +33,7 @@ pub(crate) fn most_held() -> usize {
     }
 }
 
-/// A duplicate out of the way, or, if there is none to be had, the same descriptor.
+/// Moves a descriptor out of the application's way, or returns it as it is if no such number is free.
 pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     let limit = getrlimit(Resource::Nofile);
     let soft = limit.current.unwrap_or(u64::MAX);

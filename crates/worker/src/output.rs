@@ -1,5 +1,5 @@
-//! Sending. The application's thread and the helper thread write to the links under one lock, and nobody waits while
-//! holding it: when a link is full, the application's thread lets the lock go until there is room.
+//! Sending. The application's thread and the helper thread write to the links under one lock. Neither waits while it
+//! holds the lock: when a link is full, the application's thread releases it until there is room.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -12,13 +12,12 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_link::worker::Queue;
 
 use sendoff_sys::fork;
 
 use crate::Gone;
-use crate::files::Files;
-use crate::queue::Queue;
-use crate::region::Regions;
+use crate::state::State;
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
 const RECORDS_PER_MESSAGE: usize = 500;
@@ -33,22 +32,6 @@ pub(crate) struct Shared {
     generation: Option<u32>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    /// Output for `link`.
-    pub(crate) queue: Queue,
-    /// The link of the request at hand, or of the last one.
-    pub(crate) link: usize,
-    /// A link cannot be written to any more; the worker is about to end.
-    pub(crate) lost: bool,
-    pub(crate) files: Files,
-    pub(crate) regions: Regions,
-    /// `RECALL` and `RELEASE` records that wait for room in a link.
-    pub(crate) backlog: Vec<(usize, Record)>,
-    /// The guard socket is gone: no file may be held any more.
-    pub(crate) unguarded: bool,
-}
-
 type Locked<'a> = MutexGuard<'a, State>;
 
 impl Shared {
@@ -61,18 +44,18 @@ impl Shared {
         }
     }
 
-    /// For a connection without helper thread, which a program may leave to a child.
+    /// For a connection without helper thread, which a program may hand to a forked child.
     pub(crate) fn for_any_process(connection: OwnedFd) -> Self {
         Self { generation: None, ..Self::new(vec![connection]) }
     }
 
-    /// A thread that panicked under the lock takes the process with it, so what the lock guards is whole.
+    /// A thread that panics while it holds the lock ends the process, so the guarded state is always consistent.
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets no further request in; what the front has already written is still read. Async-signal-safe. A forked child
-    /// shares the sockets, so it must not.
+    /// Takes no further request; what the front has already written is still read. Async-signal-safe. Without effect in a
+    /// forked child, which shares the sockets.
     pub(crate) fn stop(&self) {
         if !self.is_forked() {
             self.stopping.store(true, Ordering::Relaxed);
@@ -83,13 +66,13 @@ impl Shared {
         }
     }
 
-    /// Whether this is a child of the process that made the worker. It must not lock: the helper thread, which is not
-    /// there, may have held the lock when the child was made.
+    /// Whether this is a child of the process that made the worker. A child must not lock: the helper thread does not
+    /// exist in it, but may have held the lock at the fork.
     pub(crate) fn is_forked(&self) -> bool {
         self.generation.is_some_and(|generation| generation != fork::generation())
     }
 
-    /// For what a child may do if it can.
+    /// The lock if it is free, for what a forked child may do.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         self.state.try_lock().ok()
     }
@@ -136,8 +119,8 @@ impl Shared {
         self.flush(state)
     }
 
-    /// One `sendmsg` of the queue's next batch and `more`. Returns how much of `more` was taken. May let go of the lock
-    /// and take it again; the queue may then have changed, but only what had not been sent.
+    /// One `sendmsg` of the queue's next batch and `more`. Returns how much of `more` was taken. May release the lock and
+    /// take it again. The queue may then have changed, except for bytes that were sent.
     fn send<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -145,7 +128,7 @@ impl Shared {
     ) -> Result<(Locked<'a>, usize), Gone> {
         let link = self.links[state.link].as_fd();
         state.look_after_pause(&self.links);
-        // First what the helper thread could not send: we might leave it no room for ever.
+        // First what the helper thread could not send: otherwise a steady stream of output would leave no room for it.
         state.send_backlog(&self.links);
         let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };
         match send_now(&state, link, more) {
@@ -167,7 +150,7 @@ impl Shared {
             Errno::INTR => Ok(state),
             Errno::AGAIN => {
                 drop(state);
-                // An error or a hang-up wakes us too; the next sendmsg says which.
+                // An error or a hang-up ends the poll, too; the next sendmsg reports it.
                 match poll(&mut [PollFd::new(&link, PollFlags::OUT)], None) {
                     Ok(_) | Err(Errno::INTR) => Ok(self.lock()),
                     Err(_) => Err(Gone),
@@ -181,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Sends the queue, then a short record with a descriptor that is no held file's.
+    /// Sends the queue, then a short record with a descriptor that belongs to no held file.
     pub(crate) fn send_with_descriptor<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -191,7 +174,7 @@ impl Shared {
         let link = self.links[state.link].as_fd();
         loop {
             state = self.flush(state)?;
-            // So few bytes are taken whole or not at all.
+            // The kernel takes a record this short whole or not at all.
             match send_with(link, &[IoSlice::new(record)], &[descriptor]) {
                 Ok(_) => return Ok(state),
                 Err(error) => state = self.not_sent(state, error)?,
@@ -200,30 +183,8 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Sends what of the backlog there is room for.
-    pub(crate) fn send_backlog(&mut self, links: &[OwnedFd]) {
-        let Self { backlog, queue, link: current, .. } = self;
-        let mut wire = Vec::new();
-        backlog.retain(|(link, record)| {
-            if link == current && queue.in_flight() {
-                queue.record(0, *record);
-                return false;
-            }
-            wire.clear();
-            record.encode(0, &mut wire);
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // So few bytes are taken whole or not at all. A link that has gone has no use for them.
-            matches!(
-                rustix::net::send(&links[*link], &wire, flags),
-                Err(Errno::AGAIN | Errno::INTR)
-            )
-        });
-    }
-}
-
-/// After `sent` bytes of `now_len` bytes of `data` and their heads have left: what of `data` is still to be encoded. If
-/// a record was cut, its rest goes to the queue, because nothing else may follow it.
+/// Call it after `sent` bytes of the records with `now_len` bytes of `data` have left. Returns the part of `data` that is
+/// still to be encoded. The rest of a record that was cut goes to the queue, because only that may follow.
 fn finish_record<'d>(
     queue: &mut Queue,
     heads: &[[u8; HEADER_LEN]; 2],

@@ -1,17 +1,16 @@
-//! Body bytes in memory that the front sends from: made once for each link, lent in chunks, and taken back when the front
-//! says so. Nobody waits for a chunk: if none is free, bytes go over the link.
+//! Shared regions: memory that the front sends body bytes from. A link has one, which is lent in chunks and taken back as
+//! the front returns them. The worker never waits for a chunk: if none is free, bytes go over the link.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::handover::Record;
-use sendoff_fastcgi::region::{DATA_AT, Layout, Lender, Piece, RETURNS_AT};
+use sendoff_fastcgi::region::{DATA_AT, Layout, RETURNS_AT};
+use sendoff_link::worker::{Chunks, Queue};
 use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
-use crate::output::State;
 
-/// As much as a UNIX socket's buffer or an L2 cache takes well; smaller chunks mean more records.
+/// About what a UNIX socket's buffer or an L2 cache holds; smaller chunks mean more records.
 const CHUNK_SIZE: u32 = 64 * 1024;
 
 /// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen of them.
@@ -21,18 +20,7 @@ const CHUNKS: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Region {
     memory: Writer,
-    layout: Layout,
-    lender: Lender,
-    announced: bool,
-    filling: Option<Filling>,
-}
-
-/// A chunk that takes more.
-#[derive(Debug, Clone, Copy)]
-struct Filling {
-    chunk: u32,
-    filled: u32,
-    request_id: u16,
+    chunks: Chunks,
 }
 
 impl Region {
@@ -45,32 +33,10 @@ impl Region {
             data_len: layout.data_len(),
         };
         let memory = Writer::create(shape, &layout.encode())?;
-        let lender = Lender::new(layout);
-        Ok(Self { memory, layout, lender, announced: false, filling: None })
+        Ok(Self { memory, chunks: Chunks::new(layout) })
     }
 
-    /// Copies what one chunk takes of `data`; `None` if no chunk is free.
-    fn fill(&mut self, request_id: u16, data: &[u8]) -> Option<Piece> {
-        let Self { memory, lender, .. } = self;
-        let filling = match self.filling {
-            Some(filling) => filling,
-            None => {
-                let chunk = lender.lend(|chunk| memory.counter(chunk))?;
-                Filling { chunk, filled: 0, request_id }
-            }
-        };
-        let Filling { chunk, filled, .. } = filling;
-        let room = self.layout.chunk_size() - filled;
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX).min(room);
-        let last = length == room;
-        let piece = Piece { chunk, last, offset: filled, length };
-        let range = self.layout.range(piece)?;
-        self.memory.write(range.start, &data[..range.len()]);
-        self.filling = (!last).then_some(Filling { filled: filled + length, ..filling });
-        Some(piece)
-    }
-
-    /// What rides along with `REGION`.
+    /// The descriptor that travels with `REGION`.
     pub(crate) fn fd(&self) -> &OwnedFd {
         self.memory.fd()
     }
@@ -80,7 +46,7 @@ impl Region {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     of_links: Vec<Option<Region>>,
-    /// There was no memory for one: bytes go over the links from now on.
+    /// Memory could not be had once: from then on all bytes go over the links.
     failed: bool,
 }
 
@@ -113,55 +79,31 @@ impl Regions {
         }
         slot.as_mut()
     }
-}
 
-impl State {
-    /// Copies body bytes into chunks and queues the pieces. Returns what found no room.
-    pub(crate) fn lend<'d>(&mut self, request_id: u16, mut data: &'d [u8]) -> &'d [u8] {
-        let Self { queue, regions, link, .. } = self;
-        let Some(region) = regions.get_or_make(*link) else { return data };
+    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns what found no room.
+    pub(crate) fn lend<'d>(
+        &mut self,
+        link: usize,
+        request_id: u16,
+        queue: &mut Queue,
+        mut data: &'d [u8],
+    ) -> &'d [u8] {
+        let Some(Region { memory, chunks }) = self.get_or_make(link) else { return data };
         while !data.is_empty()
-            && let Some(piece) = region.fill(request_id, data)
+            && let Some(range) =
+                chunks.lend(queue, request_id, data.len(), |chunk| memory.counter(chunk))
         {
-            if !std::mem::replace(&mut region.announced, true) {
-                queue.record(request_id, Record::Region);
-            }
-            queue.piece(request_id, piece);
-            data = &data[piece.length as usize..];
+            let (now, later) = data.split_at(range.len());
+            memory.write(range.start, now);
+            data = later;
         }
         data
     }
 
-    /// The response is over: the chunk that would take more goes to the front as it is.
-    pub(crate) fn end_pieces(&mut self) {
-        let Self { queue, regions, link, .. } = self;
-        if let Some(region) = regions.get_mut(*link)
-            && let Some(Filling { chunk, filled, request_id }) = region.filling.take()
-        {
-            queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });
-        }
-    }
-
-    /// Forgets the output in the queue, but not what is for the log. Chunks that were lent for it are given away empty: the
-    /// front may know of the first part of them, and gives all of them back.
-    pub(crate) fn discard_pieces(&mut self) {
-        self.end_pieces();
-        let unsent: Vec<_> = self.queue.unsent_lending().collect();
-        let log = self.queue.unsent_log();
-        self.queue.clear();
-        if self.lost {
-            return;
-        }
-        self.queue.raw(&log);
-        for (request_id, record) in unsent {
-            let empty = |piece| Piece { offset: 0, length: 0, ..piece };
-            match record {
-                Record::Piece(piece) if piece.last => {
-                    self.queue.record(request_id, Record::Piece(empty(piece)));
-                }
-                Record::Piece(_) => {}
-                region => self.queue.record(request_id, region),
-            }
+    /// The response has ended: the chunk that would take more goes to the front as it is.
+    pub(crate) fn end_pieces(&mut self, link: usize, queue: &mut Queue) {
+        if let Some(region) = self.get_mut(link) {
+            region.chunks.end(queue);
         }
     }
 }

@@ -91,6 +91,42 @@ fn log_lines_do_not_pile_up_until_the_end() {
     assert!(matches!(front.links[0].next(), Some(Seen::Stderr(_))));
 }
 
+/// An application that works on may still have something to say, and the front knows of which request.
+#[test]
+fn log_lines_of_a_detached_application_leave_at_once() {
+    let (mut front, mut worker) = connect(1);
+    front.links[0].ask(3);
+    assert!(worker.accept());
+    worker.write_head(b"\r\n").unwrap();
+    worker.finish(0, true);
+    assert_eq!(front.links[0].response().last(), Some(&Seen::End(0)));
+    let trace = b"Fatal error: it\n#0 a.php(1)\n#1 {main}\n  thrown";
+    for line in [&trace[..], b"more\n"] {
+        worker.log(line);
+        let whole = [line.strip_suffix(b"\n").unwrap_or(line), b"\n"].concat();
+        assert_eq!(front.links[0].next(), Some(Seen::Stderr(whole)), "one record, not held back");
+    }
+    worker.ready();
+    assert_eq!(front.links[0].next(), Some(Seen::Record(Record::Ready)));
+}
+
+/// The front drops the response, not the log.
+#[test]
+fn log_lines_for_a_client_that_has_gone_stay_on_the_link() {
+    let (mut front, mut worker) = connect(1);
+    front.links[0].ask(3);
+    assert!(worker.accept());
+    let mut abort = Vec::new();
+    push(&mut abort, Kind::ABORT_REQUEST, 3, &[]);
+    front.links[0].send(&abort);
+    assert!(worker.aborted());
+    worker.log(b"#0 first\n#1 second");
+    assert_eq!(worker.write(b"late"), Err(Gone));
+    worker.finish(0, false);
+    let seen = [Seen::Stderr(b"#0 first\n#1 second\n".to_vec()), Seen::End(0)];
+    assert_eq!(front.links[0].response(), seen);
+}
+
 /// Far more than the socket takes at once, in pieces on both sides of every limit.
 #[test]
 fn large_writes_arrive_whole_while_the_front_reads_slowly() {

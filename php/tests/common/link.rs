@@ -188,6 +188,25 @@ impl Link {
         }
     }
 
+    /// The content of each STDERR record up to END_REQUEST.
+    pub fn log_entries(&mut self) -> Vec<String> {
+        let (mut entries, mut is_whole) = (Vec::<String>::new(), true);
+        loop {
+            match self.part().expect("the worker closed the link") {
+                Part::Stream { kind: Kind::STDERR, data, .. } => {
+                    let text = String::from_utf8_lossy(&data);
+                    match entries.last_mut().filter(|_| !is_whole) {
+                        Some(entry) => entry.push_str(&text),
+                        None => entries.push(text.into_owned()),
+                    }
+                    is_whole = !self.decoder.is_inside_content();
+                }
+                Part::Record { kind: Kind::END_REQUEST, .. } => return entries,
+                _ => {}
+            }
+        }
+    }
+
     pub fn ask(&mut self, request: &Request) -> Response {
         self.send(request);
         self.response().expect("the worker closed the link")

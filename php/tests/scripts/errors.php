@@ -17,6 +17,9 @@ switch ($_GET['kind']) {
 		error_log('logged by hand');
 		echo "goes on\n";
 		break;
+	case 'log':
+		error_log("first\nsecond\n" . str_repeat('x', 5000) . "\nlast");
+		break;
 	case 'exception':
 		throw new RuntimeException("it's thrown");
 	case 'error':

@@ -9,17 +9,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use sendoff_fastcgi::record::Kind;
+use sendoff_link::worker::{Peer, Request, Response, Role, Roles};
 
-use super::{Response, Worker};
-use crate::direct::Direct;
-use crate::input::Input;
+use super::Worker;
 use crate::output::Shared;
-use crate::peer::{Peer, Role, Roles};
-use crate::request::{Phase, Request};
 use crate::{Bad, Gone};
 
-/// How long a server that still sends may be silent before its connection is closed in its face, and how often it is
-/// listened to at most.
+/// Lingering close: the idle timeout of a server that is still sending, and the number of reads after which the
+/// connection is closed in any case.
 const LINGER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const LINGER_READS: usize = 1 << 16;
 
@@ -28,37 +25,28 @@ impl Worker {
     /// child if the parent leaves it alone from then on.
     #[must_use]
     pub fn on_connection(connection: OwnedFd, roles: Roles) -> Self {
-        // What is flushed shall leave. It fails on UNIX sockets, which do not wait.
+        // Flushed output must leave at once. This fails on UNIX sockets, which never delay output.
         let _unix = set_tcp_nodelay(&connection, true);
-        Self {
-            shared: Arc::new(Shared::for_any_process(connection)),
-            inputs: vec![Input::default()],
-            request: Request::default(),
-            response: Response::default(),
-            peer: Peer::Server(roles),
-            deaf: false,
-            helper: None,
-            channel: None,
-        }
+        Self::with(Arc::new(Shared::for_any_process(connection)), Peer::Server(roles))
     }
 
-    /// [`Self::accept`] for a worker on a connection: the request is at hand as soon as its parameters are, and a
-    /// signal ends the waiting for one.
+    /// [`Self::accept`] for a worker on a connection: it returns as soon as the parameters have arrived, and a signal
+    /// interrupts it.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
     pub fn accept_on_connection(&mut self) -> io::Result<bool> {
-        if !self.end_request() || self.deaf {
+        if !self.end_request() || self.input_ended {
             return Ok(false);
         }
         match self.next_on_connection() {
             Ok(came) => {
-                self.response = Response::default();
+                self.response = Response::new();
                 Ok(came && !self.shared.lock().lost)
             }
             Err(Bad::Io(error)) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(_broken_off) => {
-                self.deaf = true;
+                self.input_ended = true;
                 Ok(false)
             }
         }
@@ -67,14 +55,14 @@ impl Worker {
     fn next_on_connection(&mut self) -> Result<bool, Bad> {
         loop {
             self.take_parts(0)?;
-            if self.deaf {
+            if self.input_ended {
                 return Ok(false);
             }
-            if self.request.phase == Phase::Ready {
+            if self.requests.running().is_some() {
                 return Ok(true);
             }
-            if self.request.phase == Phase::Idle {
-                // Not restarted, whatever the handler's flags.
+            if self.requests.is_idle() {
+                // A signal interrupts this call even if its handler was installed with `SA_RESTART`.
                 let mut polled = [PollFd::new(&self.shared.links[0], PollFlags::IN)];
                 poll(&mut polled, None).map_err(io::Error::from)?;
             }
@@ -84,40 +72,22 @@ impl Worker {
         }
     }
 
-    /// The input has ended in the middle of something or makes no sense. A front is then lost; a web server that has
-    /// only closed its half of the connection gets its answer. One that has lent a client's socket is a front, and what
-    /// it says to the client next must not be answered over.
-    pub(super) fn give_up_input(&mut self) {
-        self.deaf = true;
-        // Unless we closed our ear ourselves.
-        let is_lent = !self.shared.is_stopping() && !matches!(self.request.direct, Direct::Unasked);
-        if is_lent || !self.peer.may_half_close() {
-            self.shared.lock().lost = true;
-        }
-    }
-
-    /// Whether this worker is on a connection that a web server opened.
-    #[must_use]
-    pub fn is_on_connection(&self) -> bool {
-        matches!(self.peer, Peer::Server(_))
-    }
-
-    /// What the request at hand asks the application to be.
+    /// The role that the current request asks for.
     #[must_use]
     pub fn role(&self) -> Role {
-        self.request.role
+        self.requests.running().map(Request::role).unwrap_or_default()
     }
 
-    /// FastCGI's number of the request at hand.
+    /// FastCGI's id of the current request.
     #[must_use]
     pub fn request_id(&self) -> u16 {
-        self.request.id
+        self.requests.running().map(Request::id).unwrap_or_default()
     }
 
-    /// Whether the server wants the connection kept after the request at hand, and it is in a state to be.
+    /// Whether the server wants the connection kept after the current request, and the connection can still be used.
     #[must_use]
     pub fn keeps_connection(&self) -> bool {
-        self.request.keep_conn && !self.deaf && !self.shared.lock().lost
+        self.requests.keeps_link() && !self.input_ended && !self.shared.lock().lost
     }
 
     /// Reads the file that a filter is to change. Read the body first: what arrives of it meanwhile takes memory.
@@ -142,11 +112,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the response and the connection. A server that is still sending its request is heard out, because closing
-    /// in its face would destroy what it has not read of the answer.
+    /// Ends the response and the connection. If the server is still sending its request, the rest is read first
+    /// (lingering close): a reset would destroy the part of the response that it has not read.
     pub fn close(mut self) {
-        let cut_short = self.request.phase == Phase::Ready && !self.request.is_complete();
-        let unread = cut_short || self.deaf;
+        let cut_short = self.requests.running().is_some_and(|request| !request.is_complete());
+        let unread = cut_short || self.input_ended;
         self.finish(0, false);
         let connection = &self.shared.links[0];
         if shutdown(connection, Shutdown::Write).is_err() || !unread {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use sendoff_fastcgi::handover::Record;
+use sendoff_link::worker::Request;
 
 use super::Worker;
 use crate::Gone;
@@ -11,7 +12,7 @@ impl Worker {
     /// Whether the front takes the files that header blocks name.
     #[must_use]
     pub fn takes_named(&self) -> bool {
-        self.request.takes_named
+        self.requests.running().is_some_and(Request::accepts_named)
     }
 
     /// Sends the file that the header block names, which comes next. Nothing happens if the front does not take it, or the
@@ -20,17 +21,20 @@ impl Worker {
     /// # Errors
     /// The client has gone.
     pub fn named(&mut self, file: OwnedFd) -> Result<(), Gone> {
-        if !self.request.takes_named || self.response.named || self.response.body.is_some() {
+        let takes = self.response.open().is_some_and(|open| open.takes_named());
+        if !self.takes_named() || !takes {
             return Ok(());
         }
         if self.is_closed() {
             return Err(Gone);
         }
-        self.response.named = true;
-        // The length of the application's own body matters to nobody now.
-        self.response.begun = true;
+        let (Some(request), Some(open)) = (self.requests.running(), self.response.open_mut())
+        else {
+            return Err(Gone);
+        };
+        open.sent_named();
         let mut record = Vec::new();
-        Record::Named.encode(self.request.id, &mut record);
+        Record::Named.encode(request.id(), &mut record);
         let shared = &self.shared;
         shared.send_with_descriptor(shared.lock(), &record, file.as_fd()).map(drop)
     }

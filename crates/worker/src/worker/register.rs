@@ -1,11 +1,7 @@
-//! Links that a process opens itself: the application gets its requests elsewhere, over FastCGI from a front that it
-//! shares with nobody or with many, and answers on a link what it would not copy (`docs/handover.md` §8).
+//! Links that a process opens itself: the application receives requests over FastCGI from any number of fronts, and sends
+//! the bodies that it would not copy on a link to one of them (`docs/handover.md` §8).
 //!
-//! ```text
-//!         begin_elsewhere()          claim()              finish()
-//!  Idle ───────────────────▶ Ready ─────────▶ Ready ─────────────▶ Ready ──▶ Idle
-//!                         takes no output   takes output    takes no output   end_elsewhere()
-//! ```
+//! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -18,28 +14,16 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with, socketpair,
 };
-use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration, Secret};
+use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
+use sendoff_link::worker::{Request, Response};
 
+use super::{Channel, Worker};
+use crate::Gone;
 use crate::numbers::out_of_the_way;
-use crate::peer::Role;
-use crate::request::{Body, Phase};
-use crate::worker::Response;
-use crate::{Gone, Worker};
 
-/// How long the front may take to answer a registration. It has sent us a request just now, so it is not far.
+/// Time the front has to answer a registration. It has sent a request a moment ago, so it is alive.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What a worker knows of the channel it came by.
-#[derive(Debug)]
-pub(crate) struct Channel {
-    /// The front's token: another front has another.
-    token: Secret,
-    /// Of the request at hand, until it is claimed.
-    claim: Option<Secret>,
-    /// The request id used last.
-    last_id: u16,
-}
 
 impl Worker {
     /// Opens links to the front that made this announcement.
@@ -95,8 +79,8 @@ impl Worker {
         state.lost || state.unguarded
     }
 
-    /// A request has come elsewhere, which may be answered here. Files can be held; output is taken after
-    /// [`Self::claim`]. `false`: not by this worker.
+    /// A request has come over FastCGI, and its body may be sent here. Files can be held at once; output is taken after
+    /// [`Self::claim`]. `false`: this worker has no links to that front.
     pub fn begin_elsewhere(&mut self, announcement: &Announcement) -> bool {
         if !self.is_of(announcement) || self.is_lost() {
             return false;
@@ -111,41 +95,41 @@ impl Worker {
         // A late ABORT_REQUEST must not be taken for this request's. 0 is for management.
         channel.last_id = channel.last_id.checked_add(1).unwrap_or(1);
         channel.claim = Some(announcement.claim);
-        self.request.begin(link, channel.last_id, true, Role::Responder);
-        self.request.phase = Phase::Ready;
-        self.request.accepts_files = true;
-        self.request.body = Body::Stream { data: Vec::new(), read: 0, ended: true };
-        self.response = Response::elsewhere();
+        self.requests.begin_elsewhere(link, channel.last_id);
+        self.response = Response::Elsewhere;
         self.shared.lock().link = link;
         true
     }
 
-    /// From now on the response's output goes to this worker. The front knows it when this returns.
+    /// Moves the response to this worker. When this returns, the front has been told.
     ///
     /// # Errors
-    /// It does not: output must go on where it went.
+    /// The front has not been told: output must stay on the FastCGI connection.
     pub fn claim(&mut self) -> Result<(), Gone> {
         let claim = self.channel.as_mut().and_then(|channel| channel.claim.take()).ok_or(Gone)?;
         if self.is_lost() {
             return Err(Gone);
         }
-        self.response.finished = false;
-        self.shared.lock().queue.record(self.request.id, Record::Claim(claim));
+        let id = self.requests.running().map(Request::id).ok_or(Gone)?;
+        self.response.claim();
+        self.shared.lock().queue.record(id, Record::Claim(claim));
         let sent = self.flush();
-        self.response.finished = sent.is_err();
+        if sent.is_err() {
+            self.response.abandon();
+        }
         sent
     }
 
     /// Ends the request, and its response if it was claimed.
     pub fn end_elsewhere(&mut self) {
-        if self.channel.is_some() && self.request.phase != Phase::Idle {
+        if self.channel.is_some() && !self.requests.is_idle() {
             self.finish(0, false);
-            self.request.phase = Phase::Idle;
+            self.requests.end();
         }
     }
 }
 
-/// Where scripts do not see them among their own.
+/// Our end gets a number that scripts do not use.
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     Ok((out_of_the_way(ours), theirs))

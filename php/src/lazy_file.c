@@ -1,7 +1,7 @@
 /*
- * Regions: files mapped as PHP strings, kept between requests.
+ * Mapped files: files mapped as PHP strings, kept between requests.
  *
- * The arena is reserved once and cut into slots of one size; slot i is region i, or free:
+ * The arena is reserved once and cut into slots of one size; slot i is mapped file i, or free:
  *
  *   | header page            | contents: the file, MAP_PRIVATE, read-only  | tail | PROT_NONE ... |
  *   |  ... zend_string(24) ->| mapped and guarded by the worker            |  \0  |               |
@@ -10,10 +10,10 @@
  * a file of whole pages needs the tail page. The header must be writable: hash and class cache
  * live in it. It is made anew after each request that used it, since what PHP stored is stale then.
  *
- * A region is found by its inode: one stat(2) per read tells whether it still is what the path
+ * A mapped file is found by its inode: one stat(2) per read tells whether it still is what the path
  * means. That its contents are still the file's is the lease's business (sendoff_file_use()).
- * A region used in this request stays where it is until the request ends, whatever happens to its
- * file; a script may hold the string.
+ * A mapped file used in this request stays where it is until the request ends, whatever happens to
+ * its file; a script may hold the string.
  */
 #include "lazy.h"
 
@@ -24,26 +24,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Every region costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
-#define REGIONS 128
+/* Every mapped file costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
+#define MAPPED_FILES 128
 /* Above this PHP's memory_limit refuses the file anyway; it bounds the slot. */
-#define REGION_MAX ((size_t)1 << 30)
+#define MAPPED_FILE_MAX ((size_t)1 << 30)
 #define PAGE ((size_t)4096)
 /* Header, contents, tail, and one page never mapped, so that overruns fault. */
-#define SLOT_SPAN (REGION_MAX + 3 * PAGE)
+#define SLOT_SPAN (MAPPED_FILE_MAX + 3 * PAGE)
 /* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
 #define TOTAL_MAX ((size_t)8 << 30)
 
-/* For no longer than this a worker that has requests keeps a deleted file on the disk. */
+/* A mapped file that is not used for this time is given back, so a worker that has requests keeps a
+ * deleted file on the disk no longer. */
 #define IDLE_SECONDS 60
-/* A path that led to no region is not looked at again for so long. */
+/* A path that led to no mapped file is not looked at again for this time. */
 #define HOPELESS_SECONDS 2
 #define HOPELESS_ENTRIES 256
 #define SEEN_ENTRIES 256
-/* The most regions that one request may displace. */
+/* The most mapped files that one request may displace. */
 #define DISPLACED_MAX 16
 
-struct lazy_region {
+struct mapped_file {
 	dev_t dev;
 	ino_t ino;
 	struct timespec mtime;
@@ -65,30 +66,23 @@ typedef struct hopeless {
 
 static sendoff_worker *attached;
 static char *arena;
-static lazy_region regions[REGIONS];
-/* The inode of region i; 0 if it is free or stale. Apart, since every read searches it. */
-static uint64_t keys[REGIONS];
+static mapped_file mapped_files[MAPPED_FILES];
+/* The inode of mapped file i; 0 if it is free or stale. A separate array, because every read
+ * searches it. */
+static uint64_t keys[MAPPED_FILES];
 static size_t total;
-static uint32_t used[REGIONS];
+static uint32_t used[MAPPED_FILES];
 static uint32_t used_count;
 static hopeless hopeless_paths[HOPELESS_ENTRIES];
 
 /*
- * When no slot is free, a file must be read a second time before it displaces another, and that
- * happens between requests: a crawl through many files then does not empty the cache. While slots
+ * When no slot is free, a file displaces another only when it is read a second time, and only
+ * between requests: a crawl through many files does not empty the cache. While slots
  * are free the first read already holds the file; that costs some 10 us once.
  */
 static uint32_t seen[SEEN_ENTRIES];
 static uint32_t displace;
 static time_t swept;
-
-time_t lazy_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return ts.tv_sec;
-}
 
 /* One number for an inode. Two inodes may share it; 0 is not taken. */
 static uint64_t key_of(const struct stat *st)
@@ -103,18 +97,18 @@ static uint32_t hash_of(const struct stat *st)
 	return (uint32_t)(key_of(st) >> 32);
 }
 
-static char *contents_of(const lazy_region *region)
+static char *contents_of(const mapped_file *mapped)
 {
-	return arena + (size_t)(region - regions) * SLOT_SPAN + PAGE;
+	return arena + (size_t)(mapped - mapped_files) * SLOT_SPAN + PAGE;
 }
 
-zend_result lazy_region_startup(void)
+zend_result mapped_files_startup(void)
 {
 	/* One rule of the layout is the processor's, so ask rather than assume. */
 	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
 		return FAILURE;
 	}
-	void *reserved = mmap(NULL, REGIONS * SLOT_SPAN, PROT_NONE,
+	void *reserved = mmap(NULL, MAPPED_FILES * SLOT_SPAN, PROT_NONE,
 						  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (reserved == MAP_FAILED) {
 		zend_error(E_CORE_WARNING, "sendoff: lazy strings are off: no address space: %s",
@@ -136,7 +130,7 @@ sendoff_worker *lazy_worker(void)
 																						 : NULL;
 }
 
-uint32_t lazy_region_epoch(void)
+uint32_t mapped_file_epoch(void)
 {
 	return __atomic_load_n(sendoff_file_epoch(), __ATOMIC_ACQUIRE);
 }
@@ -147,91 +141,83 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 }
 
 /* The change time counts too: after a chmod the file may no longer be ours to read. */
-static bool same_file(const lazy_region *region, const struct stat *st)
+static bool same_file(const mapped_file *mapped, const struct stat *st)
 {
-	return region->size == (size_t)st->st_size && same_time(&region->mtime, &st->st_mtim) &&
-		   same_time(&region->ctime, &st->st_ctim);
+	return mapped->size == (size_t)st->st_size && same_time(&mapped->mtime, &st->st_mtim) &&
+		   same_time(&mapped->ctime, &st->st_ctim);
 }
 
-static void write_header(lazy_region *region)
+static void write_header(mapped_file *mapped)
 {
-	zend_string *string = lazy_region_string(region);
-
-	memset(string, 0, _ZSTR_HEADER_SIZE);
-	GC_SET_REFCOUNT(string, 1);
-	/* Not permanent: pcre's cache and others keep permanent strings beyond the request. */
-	GC_TYPE_INFO(string) = GC_STRING | (IS_STR_INTERNED << GC_FLAGS_SHIFT);
-	ZSTR_LEN(string) = region->size;
+	make_untouchable(mapped_file_string(mapped), mapped->size);
 }
 
-zend_string *lazy_region_string(lazy_region *region)
+zend_string *mapped_file_string(mapped_file *mapped)
 {
-	return (zend_string *)(contents_of(region) - _ZSTR_HEADER_SIZE);
+	return string_before(contents_of(mapped));
 }
 
-static void give_back(lazy_region *region)
+static void give_back(mapped_file *mapped)
 {
-	size_t size = region->size;
+	size_t size = mapped->size;
 
-	sendoff_file_drop(attached, region->file);
+	sendoff_file_drop(attached, mapped->file);
 	if (size % PAGE == 0) {
-		mmap(contents_of(region) + size, PAGE, PROT_NONE,
+		mmap(contents_of(mapped) + size, PAGE, PROT_NONE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	}
 	total -= size;
-	keys[region - regions] = 0;
-	memset(region, 0, sizeof(*region));
+	keys[mapped - mapped_files] = 0;
+	memset(mapped, 0, sizeof(*mapped));
 }
 
-void sendoff_lazy_attach(sendoff_worker *worker)
+void mapped_files_attach(sendoff_worker *worker)
 {
-	for (lazy_region *region = regions; attached && region < regions + REGIONS; region++) {
-		if (region->size) {
-			give_back(region);
+	for (mapped_file *mapped = mapped_files; attached && mapped < mapped_files + MAPPED_FILES;
+		 mapped++) {
+		if (mapped->size) {
+			give_back(mapped);
 		}
 	}
-	lazy_blob_detach();
 	attached = worker;
-	if (worker) {
-		lazy_blob_attach();
-	}
 }
 
-/* Nobody can hold the string of a region that this request did not use. */
-static void retire(lazy_region *region)
+/* No script holds the string of a mapped file that this request did not use. */
+static void retire(mapped_file *mapped)
 {
-	if (region->used) {
-		region->stale = true;
-		keys[region - regions] = 0;
+	if (mapped->used) {
+		mapped->stale = true;
+		keys[mapped - mapped_files] = 0;
 	} else {
-		give_back(region);
+		give_back(mapped);
 	}
 }
 
-static void mark_used(lazy_region *region)
+static void mark_used(mapped_file *mapped)
 {
-	region->last_use = lazy_now();
-	if (!region->used) {
-		region->used = true;
-		used[used_count++] = (uint32_t)(region - regions);
+	mapped->last_use = lazy_now();
+	if (!mapped->used) {
+		mapped->used = true;
+		used[used_count++] = (uint32_t)(mapped - mapped_files);
 	}
 }
 
-/* The region of an inode; NULL if there is none. */
-static lazy_region *kept(const struct stat *st)
+/* The mapped file of an inode; NULL if there is none. */
+static mapped_file *kept(const struct stat *st)
 {
 	uint64_t key = key_of(st);
 
-	for (uint32_t i = 0; i < REGIONS; i++) {
-		if (keys[i] == key && regions[i].ino == st->st_ino && regions[i].dev == st->st_dev) {
-			return &regions[i];
+	for (uint32_t i = 0; i < MAPPED_FILES; i++) {
+		if (keys[i] == key && mapped_files[i].ino == st->st_ino &&
+			mapped_files[i].dev == st->st_dev) {
+			return &mapped_files[i];
 		}
 	}
 	return NULL;
 }
 
 /* Small files are many and read fast; looking at each of them first would cost them a fifth. */
-bool lazy_region_is_hopeless(zend_string *path)
+bool mapped_file_is_hopeless(zend_string *path)
 {
 	zend_ulong hash = zend_string_hash_val(path);
 	const hopeless *entry = &hopeless_paths[hash % HOPELESS_ENTRIES];
@@ -239,7 +225,7 @@ bool lazy_region_is_hopeless(zend_string *path)
 	return entry->path_hash == hash && lazy_now() < entry->until;
 }
 
-void lazy_region_give_up(zend_string *path)
+void mapped_file_give_up(zend_string *path)
 {
 	zend_ulong hash = zend_string_hash_val(path);
 
@@ -259,12 +245,12 @@ static void wish_for(const struct stat *st)
 }
 
 /* A free slot; NULL if all are taken. */
-static lazy_region *free_slot(const struct stat *st)
+static mapped_file *free_slot(const struct stat *st)
 {
 	if (total + (size_t)st->st_size <= TOTAL_MAX) {
-		for (lazy_region *region = regions; region < regions + REGIONS; region++) {
-			if (!region->size) {
-				return region;
+		for (mapped_file *mapped = mapped_files; mapped < mapped_files + MAPPED_FILES; mapped++) {
+			if (!mapped->size) {
+				return mapped;
 			}
 		}
 	}
@@ -273,9 +259,9 @@ static lazy_region *free_slot(const struct stat *st)
 }
 
 /* Makes the pages around the contents. A header page, once there, stays. */
-static bool map_surroundings(lazy_region *region, size_t size)
+static bool map_surroundings(mapped_file *mapped, size_t size)
 {
-	char *contents = contents_of(region);
+	char *contents = contents_of(mapped);
 
 	if (mprotect(contents - PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
 		return false;
@@ -303,12 +289,12 @@ static void why_not_held(void)
 	}
 }
 
-static lazy_region *hold(const char *path, const struct stat *st)
+static mapped_file *hold(const char *path, const struct stat *st)
 {
 	size_t size = (size_t)st->st_size;
-	lazy_region *region = free_slot(st);
+	mapped_file *mapped = free_slot(st);
 
-	if (!region) {
+	if (!mapped) {
 		LAZY_BECAUSE("too many held files");
 		return NULL;
 	}
@@ -316,12 +302,12 @@ static lazy_region *hold(const char *path, const struct stat *st)
 	if (fd < 0) {
 		return NULL;
 	}
-	if (!map_surroundings(region, size)) {
+	if (!map_surroundings(mapped, size)) {
 		close(fd);
 		return NULL;
 	}
 	uint32_t file;
-	if (sendoff_file_hold(attached, fd, contents_of(region), size, &st->st_mtim, &st->st_ctim,
+	if (sendoff_file_hold(attached, fd, contents_of(mapped), size, &st->st_mtim, &st->st_ctim,
 						  &file) != 0) {
 		if (errno == EMFILE) {
 			wish_for(st);
@@ -329,7 +315,7 @@ static lazy_region *hold(const char *path, const struct stat *st)
 		why_not_held();
 		return NULL;
 	}
-	*region = (lazy_region){
+	*mapped = (mapped_file){
 		.dev = st->st_dev,
 		.ino = st->st_ino,
 		.mtime = st->st_mtim,
@@ -337,13 +323,13 @@ static lazy_region *hold(const char *path, const struct stat *st)
 		.size = size,
 		.file = file,
 	};
-	keys[region - regions] = key_of(st);
+	keys[mapped - mapped_files] = key_of(st);
 	total += size;
-	write_header(region);
-	return region;
+	write_header(mapped);
+	return mapped;
 }
 
-lazy_region *lazy_region_open(const char *path)
+mapped_file *mapped_file_open(const char *path)
 {
 	struct stat st;
 
@@ -356,72 +342,72 @@ lazy_region *lazy_region_open(const char *path)
 		LAZY_BECAUSE("not a regular file");
 		return NULL;
 	}
-	if (st.st_size < SENDOFF_G(threshold) || (size_t)st.st_size > REGION_MAX) {
+	if (st.st_size < SENDOFF_G(threshold) || (size_t)st.st_size > MAPPED_FILE_MAX) {
 		LAZY_BECAUSE(st.st_size < SENDOFF_G(threshold) ? "smaller than sendoff.threshold"
 													   : "larger than 1 GiB");
 		return NULL;
 	}
-	lazy_region *region = kept(&st);
-	if (region && !same_file(region, &st)) {
-		retire(region);
-		region = NULL;
+	mapped_file *mapped = kept(&st);
+	if (mapped && !same_file(mapped, &st)) {
+		retire(mapped);
+		mapped = NULL;
 	}
-	if (region && sendoff_file_use(attached, region->file) != 1) {
-		bool in_use = region->used;
-		retire(region);
+	if (mapped && sendoff_file_use(attached, mapped->file) != 1) {
+		bool in_use = mapped->used;
+		retire(mapped);
 		if (in_use) {
 			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
 			LAZY_BECAUSE("read and then changed in this request");
 			return NULL;
 		}
-		region = NULL;
+		mapped = NULL;
 	}
-	if (!region) {
-		region = hold(path, &st);
+	if (!mapped) {
+		mapped = hold(path, &st);
 	}
-	if (region) {
-		mark_used(region);
+	if (mapped) {
+		mark_used(mapped);
 		if (UNEXPECTED(lazy_explaining)) {
-			lazy_explain_given(region->file, path);
+			lazy_explain_given(mapped->file, path);
 		}
 	}
-	return region;
+	return mapped;
 }
 
-bool lazy_region_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset)
+bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset)
 {
 	uintptr_t distance = (uintptr_t)ptr - (uintptr_t)arena;
 
-	if (!arena || distance >= REGIONS * SLOT_SPAN) {
+	if (!arena || distance >= MAPPED_FILES * SLOT_SPAN) {
 		return false;
 	}
-	lazy_region *region = &regions[distance / SLOT_SPAN];
+	mapped_file *mapped = &mapped_files[distance / SLOT_SPAN];
 	size_t in_slot = distance % SLOT_SPAN;
-	if (in_slot < PAGE || in_slot - PAGE > region->size || len > region->size - (in_slot - PAGE)) {
+	if (in_slot < PAGE || in_slot - PAGE > mapped->size || len > mapped->size - (in_slot - PAGE)) {
 		return false;
 	}
-	if (!lazy_worker() || !sendoff_file_intact(attached, region->file)) {
+	if (!lazy_worker() || !sendoff_file_intact(attached, mapped->file)) {
 		return false;
 	}
-	*file = region->file;
+	*file = mapped->file;
 	*offset = in_slot - PAGE;
 	return true;
 }
 
-const char *lazy_region_end(const char *in_region)
+const char *mapped_file_end(const char *in_file)
 {
-	const lazy_region *region = &regions[((uintptr_t)in_region - (uintptr_t)arena) / SLOT_SPAN];
+	const mapped_file *mapped = &mapped_files[((uintptr_t)in_file - (uintptr_t)arena) / SLOT_SPAN];
 
-	return contents_of(region) + region->size;
+	return contents_of(mapped) + mapped->size;
 }
 
-static lazy_region *least_recently_used(void)
+static mapped_file *least_recently_used(void)
 {
-	lazy_region *oldest = NULL;
+	mapped_file *oldest = NULL;
 
-	for (lazy_region *region = regions; region < regions + REGIONS; region++) {
-		if (region->size && (!oldest || region->last_use < oldest->last_use)) {
-			oldest = region;
+	for (mapped_file *mapped = mapped_files; mapped < mapped_files + MAPPED_FILES; mapped++) {
+		if (mapped->size && (!oldest || mapped->last_use < oldest->last_use)) {
+			oldest = mapped;
 		}
 	}
 	return oldest;
@@ -436,27 +422,27 @@ static void sweep(void)
 		return;
 	}
 	swept = today;
-	for (lazy_region *region = regions; region < regions + REGIONS; region++) {
-		if (region->size && (today - region->last_use > IDLE_SECONDS ||
-							 !sendoff_file_intact(attached, region->file))) {
-			give_back(region);
+	for (mapped_file *mapped = mapped_files; mapped < mapped_files + MAPPED_FILES; mapped++) {
+		if (mapped->size && (today - mapped->last_use > IDLE_SECONDS ||
+							 !sendoff_file_intact(attached, mapped->file))) {
+			give_back(mapped);
 		}
 	}
 }
 
-void sendoff_lazy_end_request(void)
+bool mapped_files_end_request(void)
 {
 	if (!arena || !attached) {
-		return;
+		return false;
 	}
 	for (uint32_t i = 0; i < used_count; i++) {
-		lazy_region *region = &regions[used[i]];
+		mapped_file *mapped = &mapped_files[used[i]];
 
-		region->used = false;
-		if (region->stale || !sendoff_file_intact(attached, region->file)) {
-			give_back(region);
+		mapped->used = false;
+		if (mapped->stale || !sendoff_file_intact(attached, mapped->file)) {
+			give_back(mapped);
 		} else {
-			write_header(region);
+			write_header(mapped);
 		}
 	}
 	if (used_count) {
@@ -464,11 +450,11 @@ void sendoff_lazy_end_request(void)
 		used_count = 0;
 	}
 	for (; displace > 0; displace--) {
-		lazy_region *region = least_recently_used();
-		if (region) {
-			give_back(region);
+		mapped_file *mapped = least_recently_used();
+		if (mapped) {
+			give_back(mapped);
 		}
 	}
 	sweep();
-	lazy_blob_end_request();
+	return true;
 }

@@ -1,6 +1,4 @@
-//! Who is at the other end, and what follows from it.
-
-use std::fmt;
+//! The kind of peer, and the rules that differ between kinds.
 
 use sendoff_fastcgi::record::{AUTHORIZER, FILTER, RESPONDER};
 
@@ -27,8 +25,9 @@ pub struct Roles {
     pub filter: bool,
 }
 
+/// The other end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// Our front, on links that it made for this worker.
     Front,
     /// Any web server, on a connection that it opened.
@@ -37,7 +36,7 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// The role with this number, if it is taken.
-    pub(crate) fn role(self, number: u16) -> Option<Role> {
+    pub fn role(self, number: u16) -> Option<Role> {
         let roles = match self {
             Self::Front => Roles { responder: true, authorizer: false, filter: false },
             Self::Server(roles) => roles,
@@ -50,21 +49,20 @@ impl Peer {
         }
     }
 
-    /// A server may send its request and close that direction; it still wants the answer.
-    pub(crate) fn may_half_close(self) -> bool {
+    /// Whether this end closes the connection after a request without `FCGI_KEEP_CONN` (FastCGI §3.5).
+    #[must_use]
+    pub fn closes_connections(self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// FastCGI §6.2 wants `STDOUT` ended even if it is empty; our front does without.
-    pub(crate) fn wants_every_stdout_ended(self) -> bool {
+    /// Whether the peer may close its half after the request and still wants the answer.
+    #[must_use]
+    pub fn may_half_close(self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// Our front keeps the rules, so whoever broke them should be looked for. Web servers break connections off
-    /// whenever a client leaves.
-    pub(crate) fn complain(self, what: fmt::Arguments<'_>) {
-        if matches!(self, Self::Front) {
-            crate::log(what);
-        }
+    /// Whether `STDOUT` must be ended even if it is empty (FastCGI §6.2). Our front does not need that.
+    pub fn wants_every_stdout_ended(self) -> bool {
+        matches!(self, Self::Server(_))
     }
 }

@@ -12,8 +12,6 @@
 #include "ext/standard/info.h"
 #include "php_ini.h"
 
-ZEND_DECLARE_MODULE_GLOBALS(sendoff)
-
 bool lazy_is_wanted = true;
 
 static zif_handler php_file_get_contents;
@@ -51,50 +49,9 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 	return true;
 }
 
-/*
- * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
- * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
- * does, so a link that just moved means the same file to both of us.
+/* The mapped file of the file that a call names, or NULL: PHP's own handler should serve the call.
  */
-static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
-{
-	LAZY_BECAUSE("not a plain local file");
-	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
-		return false;
-	}
-	/* A URL, even file://: the look-up below may warn of it, and PHP would warn once more. */
-	if (strstr(ZSTR_VAL(path), "://") || strncasecmp(ZSTR_VAL(path), "data:", 5) == 0) {
-		return false;
-	}
-	/* A script can put a wrapper of its own in the place of plain files. */
-	const char *local;
-	if (php_stream_locate_url_wrapper(ZSTR_VAL(path), &local, 0) != &php_plain_files_wrapper) {
-		return false;
-	}
-	if (php_check_open_basedir_ex(local, 0) != 0) {
-		LAZY_BECAUSE("outside open_basedir");
-		return false;
-	}
-	return expand_filepath(local, resolved) != NULL;
-}
-
-lazy_region *lazy_path_region(zend_string *path)
-{
-	char resolved[MAXPATHLEN];
-
-	/* Who asks for the reason gets it, not that there was one a moment ago. */
-	if ((!lazy_explaining && lazy_region_is_hopeless(path)) || !plain_path(path, resolved)) {
-		return NULL;
-	}
-	lazy_region *region = lazy_region_open(resolved);
-	if (!region) {
-		lazy_region_give_up(path);
-	}
-	return region;
-}
-
-/* The region of the file that a call names, or NULL: PHP's own handler should serve the call. */
-static lazy_region *region_of_call(zend_execute_data *execute_data, const char *defaults)
+static mapped_file *file_of_call(zend_execute_data *execute_data, const char *defaults)
 {
 	LAZY_BECAUSE("called with more than a path");
 	/* A section of php.ini can turn them off for a host or a folder. */
@@ -103,18 +60,7 @@ static lazy_region *region_of_call(zend_execute_data *execute_data, const char *
 		!rest_is_default(execute_data, defaults)) {
 		return NULL;
 	}
-	return lazy_path_region(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
-}
-
-void lazy_imitate_stream(void)
-{
-	zend_long next = EG(regular_list).nNextFreeElement;
-
-	if (!FG(default_context)) {
-		FG(default_context) = php_stream_context_alloc();
-		next = EG(regular_list).nNextFreeElement;
-	}
-	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
+	return lazy_path_file(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 }
 
 /* A part of a file, by offset or length, is read by PHP, and noted. */
@@ -144,30 +90,30 @@ static void explain_call(zend_execute_data *execute_data, const zval *got)
 
 static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 {
-	lazy_region *region = region_of_call(execute_data, "fn0n");
+	mapped_file *mapped = file_of_call(execute_data, "fn0n");
 
-	if (!region) {
+	if (!mapped) {
 		php_file_get_contents(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		note_part(execute_data, return_value);
 		explain_call(execute_data, return_value);
 		return;
 	}
 	lazy_imitate_stream();
-	lazy_match_expect(lazy_region_string(region));
-	RETURN_INTERNED_STR(lazy_region_string(region));
+	lazy_match_expect(mapped_file_string(mapped));
+	RETURN_INTERNED_STR(mapped_file_string(mapped));
 }
 
 static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
 	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
-	lazy_region *region = NULL;
+	mapped_file *mapped = NULL;
 	LAZY_BECAUSE("written into an output buffer");
 	if (lazy_output_is_plain(SIZE_MAX / 2)) {
-		region = region_of_call(execute_data, "fn");
+		mapped = file_of_call(execute_data, "fn");
 	}
-	zend_string *contents = region ? lazy_region_string(region) : NULL;
-	if (!region || !lazy_output_is_plain(ZSTR_LEN(contents))) {
-		if (region) {
+	zend_string *contents = mapped ? mapped_file_string(mapped) : NULL;
+	if (!mapped || !lazy_output_is_plain(ZSTR_LEN(contents))) {
+		if (mapped) {
 			LAZY_BECAUSE("written into an output buffer");
 		}
 		explain_call(execute_data, NULL);
@@ -208,22 +154,27 @@ STD_PHP_INI_BOOLEAN("sendoff.overlayfs", "0", PHP_INI_SYSTEM, OnUpdateBool, over
 					zend_sendoff_globals, sendoff_globals)
 PHP_INI_END()
 
-zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
+void sendoff_lazy_attach(sendoff_worker *worker)
 {
-	zend_function *function = zend_hash_str_find_ptr(functions, name, strlen(name));
-
-	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
-		return NULL;
+	/* What the worker before has stored goes with it. */
+	lazy_blob_detach();
+	mapped_files_attach(worker);
+	if (worker) {
+		lazy_blob_attach();
 	}
-	zif_handler original = function->internal_function.handler;
-	function->internal_function.handler = handler;
-	return original;
+}
+
+void sendoff_lazy_end_request(void)
+{
+	if (mapped_files_end_request()) {
+		lazy_blob_end_request();
+	}
 }
 
 static PHP_MINIT_FUNCTION(sendoff)
 {
 	REGISTER_INI_ENTRIES();
-	if (SENDOFF_G(threshold) == 0 || !lazy_is_wanted || lazy_region_startup() == FAILURE) {
+	if (SENDOFF_G(threshold) == 0 || !lazy_is_wanted || mapped_files_startup() == FAILURE) {
 		return SUCCESS;
 	}
 	lazy_output_startup();

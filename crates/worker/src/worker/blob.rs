@@ -1,7 +1,7 @@
 //! Blobs: bytes that an application writes again and again, stored once in a file that is sealed against every change.
 //!
-//! To the front a blob is an open file like any other, but nobody has to be asked or told before it changes: it cannot.
-//! So it needs no lease, no guard and no helper thread.
+//! To the front a blob is an open file like any other. Since it cannot change, it needs no lease, no guard and no helper
+//! thread.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::memfd::Sealed;
 
-use crate::Worker;
+use super::Worker;
 use crate::files::Held;
 use crate::numbers::out_of_the_way;
 
@@ -40,7 +40,7 @@ impl Worker {
         }
         let id = state.files.next_id()?;
         drop(state);
-        // Not under the lock: a lease that breaks meanwhile should not wait for it. Nobody but this thread adds files.
+        // Not under the lock: a lease that breaks meanwhile should not wait for it. Only this thread adds files.
         let contents = Sealed::new(data)?.renumbered(out_of_the_way);
         Ok(self.shared.lock().files.enter(id, Held::sealed(contents)))
     }

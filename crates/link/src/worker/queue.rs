@@ -4,26 +4,27 @@
 //!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
 //!                       ▲ sent             ▲ marks ▲      ▲ open
 //! ```
-//! Bytes are copied once, into the place they are sent from. Records that name files or chunks are remembered in `marks`
-//! until they begin to leave: they may grow, be turned into bytes when the file's lease breaks, or be taken back when the
-//! client has gone.
+//! Bytes are copied once, into the place they are sent from. Records that name files or chunks have an entry in `marks`
+//! until they begin to leave: until then they may grow, be turned into bytes when the lease of the file breaks, or be
+//! discarded when the client has gone.
 
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_fastcgi::region::Piece;
 
-/// Room at the start for a record that is known last and sent first: `LENGTH` or `SENT`.
+/// Room at the start for the record that is known last and sent first: `LENGTH` or `SENT`.
 const FIRST_SLOT: usize = MAX_RECORD_LEN;
 
-/// A buffer that a broken lease has blown up is given back down to this.
+/// A broken lease can make the buffer large. Afterwards it is shrunk to this capacity.
 const KEEP_CAPACITY: usize = 256 * 1024;
 
+/// Encoded output for one link. See the module `queue` for its layout.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     wire: Vec<u8>,
     /// `wire` before this has been sent, or is the unused slot.
     sent: usize,
-    /// Where the header of the `STDOUT` record stands that still grows.
+    /// Position of the header of the `STDOUT` record that still grows.
     open: Option<usize>,
     /// In order of `at`; those before `sent` are gone.
     marks: Vec<Mark>,
@@ -46,6 +47,10 @@ impl Mark {
         matches!(self.record, Record::Open(file) | Record::Segment { file, .. } if file == wanted)
     }
 
+    fn is_lending(&self) -> bool {
+        matches!(self.record, Record::Region | Record::Piece(_))
+    }
+
     /// Whether a descriptor rides along.
     fn has_descriptor(&self) -> bool {
         matches!(self.record, Record::Open(_) | Record::Region)
@@ -62,25 +67,32 @@ impl Default for Queue {
 
 impl Queue {
     /// Bytes that wait.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub fn len(&self) -> usize {
         self.wire.len() - self.sent
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no byte waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of unsent pieces, which lie elsewhere.
-    pub(crate) fn lent(&self) -> usize {
+    /// Bytes in shared memory that unsent pieces name.
+    #[inline]
+    pub fn lent(&self) -> usize {
         self.lent
     }
 
     /// Whether part of a record may have been sent.
-    pub(crate) fn in_flight(&self) -> bool {
+    #[inline]
+    pub fn in_flight(&self) -> bool {
         self.in_flight
     }
 
-    pub(crate) fn stdout(&mut self, request_id: u16, mut data: &[u8]) {
+    /// Appends body bytes to the last `STDOUT` record, or to a new one.
+    #[inline]
+    pub fn stdout(&mut self, request_id: u16, mut data: &[u8]) {
         while !data.is_empty() {
             let head = *self.open.get_or_insert_with(|| {
                 let header = Header::new(Kind::STDOUT, request_id, 0).encode();
@@ -98,7 +110,7 @@ impl Queue {
     }
 
     /// Writes its length into the record that still grows.
-    pub(crate) fn close_record(&mut self) {
+    pub fn close_record(&mut self) {
         if let Some(head) = self.open.take() {
             let len = u16::try_from(self.wire.len() - head - HEADER_LEN).unwrap_or(u16::MAX);
             self.wire[head + 4..head + 6].copy_from_slice(&len.to_be_bytes());
@@ -106,13 +118,13 @@ impl Queue {
     }
 
     /// Whole records, encoded by the caller.
-    pub(crate) fn raw(&mut self, records: &[u8]) {
+    pub fn raw(&mut self, records: &[u8]) {
         self.close_record();
         self.wire.extend_from_slice(records);
     }
 
     /// A stream record other than `STDOUT`; empty `data` ends the stream.
-    pub(crate) fn stream(&mut self, kind: Kind, request_id: u16, data: &[u8]) {
+    pub fn stream(&mut self, kind: Kind, request_id: u16, data: &[u8]) {
         self.close_record();
         let mut pieces = data.chunks(MAX_ALIGNED_CONTENT);
         let mut piece = pieces.next().unwrap_or_default();
@@ -125,7 +137,8 @@ impl Queue {
         }
     }
 
-    pub(crate) fn record(&mut self, request_id: u16, record: Record) {
+    /// Appends a handover record.
+    pub fn record(&mut self, request_id: u16, record: Record) {
         self.close_record();
         let names_file =
             matches!(record, Record::Open(_) | Record::Segment { .. } | Record::Recall(_));
@@ -135,9 +148,9 @@ impl Queue {
         record.encode(request_id, &mut self.wire);
     }
 
-    /// A `SEGMENT`, which becomes part of the one before it if that has not begun to leave and this goes on where it ends.
-    /// Returns the length of what is then one segment.
-    pub(crate) fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
+    /// Appends a `SEGMENT`. If the last record is one that ends where this begins and has not begun to leave, the two
+    /// become one. Returns the length of that segment.
+    pub fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
         let (mut start, mut length) = (offset, len);
         if let Some(Record::Segment { file: of, offset: at, length: so_far }) =
             self.growing(request_id)
@@ -151,8 +164,8 @@ impl Queue {
         length
     }
 
-    /// A `PIECE`, joined likewise.
-    pub(crate) fn piece(&mut self, request_id: u16, piece: Piece) {
+    /// Appends a `PIECE`, joined with the last record in the same way.
+    pub fn piece(&mut self, request_id: u16, piece: Piece) {
         self.lent += piece.length as usize;
         let mut joined = piece;
         if let Some(Record::Piece(before)) = self.growing(request_id)
@@ -174,15 +187,15 @@ impl Queue {
         (is_at_end && last.request_id == request_id).then_some(last.record)
     }
 
-    /// Takes the last marked record back, which is at the end.
+    /// Removes the last marked record, which is at the end of `wire`.
     fn unrecord(&mut self) {
         if let Some(last) = self.marks.pop() {
             self.wire.truncate(last.at);
         }
     }
 
-    /// Puts `LENGTH` or `SENT` before everything. Only while nothing of what is queued has been sent.
-    pub(crate) fn first(&mut self, request_id: u16, record: Record) {
+    /// Puts `LENGTH` or `SENT` before all queued records. Call it only before any of them has been sent.
+    pub fn first(&mut self, request_id: u16, record: Record) {
         debug_assert_eq!(self.sent, FIRST_SLOT);
         let mut wire = Vec::with_capacity(FIRST_SLOT);
         record.encode(request_id, &mut wire);
@@ -192,7 +205,7 @@ impl Queue {
 
     /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`, and nothing is moved, if
     /// files stand between them or a record is half sent.
-    pub(crate) fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
+    pub fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
         self.close_record();
         if !self.marks.is_empty() || self.sent != FIRST_SLOT {
             return false;
@@ -215,7 +228,7 @@ impl Queue {
     }
 
     /// What one `sendmsg` may take next, and the records whose descriptors must ride along, oldest first.
-    pub(crate) fn batch(&self) -> (&[u8], impl Iterator<Item = Record>) {
+    pub fn batch(&self) -> (&[u8], impl Iterator<Item = Record>) {
         let riders = self.marks.iter().filter(|mark| mark.has_descriptor());
         let end = riders.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |mark| mark.at);
         let riders = riders.take(MAX_FDS_PER_MESSAGE).map(|mark| mark.record);
@@ -223,7 +236,7 @@ impl Queue {
     }
 
     /// `n` > 0 bytes of the batch, and all its descriptors, are on their way.
-    pub(crate) fn advance(&mut self, n: usize) {
+    pub fn advance(&mut self, n: usize) {
         self.sent += n;
         if self.is_empty() {
             self.clear();
@@ -232,8 +245,7 @@ impl Queue {
         self.in_flight = true;
         let (sent, mut riders) = (self.sent, 0);
         self.marks.retain(|mark| {
-            // The descriptors of the whole batch went with its first byte: the records that bring them must follow, come
-            // what may.
+            // The descriptors of the whole batch went with its first byte: the records that they belong to must follow.
             let is_rider = mark.has_descriptor();
             riders += usize::from(is_rider);
             mark.at >= sent && !(is_rider && riders <= MAX_FDS_PER_MESSAGE)
@@ -241,18 +253,19 @@ impl Queue {
     }
 
     /// Whether a `RECALL` of the file waits behind a record that is half sent.
-    pub(crate) fn has_recall(&self, file: FileId) -> bool {
+    pub fn has_recall(&self, file: FileId) -> bool {
         self.marks.iter().any(|mark| mark.record == Record::Recall(file))
     }
 
     /// Whether something that has not begun to leave names the file.
-    pub(crate) fn names(&self, file: FileId) -> bool {
+    pub fn names(&self, file: FileId) -> bool {
         self.marks.iter().any(|mark| mark.names(file))
     }
 
     /// Turns the file's unsent segments into `STDOUT` records, with what `read` appends for offset and length, and takes
-    /// back its `OPEN`. `true` if there was one whose descriptor had not been sent: the link has never known the file.
-    pub(crate) fn take_back<E>(
+    /// back its `OPEN`. `true`: there was an `OPEN` whose descriptor had not been sent, so the front does not know the
+    /// file on this link.
+    pub fn take_back<E>(
         &mut self,
         file: FileId,
         mut read: impl FnMut(u64, u64, &mut Vec<u8>) -> Result<(), E>,
@@ -286,30 +299,42 @@ impl Queue {
     }
 
     /// The files whose `OPEN` has not been sent.
-    pub(crate) fn unsent_opens(&self) -> impl Iterator<Item = FileId> {
+    pub fn unsent_opens(&self) -> impl Iterator<Item = FileId> {
         self.marks.iter().filter_map(|mark| match mark.record {
             Record::Open(file) => Some(file),
             _ => None,
         })
     }
 
-    /// The `REGION` and `PIECE` records that have not been sent, and their requests.
-    pub(crate) fn unsent_lending(&self) -> impl Iterator<Item = (u16, Record)> {
-        self.marks.iter().filter_map(|mark| match mark.record {
-            Record::Region | Record::Piece(_) => Some((mark.request_id, mark.record)),
-            _ => None,
-        })
-    }
-
     /// The rest of a record whose beginning was sent from elsewhere.
-    pub(crate) fn rest_of_record(&mut self, rest: [&[u8]; 2]) {
+    pub fn rest_of_record(&mut self, rest: [&[u8]; 2]) {
         debug_assert!(self.is_empty() && self.open.is_none());
         rest.iter().for_each(|piece| self.wire.extend_from_slice(piece));
         self.in_flight = true;
     }
 
+    /// Discards the output, but not the log. Chunks that were lent for it are announced with empty pieces: the front may
+    /// know of their first part, and returns all of them.
+    pub fn discard(&mut self) {
+        let lending: Vec<Mark> =
+            self.marks.iter().filter(|mark| mark.is_lending()).copied().collect();
+        let log = self.unsent_log();
+        self.clear();
+        self.raw(&log);
+        for Mark { record, request_id, .. } in lending {
+            match record {
+                Record::Piece(piece) if piece.last => {
+                    let empty = Piece { offset: 0, length: 0, ..piece };
+                    self.record(request_id, Record::Piece(empty));
+                }
+                Record::Piece(_) => {}
+                region => self.record(request_id, region),
+            }
+        }
+    }
+
     /// The `STDERR` records, if nothing of the queue has begun to leave.
-    pub(crate) fn unsent_log(&mut self) -> Vec<u8> {
+    fn unsent_log(&mut self) -> Vec<u8> {
         self.close_record();
         let mut log = Vec::new();
         let mut at = if self.in_flight { self.wire.len() } else { self.sent };
@@ -324,8 +349,8 @@ impl Queue {
         log
     }
 
-    /// Forgets everything. The buffer stays.
-    pub(crate) fn clear(&mut self) {
+    /// Empties the queue. The buffer is kept.
+    pub fn clear(&mut self) {
         self.wire.truncate(FIRST_SLOT);
         self.wire.shrink_to(KEEP_CAPACITY);
         self.sent = FIRST_SLOT;

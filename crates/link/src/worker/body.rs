@@ -1,0 +1,155 @@
+//! A stream that the application reads: the request body, or the file that a filter is to change.
+
+/// ```text
+///            end of the stream
+///  Arriving ───────────────────▶ Ended
+///     │ BODY, before any byte
+///     └────────────────────────▶ File
+/// ```
+#[derive(Debug)]
+pub enum Body<F> {
+    /// More may come on the link.
+    Arriving(Unread),
+    /// All of it has been received.
+    Ended(Unread),
+    /// The first `len` bytes of an open file, of which `read` have been read.
+    File {
+        /// The open file.
+        file: F,
+        /// Bytes in the body.
+        len: u64,
+        /// Bytes that the application has read.
+        read: u64,
+    },
+}
+
+/// Received bytes, of which the application has taken those before `read`.
+#[derive(Debug, Default)]
+pub struct Unread {
+    data: Vec<u8>,
+    read: usize,
+}
+
+impl Unread {
+    /// Empty, with a buffer that is used again.
+    pub(super) fn with_buffer(mut data: Vec<u8>) -> Self {
+        data.clear();
+        Self { data, read: 0 }
+    }
+
+    fn copy_to(&mut self, buf: &mut [u8]) -> usize {
+        let n = buf.len().min(self.data.len() - self.read);
+        buf[..n].copy_from_slice(&self.data[self.read..self.read + n]);
+        self.read += n;
+        n
+    }
+}
+
+/// What one call of [`Body::read`] comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReadStep {
+    /// This number of bytes was copied.
+    Bytes(usize),
+    /// The body has ended.
+    End,
+    /// Nothing is there yet: receive more.
+    Receive,
+    /// The bytes are in the file of [`Body::File`]: read at most `len` from `offset` on, then call [`Body::advance`].
+    FromFile {
+        /// First byte, from the start of the file.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+}
+
+impl<F> Body<F> {
+    pub(super) fn ended() -> Self {
+        Self::Ended(Unread::default())
+    }
+
+    /// Whether no byte of it will come on the link any more.
+    pub fn is_complete(&self) -> bool {
+        !matches!(self, Self::Arriving(_))
+    }
+
+    /// Whether all of it has arrived, or more than `enough` bytes.
+    pub fn arrived(&self, enough: usize) -> bool {
+        match self {
+            Self::Arriving(unread) => unread.data.len() > enough,
+            Self::Ended(_) | Self::File { .. } => true,
+        }
+    }
+
+    /// Adds received bytes; `false`: the stream has ended, or is a file.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Arriving(unread) => {
+                unread.data.extend_from_slice(bytes);
+                true
+            }
+            Self::Ended(_) | Self::File { .. } => false,
+        }
+    }
+
+    /// The empty record that ends the stream has come.
+    pub(super) fn end(&mut self) {
+        if let Self::Arriving(unread) = self {
+            *self = Self::Ended(std::mem::take(unread));
+        }
+    }
+
+    /// Replaces the stream by a file. `false`: bytes, or the end, have come already.
+    pub(super) fn become_file(&mut self, file: F, len: u64) -> bool {
+        let awaited = matches!(self, Self::Arriving(unread) if unread.data.is_empty());
+        if awaited {
+            *self = Self::File { file, len, read: 0 };
+        }
+        awaited
+    }
+
+    /// Copies what has been received to `buf`, which is not empty, or says what to do instead.
+    pub fn read(&mut self, buf: &mut [u8]) -> ReadStep {
+        let (unread, ended) = match self {
+            Self::File { len, read, .. } => {
+                let left = usize::try_from(*len - *read).unwrap_or(usize::MAX);
+                return ReadStep::FromFile { offset: *read, len: buf.len().min(left) };
+            }
+            Self::Arriving(unread) => (unread, false),
+            Self::Ended(unread) => (unread, true),
+        };
+        match unread.copy_to(buf) {
+            0 if ended => ReadStep::End,
+            0 => {
+                // All of it was taken, so memory stays small however long the body is.
+                unread.data.clear();
+                unread.read = 0;
+                ReadStep::Receive
+            }
+            n => ReadStep::Bytes(n),
+        }
+    }
+
+    /// `n` bytes were read from the file.
+    pub fn advance(&mut self, n: usize) {
+        if let Self::File { read, .. } = self {
+            *read += n as u64;
+        }
+    }
+
+    /// The open file, if the body is one.
+    pub fn file(&self) -> Option<&F> {
+        match self {
+            Self::File { file, .. } => Some(file),
+            Self::Arriving(_) | Self::Ended(_) => None,
+        }
+    }
+
+    /// The buffer, for the next request.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        match self {
+            Self::Arriving(unread) | Self::Ended(unread) => unread.data,
+            Self::File { .. } => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The chunks of a link's shared region: which one is filled next, and the records that lend it to the front.
+
+use std::ops::Range;
+
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::region::{Layout, Lender, Piece};
+
+use super::Queue;
+
+/// ```text
+///  free ──── lend() ──▶ filling ──── full, or end() ──▶ lent ──── returned by the front ──▶ free
+///                       at most one
+/// ```
+#[derive(Debug)]
+pub struct Chunks {
+    layout: Layout,
+    lender: Lender,
+    /// The front knows the region.
+    announced: bool,
+    filling: Option<Filling>,
+}
+
+/// A chunk that takes more bytes.
+#[derive(Debug, Clone, Copy)]
+struct Filling {
+    chunk: u32,
+    filled: u32,
+    request_id: u16,
+}
+
+impl Chunks {
+    /// All chunks are free.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self { layout, lender: Lender::new(layout), announced: false, filling: None }
+    }
+
+    /// Lends room for the first of `len` > 0 body bytes and queues their `PIECE`, before it `REGION` if the front does not
+    /// know the region. Returns where the caller must write them, before the queue is sent: bytes from the start of the
+    /// first chunk. `None`: no chunk is free. `returned` reads the front's counter of a chunk.
+    pub fn lend(
+        &mut self,
+        queue: &mut Queue,
+        request_id: u16,
+        len: usize,
+        returned: impl Fn(u32) -> u32,
+    ) -> Option<Range<usize>> {
+        let filling = match self.filling {
+            Some(filling) => filling,
+            None => Filling { chunk: self.lender.lend(returned)?, filled: 0, request_id },
+        };
+        let Filling { chunk, filled, .. } = filling;
+        let room = self.layout.chunk_size() - filled;
+        let length = u32::try_from(len).unwrap_or(u32::MAX).min(room);
+        let last = length == room;
+        let piece = Piece { chunk, last, offset: filled, length };
+        let range = self.layout.range(piece)?;
+        self.filling = (!last).then_some(Filling { filled: filled + length, ..filling });
+        if !std::mem::replace(&mut self.announced, true) {
+            queue.record(request_id, Record::Region);
+        }
+        queue.piece(request_id, piece);
+        Some(range)
+    }
+
+    /// The response has ended: a chunk that would take more goes to the front as it is.
+    pub fn end(&mut self, queue: &mut Queue) {
+        if let Some(Filling { chunk, filled, request_id }) = self.filling.take() {
+            queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });
+        }
+    }
+}

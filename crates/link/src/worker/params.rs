@@ -1,0 +1,77 @@
+//! The parameters of a request.
+
+use sendoff_fastcgi::params;
+
+use super::Error;
+
+/// Bytes of `PARAMS` that one request may have. HTTP servers limit request heads to 8 to 64 KiB.
+pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
+
+/// Parameters that one request may have.
+pub const MAX_PARAMS: usize = 4096;
+
+/// The parameters of the current request, or of the last one. The buffers are reused from request to request.
+#[derive(Debug, Default)]
+pub struct Params {
+    /// `PARAMS` as received.
+    stream: Vec<u8>,
+    /// Names and values, each followed by a NUL.
+    text: Vec<u8>,
+    pairs: Vec<Pair>,
+}
+
+/// Positions of a name and its value in `Params::text`, without their NULs.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    name: usize,
+    value: usize,
+    end: usize,
+}
+
+impl Params {
+    pub(super) fn clear(&mut self) {
+        self.stream.clear();
+        self.text.clear();
+        self.pairs.clear();
+    }
+
+    /// Adds received bytes of the stream.
+    pub(super) fn add(&mut self, data: &[u8]) -> Result<(), Error> {
+        if self.stream.len() + data.len() > MAX_PARAMS_LEN {
+            return Err(Error::TooManyParams);
+        }
+        self.stream.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// The stream has ended: splits it into NUL-terminated pairs. Pairs that `take` consumes are left out.
+    pub(super) fn finish(
+        &mut self,
+        mut take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), Error> {
+        for pair in params::decode(&self.stream) {
+            let (name, value) = pair?;
+            if take(name, value) {
+                continue;
+            }
+            if self.pairs.len() == MAX_PARAMS {
+                return Err(Error::TooManyParams);
+            }
+            let start = self.text.len();
+            for text in [name, value] {
+                self.text.extend_from_slice(text);
+                self.text.push(0);
+            }
+            let value = start + name.len() + 1;
+            self.pairs.push(Pair { name: start, value, end: self.text.len() });
+        }
+        Ok(())
+    }
+
+    /// Names and values in the order received, each with the NUL that follows it.
+    pub fn with_nul(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.pairs
+            .iter()
+            .map(|pair| (&self.text[pair.name..pair.value], &self.text[pair.value..pair.end]))
+    }
+}

@@ -1,0 +1,491 @@
+//! One request at a time, put together from records.
+
+use std::collections::VecDeque;
+
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::handover::{
+    ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY, Record,
+};
+use sendoff_fastcgi::params;
+use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
+
+use super::body::Unread;
+use super::{Body, Direct, Error, Offer, Params, Peer, Role};
+
+/// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
+const CANT_MULTIPLEX: u8 = 1;
+const UNKNOWN_ROLE: u8 = 3;
+
+/// The variables of `GET_VALUES` (FastCGI §4.1) and our answers.
+const VALUES: [(&[u8], &[u8]); 3] =
+    [(b"FCGI_MAX_CONNS", b"1"), (b"FCGI_MAX_REQS", b"1"), (b"FCGI_MPXS_CONNS", b"0")];
+
+/// The requests of one worker, on all its links. `F` is a descriptor.
+#[derive(Debug)]
+pub struct Requests<F> {
+    peer: Peer,
+    state: State<F>,
+    params: Params,
+    /// The buffer of the last request body.
+    spare: Vec<u8>,
+}
+
+/// ```text
+///         BEGIN_REQUEST               end of PARAMS              end()
+///  Idle ────────────────▶ Receiving ────────────────▶ Running ──────────▶ Idle
+///   ▲    ABORT_REQUEST        │
+///   └─────────────────────────┘
+/// ```
+/// `ABORT_REQUEST` to a running request makes its client [`Direct::Gone`]; the application still ends it.
+#[derive(Debug)]
+enum State<F> {
+    Idle,
+    Receiving(Receiving<F>),
+    Running(Request<F>),
+}
+
+/// What `BEGIN_REQUEST` says, and the link it came on.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    id: u16,
+    link: usize,
+    keep_conn: bool,
+    role: Role,
+}
+
+#[derive(Debug)]
+struct Streams<F> {
+    stdin: Body<F>,
+    /// The file that a filter is to change (FastCGI §6.4).
+    data: Body<F>,
+}
+
+impl<F> Streams<F> {
+    /// An authorizer gets no body (§6.3), a filter gets a second stream.
+    fn new(role: Role, buffer: Vec<u8>) -> Self {
+        let arriving = || Body::Arriving(Unread::default());
+        Self {
+            stdin: match role {
+                Role::Authorizer => Body::ended(),
+                Role::Responder | Role::Filter => Body::Arriving(Unread::with_buffer(buffer)),
+            },
+            data: if role == Role::Filter { arriving() } else { Body::ended() },
+        }
+    }
+}
+
+/// A request whose parameters are still arriving.
+#[derive(Debug)]
+struct Receiving<F> {
+    begun: Begun,
+    streams: Streams<F>,
+    offer: Option<Offer<F>>,
+}
+
+/// A request that the application may work on.
+#[derive(Debug)]
+pub struct Request<F> {
+    begun: Begun,
+    streams: Streams<F>,
+    /// Who has the client's socket.
+    pub client: Direct<F>,
+    accepts: Accepts,
+    is_head: bool,
+}
+
+/// The words of `SENDOFF_ACCEPT` that the front has said.
+#[derive(Debug, Clone, Copy, Default)]
+struct Accepts {
+    /// `file` or `relay`: `LENGTH`, `DETACH` and `READY`.
+    framing: bool,
+    files: bool,
+    regions: bool,
+    explanations: bool,
+    named: bool,
+}
+
+impl Accepts {
+    fn decode(value: &[u8]) -> Self {
+        let has = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
+        let files = has(ACCEPT_FILE);
+        Self {
+            framing: files || has(ACCEPT_RELAY),
+            files,
+            regions: has(ACCEPT_REGION),
+            explanations: has(ACCEPT_EXPLAIN),
+            named: has(ACCEPT_NAMED),
+        }
+    }
+}
+
+/// What the caller must do about a part.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Event<F> {
+    /// Nothing.
+    None,
+    /// Send whole records on the link where the part came from.
+    Send {
+        /// They are part of no response.
+        records: Vec<u8>,
+        /// What follows.
+        next: Next,
+    },
+    /// Check that `file` is a regular file of at least `length` bytes, then call [`Requests::body_file`].
+    CheckBody {
+        /// From the record.
+        request_id: u16,
+        /// The descriptor that came with the record.
+        file: F,
+        /// Bytes in the body.
+        length: u64,
+    },
+}
+
+/// What becomes of a link after [`Event::Send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    GoOn,
+    /// Its only request was aborted: nothing more is to be read from it.
+    Ended,
+    /// Its only request was refused: this end closes it (FastCGI §3.5).
+    Close,
+}
+
+impl<F> Requests<F> {
+    /// No request has come. `peer` decides which roles are taken.
+    #[must_use]
+    pub fn new(peer: Peer) -> Self {
+        Self { peer, state: State::Idle, params: Params::default(), spare: Vec::new() }
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// No request has begun, or the last one has ended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// The request that the application may work on.
+    #[must_use]
+    pub fn running(&self) -> Option<&Request<F>> {
+        match &self.state {
+            State::Running(request) => Some(request),
+            State::Idle | State::Receiving(_) => None,
+        }
+    }
+
+    /// The request that the application works on.
+    pub fn running_mut(&mut self) -> Option<&mut Request<F>> {
+        match &mut self.state {
+            State::Running(request) => Some(request),
+            State::Idle | State::Receiving(_) => None,
+        }
+    }
+
+    /// The parameters of the current request, or of the last one, without `SENDOFF_ACCEPT`.
+    #[must_use]
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The link of the current request.
+    #[must_use]
+    pub fn link(&self) -> Option<usize> {
+        self.begun().map(|begun| begun.link)
+    }
+
+    /// Whether another request may follow on the link of the current one.
+    #[must_use]
+    pub fn keeps_link(&self) -> bool {
+        self.begun().is_some_and(|begun| begun.keep_conn)
+    }
+
+    fn begun(&self) -> Option<Begun> {
+        match &self.state {
+            State::Idle => None,
+            State::Receiving(receiving) => Some(receiving.begun),
+            State::Running(request) => Some(request.begun),
+        }
+    }
+
+    /// Begins a request that came elsewhere: its body and parameters are read there, files may be handed over here.
+    pub fn begin_elsewhere(&mut self, link: usize, id: u16) {
+        self.end();
+        self.params.clear();
+        let begun = Begun { id, link, keep_conn: true, role: Role::Responder };
+        let streams = Streams { stdin: Body::ended(), data: Body::ended() };
+        let accepts = Accepts { files: true, ..Accepts::default() };
+        let client = Direct::Front;
+        self.state = State::Running(Request { begun, streams, client, accepts, is_head: false });
+    }
+
+    /// The current request has ended.
+    pub fn end(&mut self) {
+        let streams = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => return,
+            State::Receiving(receiving) => receiving.streams,
+            State::Running(request) => request.streams,
+        };
+        self.spare = streams.stdin.into_buffer();
+    }
+
+    /// Takes a part that has arrived on `link`, and the descriptor that belongs to it out of `descriptors`.
+    ///
+    /// # Errors
+    /// The link cannot be used any more.
+    pub fn take(
+        &mut self,
+        link: usize,
+        part: Part,
+        descriptors: &mut VecDeque<F>,
+    ) -> Result<Event<F>, Error> {
+        let (Part::Stream { kind, request_id: id, .. }
+        | Part::EndOfStream { kind, request_id: id }
+        | Part::Record { kind, request_id: id, .. }) = part;
+        let is_current = self.begun().is_some_and(|begun| begun.id == id);
+        match part {
+            Part::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
+                return self.begin(link, id, &content);
+            }
+            Part::Record { content, .. } if id == 0 => {
+                return Ok(Event::Send { records: management(kind, &content), next: Next::GoOn });
+            }
+            // FastCGI §3.3: records of a request that is not active are ignored.
+            _ if !is_current && kind.0 <= Kind::DATA.0 => {}
+            Part::Record { kind: Kind::ABORT_REQUEST, .. } => return Ok(self.abort()),
+            Part::Stream { kind: Kind::PARAMS, data, .. } if self.is_receiving() => {
+                self.params.add(&data)?;
+            }
+            Part::EndOfStream { kind: Kind::PARAMS, .. } if self.is_receiving() => {
+                self.end_params()?;
+            }
+            Part::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
+                let added = self.is_unwanted(kind)
+                    || self.stream_mut(kind).is_some_and(|stream| stream.add(&data));
+                if !added {
+                    return Err(Error::Unexpected { kind: kind.0, id });
+                }
+            }
+            Part::EndOfStream { kind: Kind::STDIN | Kind::DATA, .. } => {
+                if let Some(stream) = self.stream_mut(kind) {
+                    stream.end();
+                }
+            }
+            Part::Record { kind: Kind::BODY, content, .. } => {
+                let Some(Record::Body(length)) = Record::decode(kind, &content)? else {
+                    return Err(Error::BodyFile);
+                };
+                let file = descriptors.pop_front().ok_or(Error::BodyFile)?;
+                return Ok(Event::CheckBody { request_id: id, file, length });
+            }
+            Part::Record { kind: Kind::CLIENT, content, .. } => {
+                let socket = descriptors.pop_front().ok_or(Error::Client)?;
+                if let (true, State::Receiving(receiving)) = (is_current, &mut self.state) {
+                    receiving.offer = Some(Offer::new(socket, content)?);
+                }
+            }
+            _ => return Err(Error::Unexpected { kind: kind.0, id }),
+        }
+        Ok(Event::None)
+    }
+
+    fn is_receiving(&self) -> bool {
+        matches!(self.state, State::Receiving(_))
+    }
+
+    /// Streams that the role does not have and that some servers send all the same.
+    fn is_unwanted(&self, kind: Kind) -> bool {
+        let role = self.begun().map(|begun| begun.role);
+        match kind {
+            Kind::STDIN => role == Some(Role::Authorizer),
+            _ => role != Some(Role::Filter),
+        }
+    }
+
+    fn stream_mut(&mut self, kind: Kind) -> Option<&mut Body<F>> {
+        let streams = match &mut self.state {
+            State::Idle => return None,
+            State::Receiving(receiving) => &mut receiving.streams,
+            State::Running(request) => &mut request.streams,
+        };
+        Some(if kind == Kind::DATA { &mut streams.data } else { &mut streams.stdin })
+    }
+
+    fn begin(&mut self, link: usize, id: u16, content: &[u8]) -> Result<Event<F>, Error> {
+        let (role, begin) = BeginRequest::decode(content)?;
+        if id == 0 || self.begun().is_some_and(|begun| begun.id == id) {
+            return Err(Error::Unexpected { kind: Kind::BEGIN_REQUEST.0, id });
+        }
+        let keep_conn = begin.keep_conn;
+        let (status, next) = match (self.is_idle(), self.peer.role(role)) {
+            (true, Some(role)) => {
+                let streams = Streams::new(role, std::mem::take(&mut self.spare));
+                let begun = Begun { id, link, keep_conn, role };
+                self.params.clear();
+                self.state = State::Receiving(Receiving { begun, streams, offer: None });
+                return Ok(Event::None);
+            }
+            (true, None) if keep_conn => (UNKNOWN_ROLE, Next::GoOn),
+            (true, None) => (UNKNOWN_ROLE, Next::Close),
+            (false, _) => (CANT_MULTIPLEX, Next::GoOn),
+        };
+        let records = EndRequest { app_status: 0, protocol_status: status }.encode(id).to_vec();
+        Ok(Event::Send { records, next })
+    }
+
+    fn end_params(&mut self) -> Result<(), Error> {
+        let (mut accepts, mut is_head) = (Accepts::default(), false);
+        self.params.finish(|name, value| {
+            let is_accept = name == ACCEPT_PARAM;
+            if is_accept {
+                // Of several such parameters the last counts.
+                accepts = Accepts::decode(value);
+            } else if name == b"REQUEST_METHOD" {
+                is_head = value == b"HEAD";
+            }
+            is_accept
+        })?;
+        self.state = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Receiving(Receiving { begun, streams, offer }) => {
+                let client = offer.map_or(Direct::Front, Direct::Offered);
+                State::Running(Request { begun, streams, client, accepts, is_head })
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// `ABORT_REQUEST` for the current request.
+    fn abort(&mut self) -> Event<F> {
+        if let State::Running(request) = &mut self.state {
+            request.client = Direct::Gone;
+            return Event::None;
+        }
+        // The application never hears of it.
+        let Some(begun) = self.begun() else { return Event::None };
+        self.end();
+        let records = EndRequest { app_status: 0, protocol_status: 0 }.encode(begun.id).to_vec();
+        let is_last = self.peer.closes_connections() && !begun.keep_conn;
+        Event::Send { records, next: if is_last { Next::Ended } else { Next::GoOn } }
+    }
+
+    /// The file of [`Event::CheckBody`] is as the record says.
+    ///
+    /// # Errors
+    /// The body has begun to arrive otherwise.
+    pub fn body_file(&mut self, request_id: u16, file: F, length: u64) -> Result<(), Error> {
+        match &mut self.state {
+            State::Running(request) if request.begun.id == request_id => {
+                let became = request.streams.stdin.become_file(file, length);
+                if became { Ok(()) } else { Err(Error::BodyFile) }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<F> Request<F> {
+    /// Its id on the link.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.begun.id
+    }
+
+    /// The worker's number of its link.
+    #[must_use]
+    pub fn link(&self) -> usize {
+        self.begun.link
+    }
+
+    /// What the application is asked to be.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.begun.role
+    }
+
+    /// Whether the method is `HEAD`.
+    #[must_use]
+    pub fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// Whether the client has gone: `ABORT_REQUEST` has come, or its socket said so.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        matches!(self.client, Direct::Gone)
+    }
+
+    /// Whether the front takes `LENGTH`, `DETACH` and `READY`.
+    #[must_use]
+    pub fn accepts_framing(&self) -> bool {
+        self.accepts.framing
+    }
+
+    /// Whether the front takes `OPEN` and `SEGMENT`.
+    #[must_use]
+    pub fn accepts_files(&self) -> bool {
+        self.accepts.files
+    }
+
+    /// Whether the front takes `REGION` and `PIECE`.
+    #[must_use]
+    pub fn accepts_regions(&self) -> bool {
+        self.accepts.regions
+    }
+
+    /// Whether the front takes `EXPLAIN`.
+    #[must_use]
+    pub fn accepts_explanations(&self) -> bool {
+        self.accepts.explanations
+    }
+
+    /// Whether the front takes `NAMED`.
+    #[must_use]
+    pub fn accepts_named(&self) -> bool {
+        self.accepts.named
+    }
+
+    /// `STDIN` or `DATA`.
+    pub fn stream_mut(&mut self, kind: Kind) -> &mut Body<F> {
+        if kind == Kind::DATA { &mut self.streams.data } else { &mut self.streams.stdin }
+    }
+
+    /// Whether all of its body has arrived, or more than `enough` bytes.
+    #[must_use]
+    pub fn body_arrived(&self, enough: usize) -> bool {
+        self.streams.stdin.arrived(enough)
+    }
+
+    /// Whether nothing of it will arrive any more.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.streams.stdin.is_complete() && self.streams.data.is_complete()
+    }
+}
+
+/// The answer to a management record (FastCGI §4).
+fn management(kind: Kind, content: &[u8]) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let answer_kind = if kind == Kind::GET_VALUES {
+        for (name, _) in params::decode(content).flatten() {
+            if let Some((_, value)) = VALUES.iter().find(|(known, _)| *known == name) {
+                params::encode(&mut answer, name, value);
+            }
+        }
+        Kind::GET_VALUES_RESULT
+    } else {
+        answer.extend_from_slice(&[kind.0, 0, 0, 0, 0, 0, 0, 0]);
+        Kind::UNKNOWN_TYPE
+    };
+    let len = u16::try_from(answer.len()).unwrap_or(0);
+    let mut record = Header::new(answer_kind, 0, len).encode().to_vec();
+    record.append(&mut answer);
+    record
+}

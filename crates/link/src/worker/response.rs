@@ -1,0 +1,305 @@
+//! The response to the current request: which way its bytes go, and which records begin and end it.
+
+use sendoff_fastcgi::handover::{Hints, Record};
+use sendoff_fastcgi::record::{EndRequest, Kind};
+
+use super::{Direct, Peer, Queue, Request};
+
+/// A body piece from this size on is sent from the caller's memory instead of being copied.
+pub const COPY_LIMIT: usize = 16 * 1024;
+
+/// A queue longer than this is sent.
+pub const FLUSH_LIMIT: usize = 32 * 1024;
+
+/// The same for output to the client's socket: each call costs some 5 µs there, since TCP acts on it at once.
+const CLIENT_FLUSH_LIMIT: usize = 128 * 1024;
+
+/// The piece with which a body reaches this size, and all that follow it, are copied into memory shared with the front.
+/// CPU of front and worker for a PHP page, in µs over the link / in shared memory: 16 KB no difference, 32 KB 101 / 97,
+/// 64 KB 95 / 77, 128 KB 136 / 119, 512 KB 256 / 187, 1 MB 480 / 383 (one shared machine, quietest of ten rounds).
+const LEND_FROM: u64 = 32 * 1024;
+
+/// Bytes in chunks that the front does not know of. With more than this they are announced before others follow, so that
+/// the front sends while the application goes on; a response up to this size leaves in one message. With 64 KiB a page of
+/// 128 KB costs 7 % more.
+const ANNOUNCE_LIMIT: usize = 128 * 1024;
+
+/// The limit grows with what was announced before, up to this: every announcement may wake the front.
+const MAX_ANNOUNCE_LIMIT: usize = 512 * 1024;
+
+/// Adjacent pieces of a file are joined up to this size: then the front begins to send while a script reads on. A response
+/// that ends earlier is announced with its length, in one message.
+pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
+
+/// ```text
+///                claim()           finish(detach)             ready()
+///  Elsewhere ────────────▶ Open ───────────────────▶ Detached ────────▶ Finished
+///                           └──── finish() ────────────────────────────▶
+/// ```
+/// Output is taken only while it is `Open`.
+#[derive(Debug)]
+pub enum Response {
+    /// The head left with the request's own connection, and so does the body unless it is claimed for a link.
+    Elsewhere,
+    /// Output is taken.
+    Open(Open),
+    /// `END_REQUEST` has been queued, `READY` is owed.
+    Detached,
+    /// `END_REQUEST` has been queued.
+    Finished,
+}
+
+/// A response that takes output.
+#[derive(Debug)]
+pub struct Open {
+    head: Head,
+    extent: Extent,
+    /// Bytes in shared memory that the front was told of while the response went on.
+    announced: usize,
+    wrote_stdout: bool,
+    wrote_stderr: bool,
+}
+
+#[derive(Debug)]
+enum Head {
+    Awaited,
+    /// The file that the head will name has been sent.
+    Named,
+    Written {
+        /// Body bytes so far.
+        body: u64,
+        /// Those of them that are no file's, since the last flush. An application that flushes writes small pieces, which
+        /// are not worth a chunk of shared memory each.
+        generated: u64,
+    },
+}
+
+/// How much of the response exists. Its length is announced only if all of it is [`Extent::Short`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Extent {
+    /// All of it is queued, and relay would have sent nothing yet.
+    Short,
+    /// All of it is queued or lies in chunks, but relay would have sent something: no length in any delivery mode.
+    Long,
+    /// Something has been sent.
+    Begun,
+}
+
+impl Response {
+    /// Nothing has been written.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::Open(Open::new(Head::Awaited, Extent::Short))
+    }
+
+    /// The response, while it takes output.
+    #[must_use]
+    #[inline]
+    pub fn open(&self) -> Option<&Open> {
+        match self {
+            Self::Open(open) => Some(open),
+            Self::Elsewhere | Self::Detached | Self::Finished => None,
+        }
+    }
+
+    /// The response, while it takes output.
+    #[inline]
+    pub fn open_mut(&mut self) -> Option<&mut Open> {
+        match self {
+            Self::Open(open) => Some(open),
+            Self::Elsewhere | Self::Detached | Self::Finished => None,
+        }
+    }
+
+    /// The rest of the body comes here, behind a head that has left elsewhere, so that no length can be told.
+    pub fn claim(&mut self) {
+        *self = Self::Open(Open::new(Head::Awaited, Extent::Begun));
+    }
+
+    /// Queues the end of the response; with `detach` the application goes on. Nothing happens unless it is open.
+    pub fn finish<F>(
+        &mut self,
+        queue: &mut Queue,
+        request: &Request<F>,
+        peer: Peer,
+        app_status: u32,
+        detach: bool,
+    ) {
+        let Self::Open(open) = self else { return };
+        let (id, aborted) = (request.id(), request.is_aborted());
+        if let Some(length) = open.length(request) {
+            queue.first(id, Record::Length(length));
+        }
+        let detached = detach && request.accepts_framing();
+        if detached {
+            queue.record(id, Record::Detach);
+        }
+        if (open.wrote_stdout || peer.wants_every_stdout_ended()) && !aborted {
+            queue.stream(Kind::STDOUT, id, &[]);
+        }
+        if open.wrote_stderr {
+            queue.stream(Kind::STDERR, id, &[]);
+        }
+        let end = EndRequest { app_status, protocol_status: 0 };
+        queue.raw(&Hints { region: true, direct: true }.end_request(end, id));
+        *self = if detached { Self::Detached } else { Self::Finished };
+    }
+
+    /// The link is lost: nothing is queued.
+    pub fn abandon(&mut self) {
+        if let Self::Open(_) = self {
+            *self = Self::Finished;
+        }
+    }
+
+    /// Queues `READY` if it is owed; `false`: it is not.
+    pub fn ready(&mut self, queue: &mut Queue, request_id: u16) -> bool {
+        let owed = matches!(self, Self::Detached);
+        if owed {
+            queue.record(request_id, Record::Ready);
+            *self = Self::Finished;
+        }
+        owed
+    }
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Open {
+    fn new(head: Head, extent: Extent) -> Self {
+        Self { head, extent, announced: 0, wrote_stdout: false, wrote_stderr: false }
+    }
+
+    /// Whether the header block has been written.
+    #[must_use]
+    #[inline]
+    pub fn has_head(&self) -> bool {
+        matches!(self.head, Head::Written { .. })
+    }
+
+    /// Whether the file that the header block names may still be sent.
+    #[must_use]
+    pub fn takes_named(&self) -> bool {
+        matches!(self.head, Head::Awaited)
+    }
+
+    /// Whether anything has been sent.
+    #[must_use]
+    #[inline]
+    pub fn has_begun(&self) -> bool {
+        self.extent == Extent::Begun
+    }
+
+    /// Whether relay would have sent something by now, although nothing has been sent.
+    #[must_use]
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.extent == Extent::Long
+    }
+
+    /// The file that the header block will name is on its way. The length of the application's own body does not matter.
+    pub fn sent_named(&mut self) {
+        self.head = Head::Named;
+        self.begin();
+    }
+
+    /// Something is sent now.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.extent = Extent::Begun;
+    }
+
+    /// The header block has been written; what follows is body.
+    pub fn wrote_head(&mut self) {
+        self.head = Head::Written { body: 0, generated: 0 };
+    }
+
+    /// `len` body bytes have been written.
+    #[inline]
+    pub fn wrote_body(&mut self, len: u64) {
+        if let Head::Written { body, .. } = &mut self.head {
+            *body += len;
+        }
+    }
+
+    /// The stream will have to be ended.
+    #[inline]
+    pub fn uses_stdout(&mut self) {
+        self.wrote_stdout = true;
+    }
+
+    /// The stream will have to be ended.
+    #[inline]
+    pub fn uses_stderr(&mut self) {
+        self.wrote_stderr = true;
+    }
+
+    /// The application wants everything to be sent.
+    #[inline]
+    pub fn flushed(&mut self) {
+        if let Head::Written { generated, .. } = &mut self.head {
+            *generated = 0;
+        }
+    }
+
+    /// Counts `len` bytes that the application made. `true`: they are worth a place in shared memory.
+    #[inline]
+    pub fn generate<F>(&mut self, len: usize, request: &Request<F>) -> bool {
+        let len = len as u64;
+        let (in_body, so_far) = match &mut self.head {
+            Head::Written { generated, .. } => {
+                *generated += len;
+                (true, *generated)
+            }
+            Head::Awaited | Head::Named => (false, len),
+        };
+        let is_long = so_far >= LEND_FROM;
+        if is_long {
+            self.extent = self.extent.max(Extent::Long);
+        }
+        // Output for the client's socket waits in the queue. The front parses the header block, so it must not lie where
+        // this process could change it.
+        is_long && in_body && request.accepts_regions() && request.client.is_front()
+    }
+
+    /// Bytes that may be put into chunks before they are announced, when `lent` bytes have not been.
+    #[must_use]
+    #[inline]
+    pub fn room_in_chunks(&self, lent: usize) -> usize {
+        self.announced.clamp(ANNOUNCE_LIMIT, MAX_ANNOUNCE_LIMIT).saturating_sub(lent)
+    }
+
+    /// `lent` bytes in chunks are announced while the response goes on.
+    #[inline]
+    pub fn announce(&mut self, lent: usize) {
+        self.announced += lent;
+    }
+
+    /// Whether a queue of `queued` bytes must be sent.
+    #[inline]
+    pub fn is_full<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
+        if queued > FLUSH_LIMIT {
+            self.extent = self.extent.max(Extent::Long);
+        }
+        queued > if client.is_front() { FLUSH_LIMIT } else { CLIENT_FLUSH_LIMIT }
+    }
+
+    /// The length of the whole body, if it is told. `HEAD` is answered without the body whose length would be told.
+    fn length<F>(&self, request: &Request<F>) -> Option<u64> {
+        match self.head {
+            Head::Written { body, .. }
+                if self.extent == Extent::Short
+                    && request.accepts_framing()
+                    && !request.is_head()
+                    && !request.is_aborted() =>
+            {
+                Some(body)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What both threads of a worker touch, under the lock of `output.rs`.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_link::worker::Queue;
+
+use crate::files::Files;
+use crate::region::Regions;
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Output for `link`.
+    pub(crate) queue: Queue,
+    /// The link of the current request, or of the last one.
+    pub(crate) link: usize,
+    /// A link cannot be written to any more, so the worker will end.
+    pub(crate) lost: bool,
+    pub(crate) files: Files,
+    pub(crate) regions: Regions,
+    /// `RECALL` and `RELEASE` records that wait for room in a link.
+    pub(crate) backlog: Vec<(usize, Record)>,
+    /// The guard socket is gone: no file may be held any more.
+    pub(crate) unguarded: bool,
+}
+
+impl State {
+    /// Sends what of the backlog there is room for.
+    pub(crate) fn send_backlog(&mut self, links: &[OwnedFd]) {
+        let Self { backlog, queue, link: current, .. } = self;
+        let mut wire = Vec::new();
+        backlog.retain(|(link, record)| {
+            if link == current && queue.in_flight() {
+                queue.record(0, *record);
+                return false;
+            }
+            wire.clear();
+            record.encode(0, &mut wire);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // The kernel takes a record this short whole or not at all. On a link that has gone it is dropped.
+            matches!(
+                rustix::net::send(&links[*link], &wire, flags),
+                Err(Errno::AGAIN | Errno::INTR)
+            )
+        });
+    }
+
+    /// Discards output that will not be sent, and closes the files that it would have opened on the link.
+    pub(crate) fn discard_queue(&mut self) {
+        for file in self.queue.unsent_opens() {
+            if let Some(held) = self.files.get_mut(file) {
+                held.links.remove(self.link);
+            }
+        }
+        self.regions.end_pieces(self.link, &mut self.queue);
+        if self.lost {
+            self.queue.clear();
+        } else {
+            self.queue.discard();
+        }
+    }
+
+    /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.
+    pub(crate) fn tell(&mut self, links: &[OwnedFd], link: usize, record: Record) {
+        if link == self.link && self.queue.in_flight() {
+            self.queue.record(0, record);
+        } else {
+            self.backlog.push((link, record));
+            self.send_backlog(links);
+        }
+    }
+
+    /// Whether the file's `RECALL` has not even left.
+    pub(crate) fn recall_waits(&self, file: FileId) -> bool {
+        let recall = Record::Recall(file);
+        self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)
+    }
+}

@@ -1,0 +1,118 @@
+//! Writing a response to the client's own socket, which the front sent along with the request (`docs/handover.md` §7).
+
+use sendoff_fastcgi::handover::Record;
+use sendoff_link::worker::{Direct, Unsent};
+
+use super::Worker;
+use crate::{Gone, client};
+
+impl Worker {
+    /// Gives the client what is queued and `data`, if this worker has its socket. Returns the part of `data` that has to go
+    /// over the link, behind what is queued then.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub(super) fn write_to_client<'d>(&mut self, data: &'d [u8]) -> Result<&'d [u8], Gone> {
+        self.begin_direct(data);
+        self.go_on_direct(data, false)
+    }
+
+    /// The application wants the client to have what was written.
+    pub(super) fn push_to_client(&mut self) {
+        if let Some(request) = self.requests.running_mut()
+            && let Direct::Writing(writing) = &mut request.client
+        {
+            client::push(writing);
+        }
+    }
+
+    /// The end of the response: the client's socket is closed here in any case.
+    pub(super) fn end_direct(&mut self) {
+        if self.shared.lock().lost {
+            // Output was refused, so the client must not see a regular end.
+            return self.cut_client();
+        }
+        // All of a large response may still be queued.
+        if self.response.open().is_some_and(|open| open.is_long()) {
+            self.begin_direct(&[]);
+        }
+        // The front is told if the client has gone.
+        let _gone = self.go_on_direct(&[], true);
+        let Some(request) = self.requests.running_mut() else { return };
+        match request.client.take() {
+            Direct::Gone => request.client = Direct::Gone,
+            Direct::Writing(writing) => {
+                let sent = writing.sent_whole();
+                // Closed before the front can know.
+                drop(writing);
+                self.shared.lock().queue.first(request.id(), Record::Sent(sent));
+            }
+            Direct::Front | Direct::Offered(_) => {}
+        }
+    }
+
+    /// If the socket was offered: begins to write, or leaves the response to the front.
+    fn begin_direct(&mut self, data: &[u8]) {
+        let (Some(request), Some(open)) = (self.requests.running_mut(), self.response.open_mut())
+        else {
+            return;
+        };
+        if !matches!(request.client, Direct::Offered(_)) {
+            return;
+        }
+        let mut state = self.shared.lock();
+        let mut queued = Vec::new();
+        let only_bytes = state.queue.take_stdout(&mut queued);
+        if only_bytes && queued.is_empty() && data.is_empty() {
+            return;
+        }
+        let Direct::Offered(offer) = request.client.take() else { return };
+        let may = only_bytes && open.has_head() && !open.has_begun() && !request.is_head();
+        match if may { offer.begin(&mut queued, data) } else { None } {
+            Some(writing) => {
+                request.client = Direct::Writing(Box::new(writing));
+                open.begin();
+            }
+            None => state.queue.stdout(request.id(), &queued),
+        }
+    }
+
+    fn go_on_direct<'d>(&mut self, data: &'d [u8], is_last: bool) -> Result<&'d [u8], Gone> {
+        let Some(request) = self.requests.running_mut() else { return Ok(data) };
+        let Direct::Writing(writing) = &mut request.client else { return Ok(data) };
+        let mut state = self.shared.lock();
+        if !state.queue.take_stdout(&mut writing.queued) {
+            // The front sends files.
+            let sent = writing.sent_so_far();
+            request.client = Direct::Front;
+            state.queue.first(request.id(), Record::Sent(sent));
+            return Ok(data);
+        }
+        drop(state);
+        if !is_last && !writing.has_unsent() && data.is_empty() {
+            return Ok(data);
+        }
+        let shared = &self.shared;
+        let written = client::write(writing, data, is_last, || {
+            shared.lock().look_after_pause(&shared.links);
+        });
+        match written {
+            Ok(None) => Ok(&[]),
+            Ok(Some(Unsent { sent, next, data })) => {
+                // The socket is closed before the front can know.
+                request.client = Direct::Front;
+                let mut state = self.shared.lock();
+                state.queue.first(request.id(), Record::Sent(sent));
+                state.queue.stdout(request.id(), &next);
+                Ok(data)
+            }
+            Err(sent) => {
+                request.client = Direct::Gone;
+                let mut state = self.shared.lock();
+                state.queue.first(request.id(), Record::Sent(sent));
+                let _lost_is_noted = self.shared.flush(state);
+                Err(Gone)
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Held files: as body bytes, and their life.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use sendoff_fastcgi::handover::{FileId, Record};
+use sendoff_link::worker::{FLUSH_LIMIT, JOIN_LIMIT, Request};
+use sendoff_sys::mapping::MappedFile;
+
+use super::Worker;
+use crate::Gone;
+use crate::files::{Held, Identity};
+use crate::state::State;
+
+/// Bytes of a mapping that are copied under the lock at a time.
+const MAPPED_PIECE: usize = 1024 * 1024;
+
+impl Worker {
+    /// Body bytes that are `len` bytes of a held file from `offset` on.
+    ///
+    /// # Errors
+    /// The client has gone, or the file is not held or shorter.
+    pub fn write_file(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        let Some((id, accepts)) =
+            self.requests.running().map(|request| (request.id(), request.accepts_files()))
+        else {
+            return Err(Gone);
+        };
+        let mut state = self.shared.lock();
+        let State { queue, files, link, .. } = &mut *state;
+        let within = |size: u64| offset.checked_add(len).is_some_and(|end| end <= size);
+        let handed_over = files.use_file(file) && accepts;
+        let held = files.get_mut(file).filter(|held| within(held.size)).ok_or(Gone)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if !handed_over {
+            drop(state);
+            return self.write_mapped(file, offset, len);
+        }
+        if !held.links.contains(*link) {
+            held.links.insert(*link);
+            queue.record(id, Record::Open(file));
+        }
+        let joined = queue.segment(id, file, offset, len);
+        let full = queue.len() > FLUSH_LIMIT || (joined > len && joined >= JOIN_LIMIT);
+        drop(state);
+        if let Some(open) = self.response.open_mut() {
+            open.uses_stdout();
+            open.wrote_body(len);
+        }
+        if full { self.send() } else { Ok(()) }
+    }
+
+    /// Writes the range as bytes from the mapping, which is a private copy after a break.
+    fn write_mapped(&mut self, file: FileId, offset: u64, len: u64) -> Result<(), Gone> {
+        let id = self.requests.running().map(Request::id).ok_or(Gone)?;
+        let mut offset = usize::try_from(offset).map_err(|_| Gone)?;
+        let end = offset + usize::try_from(len).map_err(|_| Gone)?;
+        while offset < end {
+            let next = end.min(offset + MAPPED_PIECE);
+            let mut state = self.shared.lock();
+            let State { queue, files, .. } = &mut *state;
+            let bytes = files.get(file).and_then(Held::bytes).ok_or(Gone)?;
+            queue.stdout(id, &bytes[offset..next]);
+            drop(state);
+            if let Some(open) = self.response.open_mut() {
+                open.uses_stdout();
+                open.wrote_body((next - offset) as u64);
+            }
+            offset = next;
+            // A response that fits keeps its length.
+            if offset < end || self.shared.lock().queue.len() > FLUSH_LIMIT {
+                self.send()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds an open file under a read lease and maps it. It is then in use.
+    ///
+    /// # Errors
+    /// `EACCES`: not the owner and without `CAP_LEASE`. `EAGAIN`: a writer has it open. `ESTALE`: it is not the file
+    /// described. `EMFILE`: too many held. `EOPNOTSUPP`: no guard. Others of `fcntl(2)` and `mmap(2)`.
+    pub fn file_hold(
+        &mut self,
+        fd: OwnedFd,
+        region: MappedFile,
+        identity: Identity,
+    ) -> io::Result<FileId> {
+        let helper = self.helper.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        if self.shared.is_forked() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let mut state = self.shared.lock();
+        if state.unguarded {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let is_first = !state.files.any_deletable();
+        let file = state.files.hold(fd, region, identity, helper.tid)?;
+        if is_first {
+            // From now on it looks for deleted files.
+            helper.wake();
+        }
+        Ok(file)
+    }
+
+    /// Puts a file in use: `true` if its mapping is whole and the lease stands.
+    pub fn file_use(&mut self, file: FileId) -> bool {
+        if self.shared.is_forked() {
+            return false;
+        }
+        let mut state = self.shared.lock();
+        state.look_after_pause(&self.shared.links);
+        state.files.use_file(file)
+    }
+
+    /// No file is in use any more.
+    pub fn files_unuse(&mut self) {
+        if !self.shared.is_forked() {
+            self.shared.lock().files.unuse_all();
+        }
+    }
+
+    /// Whether the lease stands.
+    #[must_use]
+    pub fn file_intact(&self, file: FileId) -> bool {
+        !self.shared.is_forked() && self.shared.lock().files.get(file).is_some_and(Held::stands)
+    }
+
+    /// Gives the mapping back. The lease ends when the front has released the file.
+    pub fn file_drop(&mut self, file: FileId) {
+        if self.shared.is_forked() {
+            if let Some(mut state) = self.shared.try_lock() {
+                state.files.drop_in_child(file);
+            }
+            return;
+        }
+        if self.shared.lock().queue.names(file) {
+            // RELEASE must not overtake what it releases. If the client has gone there is nothing to overtake.
+            let _gone = self.send();
+        }
+        let mut state = self.shared.lock();
+        for link in state.files.drop_mapping(file).iter() {
+            state.tell(&self.shared.links, link, Record::Release(file));
+        }
+        if let (false, Some(helper)) = (state.backlog.is_empty(), &self.helper) {
+            helper.wake();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What arrives: parts go to the protocol, body bytes to the application.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::record::Kind;
+use sendoff_link::worker::{Direct, Error, Event, Next, Peer, ReadStep, Request};
+
+use super::Worker;
+use crate::client;
+use crate::{Bad, Gone, log};
+
+impl Worker {
+    pub(super) fn receive(&mut self, at: usize) -> Result<usize, Bad> {
+        Ok(self.inputs[at].receive(self.shared.links[at].as_fd())?)
+    }
+
+    /// Works through what has been received, up to the end of a request. `false`: there was nothing.
+    pub(super) fn take_parts(&mut self, at: usize) -> Result<bool, Bad> {
+        let mut took = false;
+        while !self.requests.running().is_some_and(Request::is_complete) {
+            let Some(part) = self.inputs[at].next()? else { break };
+            self.take_part(at, part)?;
+            took = true;
+        }
+        Ok(took)
+    }
+
+    fn take_part(&mut self, at: usize, part: Part) -> Result<(), Bad> {
+        match self.requests.take(at, part, self.inputs[at].descriptors())? {
+            Event::None => Ok(()),
+            Event::CheckBody { request_id, file, length } => {
+                check_body(&file, length)?;
+                Ok(self.requests.body_file(request_id, file, length)?)
+            }
+            Event::Send { records, next } => {
+                self.say(at, &records);
+                match next {
+                    Next::GoOn => Ok(()),
+                    Next::Ended => {
+                        self.input_ended = true;
+                        Ok(())
+                    }
+                    Next::Close => Err(Bad::Refused),
+                }
+            }
+        }
+    }
+
+    /// Puts whole records that are no part of a response on a link.
+    fn say(&mut self, at: usize, records: &[u8]) {
+        let mut state = self.shared.lock();
+        if state.lost {
+            return;
+        }
+        if self.requests.link() == Some(at) {
+            // They leave with the response.
+            state.queue.raw(records);
+            return;
+        }
+        // Between requests the queue is empty, whichever link it last served.
+        state.link = at;
+        state.queue.raw(records);
+        let _lost_is_noted = self.shared.flush(state);
+    }
+
+    /// Whether the front takes file segments in this request.
+    #[must_use]
+    pub fn accepts_files(&self) -> bool {
+        self.requests.running().is_some_and(Request::accepts_files)
+    }
+
+    /// Reads the request body. 0: its end.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`; `ECONNRESET` if the link was lost before the end.
+    pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_stream(Kind::STDIN, buf)
+    }
+
+    pub(super) fn read_stream(&mut self, kind: Kind, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(request) = self.requests.running_mut().filter(|_| !buf.is_empty()) else {
+                return Ok(0);
+            };
+            let is_aborted = request.is_aborted();
+            let body = request.stream_mut(kind);
+            match body.read(buf) {
+                ReadStep::Bytes(n) => return Ok(n),
+                ReadStep::End => return Ok(0),
+                ReadStep::FromFile { offset, len } => {
+                    let file = body.file().ok_or(Errno::IO)?;
+                    let n = rustix::io::pread(file, &mut buf[..len], offset)?;
+                    if n == 0 && len > 0 {
+                        return Err(Errno::IO.into());
+                    }
+                    body.advance(n);
+                    return Ok(n);
+                }
+                ReadStep::Receive => {}
+            }
+            if self.input_ended || is_aborted || self.shared.is_forked() {
+                return Err(Errno::CONNRESET.into());
+            }
+            self.receive_more().map_err(|bad| {
+                self.complain(format_args!("request body: {bad}"));
+                io::Error::from(Errno::CONNRESET)
+            })?;
+        }
+    }
+
+    /// Waits for more of the current request.
+    fn receive_more(&mut self) -> Result<(), Bad> {
+        let at = self.requests.link().unwrap_or_default();
+        let more = match self.take_parts(at) {
+            Ok(true) => Ok(()),
+            Ok(false) => match self.receive(at) {
+                Ok(0) => Err(Bad::Cut),
+                other => other.map(drop),
+            },
+            Err(bad) => Err(bad),
+        };
+        if more.is_err() {
+            self.give_up_input();
+        }
+        more
+    }
+
+    /// The input has ended in the middle of a request or makes no sense. A front is then lost; a web server that has only
+    /// closed its half of the connection gets its answer. A peer that has lent a client's socket is a front, which may
+    /// write to the client next, so nothing may be written after it.
+    fn give_up_input(&mut self) {
+        self.input_ended = true;
+        // Unless this end closed its half itself.
+        let has_lent = self.requests.running().is_some_and(|request| request.client.is_lent());
+        let is_lent = !self.shared.is_stopping() && has_lent;
+        if is_lent || !self.requests.peer().may_half_close() {
+            self.shared.lock().lost = true;
+        }
+    }
+
+    /// The front keeps the protocol, so a violation is logged. Web servers break connections off when a client leaves.
+    fn complain(&self, what: std::fmt::Arguments<'_>) {
+        if matches!(self.requests.peer(), Peer::Front) {
+            log(what);
+        }
+    }
+
+    /// Whether the client has gone. Looks at the link without waiting.
+    pub fn aborted(&mut self) -> bool {
+        let Some(request) = self.requests.running() else { return false };
+        self.shared.is_forked()
+            || request.is_aborted()
+            || self.shared.lock().lost
+            || self.look_for_abort().is_err()
+    }
+
+    /// No output is taken: there is no request, or its response has ended, or the client has gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.response.open().is_none()
+            || self.requests.running().is_none_or(Request::is_aborted)
+            || self.shared.is_forked()
+            || self.shared.lock().lost
+    }
+
+    /// Takes what the front has to say about the current request, which can only be `ABORT_REQUEST`. A body that is still
+    /// arriving is left to `read`.
+    pub(super) fn look_for_abort(&mut self) -> Result<(), Gone> {
+        let Some(request) = self.requests.running() else { return Ok(()) };
+        let at = request.link();
+        if self.input_ended || self.response.open().is_none() || !request.is_complete() {
+            return Ok(());
+        }
+        let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut polled, Some(&now)), Ok(1)) {
+            return Ok(());
+        }
+        let looked = match self.receive(at) {
+            // This end closed its half itself.
+            Ok(0) if self.shared.is_stopping() => Ok(()),
+            Ok(0) => Err(Bad::Cut),
+            Ok(_) => self.take_late_parts(at),
+            Err(bad) => Err(bad),
+        };
+        if let Err(bad) = looked {
+            self.complain(format_args!("giving up the link: {bad}"));
+            self.give_up_input();
+        }
+        let mut state = self.shared.lock();
+        let lost = state.lost;
+        if lost || self.requests.running().is_some_and(Request::is_aborted) {
+            state.discard_queue();
+            drop(state);
+            if lost {
+                self.cut_client();
+            }
+            return Err(Gone);
+        }
+        Ok(())
+    }
+
+    fn take_late_parts(&mut self, at: usize) -> Result<(), Bad> {
+        while let Some(part) = self.inputs[at].next()? {
+            self.take_part(at, part)?;
+        }
+        Ok(())
+    }
+
+    /// The response ends here and is not whole.
+    pub(super) fn cut_client(&mut self) {
+        if let Some(request) = self.requests.running_mut()
+            && let Direct::Writing(writing) = &request.client
+        {
+            client::cut(writing);
+            request.client = Direct::Front;
+        }
+    }
+}
+
+fn check_body(file: &OwnedFd, length: u64) -> Result<(), Bad> {
+    let stat = fstat(file).map_err(io::Error::from)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if is_file && u64::try_from(stat.st_size).unwrap_or(0) >= length {
+        Ok(())
+    } else {
+        Err(Error::BodyFile.into())
+    }
+}

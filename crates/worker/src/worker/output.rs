@@ -1,0 +1,218 @@
+//! The response as the application makes it.
+
+use sendoff_fastcgi::record::Kind;
+use sendoff_link::worker::{COPY_LIMIT, FLUSH_LIMIT, Request, Response};
+
+use super::Worker;
+use crate::state::State;
+use crate::{Gone, log};
+
+impl Worker {
+    /// Queues the CGI header block, with the empty line that ends it.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn write_head(&mut self, block: &[u8]) -> Result<(), Gone> {
+        // PHP sends a second head when a header callback writes; php-fpm and CGI servers take it for body, too.
+        if self.response.open().is_some_and(|open| open.has_head()) {
+            return self.write(block);
+        }
+        self.put(block)?;
+        if let Some(open) = self.response.open_mut() {
+            open.wrote_head();
+        }
+        Ok(())
+    }
+
+    /// Queues body bytes; large ones are sent before this returns, or lie in shared memory.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn write(&mut self, data: &[u8]) -> Result<(), Gone> {
+        self.put(data)?;
+        if let Some(open) = self.response.open_mut() {
+            open.wrote_body(data.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, data: &[u8]) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        if let Some(open) = self.response.open_mut() {
+            open.uses_stdout();
+        }
+        let mut data = data;
+        if data.len() >= COPY_LIMIT {
+            self.look_for_abort()?;
+            data = self.write_to_client(data)?;
+            if let Some(open) = self.response.open_mut() {
+                open.begin();
+            }
+            if data.is_empty() {
+                // The client has it; what is for the log need not wait.
+                return self.shared.flush(self.shared.lock()).map(drop);
+            }
+        }
+        let (Some(request), Some(open)) = (self.requests.running(), self.response.open_mut())
+        else {
+            return Err(Gone);
+        };
+        let rest = if open.generate(data.len(), request) { self.lend(data)? } else { data };
+        self.relay(rest)
+    }
+
+    /// Bytes that go into shared memory. Returns those for which there was no room.
+    fn lend<'d>(&mut self, mut data: &'d [u8]) -> Result<&'d [u8], Gone> {
+        while !data.is_empty() {
+            let mut state = self.shared.lock();
+            let (Some(request), Some(open)) = (self.requests.running(), self.response.open_mut())
+            else {
+                return Err(Gone);
+            };
+            let room = open.room_in_chunks(state.queue.lent());
+            if room == 0 {
+                open.announce(state.queue.lent());
+                drop(state);
+                self.send()?;
+                continue;
+            }
+            let now = data.len().min(room);
+            let State { queue, regions, link, .. } = &mut *state;
+            let left = regions.lend(*link, request.id(), queue, &data[..now]).len();
+            data = &data[now - left..];
+            if left > 0 {
+                break;
+            }
+        }
+        Ok(data)
+    }
+
+    /// Bytes that go over the link.
+    fn relay(&mut self, data: &[u8]) -> Result<(), Gone> {
+        let (Some(request), Some(open)) = (self.requests.running(), self.response.open_mut())
+        else {
+            return Err(Gone);
+        };
+        let mut state = self.shared.lock();
+        if data.len() >= COPY_LIMIT {
+            return self.shared.flush_with(state, request.id(), data).map(drop);
+        }
+        state.queue.stdout(request.id(), data);
+        let is_full = open.is_full(state.queue.len(), &request.client);
+        drop(state);
+        if is_full { self.send() } else { Ok(()) }
+    }
+
+    /// An entry for the server's log, about the current request. It leaves as one `STDERR` record, also behind the end of a
+    /// response whose application works on, and for a client that has gone. Where no record can say which request it is
+    /// about, it goes to standard error.
+    pub fn log(&mut self, entry: &[u8]) {
+        let entry = entry.strip_suffix(b"\n").unwrap_or(entry);
+        let takes_entry = !self.shared.is_forked() && !self.shared.lock().lost;
+        let id = self.requests.running().map(Request::id).filter(|_| takes_entry);
+        match (id, &mut self.response) {
+            (Some(_), Response::Open(_)) => self.put_stderr(&[entry, b"\n"].concat()),
+            (Some(id), Response::Detached) => {
+                let mut state = self.shared.lock();
+                state.queue.stream(Kind::STDERR, id, &[entry, b"\n"].concat());
+                // A link that is lost has no front that could log it.
+                let _lost_is_noted = self.shared.flush(state);
+            }
+            _ => log(format_args!("{}", String::from_utf8_lossy(entry))),
+        }
+    }
+
+    pub(super) fn put_stderr(&mut self, bytes: &[u8]) {
+        if let Some(open) = self.response.open_mut() {
+            open.uses_stderr();
+        }
+        // The next write tells that the client has gone.
+        let _gone = self.put_stream(Kind::STDERR, bytes);
+    }
+
+    /// Queues bytes of a stream other than the body.
+    pub(super) fn put_stream(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Gone> {
+        let id = self.requests.running().map(Request::id).ok_or(Gone)?;
+        let mut state = self.shared.lock();
+        state.queue.stream(kind, id, bytes);
+        let is_full = state.queue.len() > FLUSH_LIMIT;
+        drop(state);
+        if is_full { self.send_queue() } else { Ok(()) }
+    }
+
+    /// Sends what is queued, also for a client that has gone.
+    fn send_queue(&mut self) -> Result<(), Gone> {
+        if self.requests.running().is_some_and(Request::is_aborted) {
+            let state = self.shared.lock();
+            return self.shared.flush(state).map(drop);
+        }
+        self.send()
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn flush(&mut self) -> Result<(), Gone> {
+        if let Some(open) = self.response.open_mut() {
+            open.flushed();
+        }
+        self.send()?;
+        self.push_to_client();
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self) -> Result<(), Gone> {
+        if self.is_closed() {
+            return Err(Gone);
+        }
+        self.look_for_abort()?;
+        self.write_to_client(&[])?;
+        let state = self.shared.lock();
+        if let (false, Some(open)) = (state.queue.is_empty(), self.response.open_mut()) {
+            open.begin();
+        }
+        self.shared.flush(state).map(drop)
+    }
+
+    /// Ends the response. With `detach` the application goes on, without output, until [`Self::ready`].
+    pub fn finish(&mut self, app_status: u32, detach: bool) {
+        if self.response.open().is_none() || self.shared.is_forked() {
+            return;
+        }
+        if self.requests.running().is_none() {
+            return;
+        }
+        self.end_direct();
+        let Some(request) = self.requests.running() else { return };
+        let mut state = self.shared.lock();
+        if state.lost {
+            self.response.abandon();
+            return;
+        }
+        if request.is_aborted() {
+            state.discard_queue();
+        }
+        let State { queue, regions, link, .. } = &mut *state;
+        regions.end_pieces(*link, queue);
+        self.response.finish(queue, request, self.requests.peer(), app_status, detach);
+        let _lost_is_noted = self.shared.flush(state);
+    }
+
+    /// After [`Self::finish`] with `detach`: another request may come.
+    pub fn ready(&mut self) {
+        let Some(request) = self.requests.running() else { return };
+        if self.shared.is_forked() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        if !state.lost && self.response.ready(&mut state.queue, request.id()) {
+            let _lost_is_noted = self.shared.flush(state);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+/*
+ * What the files of the SAPI share: the worker, the state of the response, settings.
+ */
+#include "php_sendoff.h"
+
+sendoff_worker *sendoff_php_worker;
+
+bool sendoff_php_finished;
+
+sendoff_php_ini sendoff_php_settings;

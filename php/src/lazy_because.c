@@ -1,0 +1,73 @@
+/*
+ * What lazy_explain.c tells and others know: why a file is read by PHP, and under which path a file
+ * was given to the script.
+ */
+#include "lazy.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Files that are remembered by name. */
+#define REMEMBERED 64
+#define NAME_MAX_LEN 256
+
+bool lazy_explaining;
+const char *lazy_because;
+
+static struct {
+	uint32_t file;
+	char path[NAME_MAX_LEN];
+} given[REMEMBERED];
+static size_t given_count;
+
+const char *lazy_explain_errno(const char *what)
+{
+	static char text[128];
+	const char *name = strerrorname_np(errno);
+
+	snprintf(text, sizeof(text), "%s: %s", what, name ? name : "unknown error");
+	return text;
+}
+
+void lazy_because_begin(void)
+{
+	lazy_because = NULL;
+	given_count = 0;
+}
+
+void lazy_explain_given(uint32_t file, const char *path)
+{
+	char name[NAME_MAX_LEN];
+	/* An open file goes by its number there. */
+	ssize_t len = strncmp(path, "/proc/self/fd/", 14) ? -1 : readlink(path, name, sizeof(name) - 1);
+
+	if (len > 0) {
+		name[len] = '\0';
+		path = name;
+	}
+	for (size_t i = 0; i < given_count; i++) {
+		if (given[i].file == file) {
+			return;
+		}
+	}
+	if (given_count < REMEMBERED) {
+		given[given_count].file = file;
+		snprintf(given[given_count++].path, NAME_MAX_LEN, "%s", path);
+	}
+}
+
+bool lazy_was_given(void)
+{
+	return given_count > 0;
+}
+
+const char *lazy_given_path(uint32_t file)
+{
+	for (size_t i = 0; i < given_count; i++) {
+		if (given[i].file == file) {
+			return given[i].path;
+		}
+	}
+	return "a file";
+}

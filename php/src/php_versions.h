@@ -1,0 +1,420 @@
+/*
+ * Everything that depends on PHP's version: engine structures that no API covers. Another version
+ * is added here, and nowhere else: read each section against its sources, then widen the check.
+ *
+ * Besides what is here, the SAPI and the hooks rely on function pointers and structures whose types
+ * the compiler checks: zend_write, the members of sapi_module, php_import_environment_variables,
+ * php_load_environment_variables, php_register_internal_extensions_func, php_ini_builder.
+ */
+#ifndef SENDOFF_PHP_VERSIONS_H
+#define SENDOFF_PHP_VERSIONS_H
+
+#include "php.h"
+
+#include "SAPI.h"
+#include "ext/standard/file.h"
+#include "ext/standard/php_fopen_wrappers.h"
+#include "php_output.h"
+#include "zend_observer.h"
+
+#include <unistd.h>
+
+#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
+#error "Sendoff is made for PHP 8.2 without thread safety (NTS)"
+#endif
+
+/*
+ * Strings. A string that must not be counted, written or freed is flagged interned, and not
+ * permanent: pcre's cache and others keep permanent strings beyond the request. zend_string's
+ * header (count, flags, hash, length) stands right before its bytes, and the place of the flags in
+ * the type word is the engine's own business.
+ */
+static inline void make_untouchable(zend_string *string, size_t len)
+{
+	memset(string, 0, _ZSTR_HEADER_SIZE);
+	GC_SET_REFCOUNT(string, 1);
+	GC_TYPE_INFO(string) = GC_STRING | (IS_STR_INTERNED << GC_FLAGS_SHIFT);
+	ZSTR_LEN(string) = len;
+}
+
+/* The string whose bytes begin at `contents`. */
+static inline zend_string *string_before(const char *contents)
+{
+	return (zend_string *)(contents - _ZSTR_HEADER_SIZE);
+}
+
+/* Whether opcache or the engine keeps the string, so that it is not freed while the request runs.
+ */
+static inline bool is_kept_by_engine(const zend_string *string)
+{
+	return GC_FLAGS(string) & IS_STR_INTERNED;
+}
+
+/*
+ * Streams. What a stream has read ahead lies between two positions of its buffer; fread() fills the
+ * buffer in steps of the chunk size and moves the position of the script separately.
+ */
+static inline size_t read_ahead(const php_stream *stream)
+{
+	return (size_t)(stream->writepos - stream->readpos);
+}
+
+static inline const unsigned char *read_ahead_bytes(const php_stream *stream)
+{
+	return stream->readbuf + stream->readpos;
+}
+
+/* Whether this is an open local file that PHP reads without filters. */
+static inline bool lazy_is_plain_file(const php_stream *stream)
+{
+	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
+		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
+}
+
+/* The chunk size of a stream, unless the script asks for another. */
+#define STREAM_CHUNK 8192
+
+/* Whether PHP would read the stream in steps of its usual buffer, and nothing else goes on. */
+static inline bool reads_as_usual(const php_stream *stream)
+{
+	return lazy_is_plain_file(stream) && !(stream->flags & PHP_STREAM_FLAG_NO_BUFFER) &&
+		   stream->chunk_size == STREAM_CHUNK && stream->readbuflen <= STREAM_CHUNK &&
+		   !stream->eof && stream->position >= 0;
+}
+
+/*
+ * Moves the descriptor; false if it did not stand where the stream believes it does: a process that
+ * inherited it may have read.
+ */
+static inline bool skip(int fd, size_t from, size_t count)
+{
+	off_t expected = (off_t)(from + count);
+
+	if (lseek(fd, (off_t)count, SEEK_CUR) == expected) {
+		return true;
+	}
+	lseek(fd, -(off_t)count, SEEK_CUR);
+	return false;
+}
+
+/*
+ * Leaves the stream as a read of `wanted` bytes does, of which there are `left` before the end.
+ * Returns how many it gives; 0: nothing has happened, PHP should read.
+ */
+static inline size_t pass_over(php_stream *stream, int fd, size_t wanted, size_t left)
+{
+	size_t ahead = read_ahead(stream);
+	size_t given = MIN(wanted, left);
+
+	if (wanted > ahead) {
+		size_t rest = given - ahead;
+		size_t tail = wanted < left ? rest % STREAM_CHUNK : 0;
+
+		if (!skip(fd, (size_t)stream->position + ahead, rest - tail)) {
+			return 0;
+		}
+		stream->readpos = stream->writepos;
+		if (!stream->readbuf) {
+			/* Its size has a say in how far PHP reads ahead, should the chunk size change. */
+			stream->readbuf = pemalloc(STREAM_CHUNK, stream->is_persistent);
+			stream->readbuflen = STREAM_CHUNK;
+		}
+		if (tail) {
+			/* Reads a whole step, of which the script wants a part. */
+			php_stream_fill_read_buffer(stream, tail);
+			size_t got = MIN(read_ahead(stream), tail);
+			stream->readpos += (zend_off_t)got;
+			given -= tail - got;
+		}
+		stream->eof = wanted > left;
+	} else {
+		stream->readpos += (zend_off_t)wanted;
+	}
+	stream->position += (zend_off_t)given;
+	return given;
+}
+
+/* A stream on php://output that does nothing else with what is written to it. */
+static inline bool is_output(const php_stream *stream)
+{
+	return stream->wrapper == &php_stream_php_wrapper &&
+		   strcmp(stream->ops->label, "Output") == 0 && !stream->writefilters.head;
+}
+
+/*
+ * PHP would have opened a stream and closed it: that makes the default context, and takes a
+ * resource number, which a script can see in the next resource it opens.
+ */
+static inline void lazy_imitate_stream(void)
+{
+	zend_long next = EG(regular_list).nNextFreeElement;
+
+	if (!FG(default_context)) {
+		FG(default_context) = php_stream_context_alloc();
+		next = EG(regular_list).nNextFreeElement;
+	}
+	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
+}
+
+/*
+ * Functions. Where an internal function keeps its handler, which calls of it go to.
+ */
+
+/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
+static inline zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
+{
+	zend_function *function = zend_hash_str_find_ptr(functions, name, strlen(name));
+
+	if (!function || function->type != ZEND_INTERNAL_FUNCTION) {
+		return NULL;
+	}
+	zif_handler original = function->internal_function.handler;
+	function->internal_function.handler = handler;
+	return original;
+}
+
+/*
+ * Opcodes. Which instructions begin, end and feed a call, and where their operands stand: 8.2 calls
+ * fread() and echoes its result by DO_ICALL, DO_FCALL or DO_FCALL_BY_NAME and ECHO, and passes it
+ * to a function by SEND_VAR. An opcode that is new in a version must be known to enclosing_call().
+ */
+
+static inline bool is_call(const zend_op *op)
+{
+	return op->opcode == ZEND_DO_ICALL || op->opcode == ZEND_DO_FCALL ||
+		   op->opcode == ZEND_DO_FCALL_BY_NAME;
+}
+
+static inline bool takes_result(const zend_op *op, const zend_op *call)
+{
+	return op->op1_type == call->result_type && op->op1.var == call->result.var;
+}
+
+/* The opcode that begins the call in whose arguments the call that ends with `op` stands. */
+static inline const zend_op *enclosing_call(const zend_op_array *code, const zend_op *op)
+{
+	/* How many begin more than end. */
+	int depth = -1;
+
+	while (op > code->opcodes && depth < 1) {
+		switch ((--op)->opcode) {
+		case ZEND_DO_FCALL:
+		case ZEND_DO_ICALL:
+		case ZEND_DO_UCALL:
+		case ZEND_DO_FCALL_BY_NAME:
+		case ZEND_CALLABLE_CONVERT:
+			depth--;
+			break;
+		case ZEND_INIT_FCALL:
+		case ZEND_INIT_FCALL_BY_NAME:
+		case ZEND_INIT_NS_FCALL_BY_NAME:
+		case ZEND_INIT_DYNAMIC_CALL:
+		case ZEND_INIT_USER_CALL:
+		case ZEND_INIT_METHOD_CALL:
+		case ZEND_INIT_STATIC_METHOD_CALL:
+		case ZEND_NEW:
+			depth++;
+		}
+	}
+	return depth == 1 ? op : NULL;
+}
+
+/* `fwrite($out, fread($f, 8192))`: all that happens to the result is that fwrite() gets it. */
+static inline bool is_written(const zend_execute_data *caller, const zend_op *called,
+							  bool (*is_output_call)(const zend_execute_data *call))
+{
+	const zend_op *send = called + 1;
+
+	if (send->opcode != ZEND_SEND_VAR || !takes_result(send, called) ||
+		send->op2_type == IS_CONST || send->op2.num != 2 || !is_call(send + 1)) {
+		return false;
+	}
+	const zend_op *init = enclosing_call(&caller->func->op_array, called);
+	if (!init || init->opcode != ZEND_INIT_FCALL || init->extended_value != 2) {
+		return false;
+	}
+	zend_string *name = Z_STR_P(RT_CONSTANT(init, init->op2));
+	return (zend_string_equals_literal(name, "fwrite") ||
+			zend_string_equals_literal(name, "fputs")) &&
+		   caller->call && is_output_call(caller->call);
+}
+
+/*
+ * Whether the bytes that the call returns go to the output and nowhere else. Every user of a
+ * token is one that we know and have replaced.
+ */
+static inline bool is_output_only(const zend_execute_data *call, const zval *result,
+								  bool (*is_output_call)(const zend_execute_data *call))
+{
+	const zend_execute_data *caller = call->prev_execute_data;
+
+	if (!caller || !caller->func || !ZEND_USER_CODE(caller->func->type)) {
+		return false;
+	}
+	const zend_op *called = caller->opline, *next = called + 1;
+	if (!is_call(called) || !(called->result_type & (IS_TMP_VAR | IS_VAR)) ||
+		result != ZEND_CALL_VAR(caller, called->result.var)) {
+		return false;
+	}
+	return (next->opcode == ZEND_ECHO && takes_result(next, called)) ||
+		   is_written(caller, called, is_output_call);
+}
+
+/* Whether an extension could look at arguments and results of functions and opcodes. */
+static inline bool is_watched(void)
+{
+	return zend_execute_internal || ZEND_OBSERVER_ENABLED ||
+		   zend_get_user_opcode_handler(ZEND_ECHO) || zend_get_user_opcode_handler(ZEND_SEND_VAR) ||
+		   zend_get_user_opcode_handler(ZEND_DO_ICALL) ||
+		   zend_get_user_opcode_handler(ZEND_DO_FCALL);
+}
+
+/*
+ * Output buffers. The layout of php_output_handler, the flags that php_output_write() tests, the
+ * name of the buffer that output_buffering starts, and how its memory grows.
+ */
+
+/*
+ * The buffer that php.ini's output_buffering starts, if it is the only one, does nothing but
+ * collect, and is not at work right now.
+ */
+static inline php_output_handler *default_buffer(void)
+{
+	php_output_handler *handler = OG(active);
+
+	if (!handler || zend_stack_count(&OG(handlers)) != 1 || OG(running)) {
+		return NULL;
+	}
+	if ((handler->flags & (PHP_OUTPUT_HANDLER_USER | PHP_OUTPUT_HANDLER_DISABLED)) ||
+		!(handler->flags & PHP_OUTPUT_HANDLER_FLUSHABLE)) {
+		return NULL;
+	}
+	/* PHP does not export the name. */
+	if (!zend_string_equals_literal(handler->name, "default output handler")) {
+		return NULL;
+	}
+	return handler;
+}
+
+/* Whether PHP would write the buffer out as soon as `len` bytes are added. */
+static inline bool would_overflow(const php_output_handler *handler, size_t len)
+{
+	return handler->size > 0 && handler->buffer.used + len >= handler->size;
+}
+
+/* A header callback may write. It must find the buffer as PHP would have it. */
+static inline bool header_callback_pending(void)
+{
+	return !SG(headers_sent) && !Z_ISUNDEF(SG(callback_func));
+}
+
+/* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
+static inline bool lazy_output_is_plain(size_t len)
+{
+	if (!(OG(flags) & PHP_OUTPUT_ACTIVATED) || zend_write == NULL) {
+		return false;
+	}
+	if (!OG(active)) {
+		return true;
+	}
+	php_output_handler *handler = default_buffer();
+	return handler && would_overflow(handler, len) && !header_callback_pending();
+}
+
+/* Whether nothing of the script runs while `len` bytes are written: no callback of any kind. */
+static inline bool lazy_output_is_quiet(size_t len)
+{
+	return lazy_output_is_plain(len) && !header_callback_pending();
+}
+
+static inline const char *buffer_with_callback(const php_output_handler *handler)
+{
+	static char text[512];
+	const zend_function *callback =
+		handler->flags & PHP_OUTPUT_HANDLER_USER ? handler->func.user->fcc.function_handler : NULL;
+
+	if (callback && callback->type == ZEND_USER_FUNCTION) {
+		snprintf(text, sizeof(text), "passes the output callback %s at %s:%u",
+				 ZSTR_VAL(handler->name), ZSTR_VAL(callback->op_array.filename),
+				 callback->op_array.line_start);
+	} else if (strstr(ZSTR_VAL(handler->name), "zlib") ||
+			   strstr(ZSTR_VAL(handler->name), "gzhandler")) {
+		snprintf(text, sizeof(text), "compressed by PHP (%s)", ZSTR_VAL(handler->name));
+	} else {
+		snprintf(text, sizeof(text), "passes the output callback %s", ZSTR_VAL(handler->name));
+	}
+	return text;
+}
+
+/* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
+static inline const char *lazy_output_obstacle(void)
+{
+	int count = zend_stack_count(&OG(handlers));
+
+	/* Without one on the stack the buffer is being passed by. */
+	if (!OG(active) || count == 0 || default_buffer()) {
+		return NULL;
+	}
+	php_output_handler **all = zend_stack_base(&OG(handlers));
+	for (int i = 0; i < count; i++) {
+		if (!zend_string_equals_literal(all[i]->name, "default output handler")) {
+			return buffer_with_callback(all[i]);
+		}
+	}
+	return "collected in an output buffer (ob_start())";
+}
+
+/* The size that appending would have given the buffer for good; ob_get_status() shows it. */
+static inline size_t size_after_append(const php_output_handler *handler, size_t len)
+{
+	size_t room = handler->buffer.size - handler->buffer.used;
+
+	if (room > len) {
+		return handler->buffer.size;
+	}
+	size_t by_chunk = PHP_OUTPUT_HANDLER_INITBUF_SIZE(handler->size);
+	size_t by_need = PHP_OUTPUT_HANDLER_INITBUF_SIZE(len - room);
+	return handler->buffer.size + MAX(by_chunk, by_need);
+}
+
+/* Nothing is written there, so no memory is touched; but it must not run into memory_limit. */
+static inline void grow(php_output_handler *handler, size_t size)
+{
+	if (size > handler->buffer.size &&
+		size < (size_t)PG(memory_limit) - MIN(zend_memory_usage(1), (size_t)PG(memory_limit))) {
+		handler->buffer.data = erealloc(handler->buffer.data, size);
+		handler->buffer.size = size;
+	}
+}
+
+/*
+ * A write that finds the client gone leaves by a long jump. The buffer must be back on the stack by
+ * then: shutdown functions start others, and PHP takes off once more what it believes is there.
+ */
+static inline size_t write_past_buffer(php_output_handler *handler, zend_write_func_t write,
+									   const char *str, size_t len)
+{
+	size_t written = 0;
+
+	OG(flags) |= PHP_OUTPUT_WRITTEN;
+	zend_try
+	{
+		php_output_flush();
+		/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI.
+		 */
+		zend_stack_del_top(&OG(handlers));
+		written = write(str, len);
+		zend_stack_push(&OG(handlers), &handler);
+	}
+	zend_catch
+	{
+		if (zend_stack_is_empty(&OG(handlers))) {
+			zend_stack_push(&OG(handlers), &handler);
+		}
+		zend_bailout();
+	}
+	zend_end_try();
+	return written;
+}
+
+#endif /* SENDOFF_PHP_VERSIONS_H */
