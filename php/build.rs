@@ -1,5 +1,6 @@
 //! Compiles the C of the SAPI against the distribution's PHP and links its library.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 /// Debian's name carries the version; elsewhere there is one PHP and a plain name.
@@ -43,6 +44,18 @@ fn main() {
     println!("cargo::rustc-link-lib=php");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../include");
+    tell_tests_about_root();
+}
+
+/// As in `tests/build.rs`: `#[cfg_attr(not(root), ignore = "needs root: ...")]`.
+fn tell_tests_about_root() {
+    println!("cargo::rustc-check-cfg=cfg(root)");
+    // sudo and su change it.
+    println!("cargo::rerun-if-env-changed=HOME");
+    // The owner of this process.
+    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        println!("cargo::rustc-cfg=root");
+    }
 }
 
 fn include_flags() -> String {

@@ -49,3 +49,6 @@ cat > "$root/data/pages/start.txt" <<'PAGE'
 ====== A test wiki ======
 It runs on **Sendoff**. See [[wiki:syntax]].
 PAGE
+
+# DokuWiki generates a cached page again while the page is not newer, in whole seconds, than the files it was made from.
+find "$root" -exec touch -h -d '2022-07-31 00:00:00 UTC' {} +

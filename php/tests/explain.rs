@@ -13,11 +13,8 @@ use sendoff_fastcgi::Part;
 use sendoff_fastcgi::record::Kind;
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root: runs workers as another user")]
 fn a_file_of_somebody_else_has_no_lease() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can run workers as somebody else");
-        return;
-    }
     let master = Master::start_unprivileged();
     let mut worker = master.worker();
     let dir = TempDir::new();

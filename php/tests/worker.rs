@@ -311,11 +311,8 @@ fn sigterm_ends_an_idle_worker() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root: runs workers as another user")]
 fn workers_run_as_the_user_given_and_keep_the_right_to_lease() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
-        return;
-    }
     let master = Master::start(&["--uid", "65534", "--gid", "65534"]);
     let answer = body(&mut master.worker(), "process.php", "status");
     let lease = format!("{:016x}", 1_u64 << 28);

@@ -99,6 +99,9 @@ pub fn blobs(pid: u32) -> Vec<(u64, u64)> {
 /// How the kernel names them.
 pub const BLOB: &str = "/memfd:sendoff-blob";
 
+/// What the link of a copy that the front keeps of a handed-over file begins with in `/proc/PID/fd`.
+pub const SNAPSHOT: &str = "/memfd:sendoff-snapshot";
+
 /// How many open TCP connections (listeners not counted) a process holds.
 pub fn connections(pid: u32) -> usize {
     const LISTEN: &str = "0A";

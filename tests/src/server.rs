@@ -351,12 +351,14 @@ impl Process {
         if unix > self.unix_sockets {
             leaks.push(format!("{unix} UNIX sockets, {} at the start", self.unix_sockets));
         }
-        // Request bodies live in unlinked files. (Pages of the site that were deleted may stay open in a cache.)
+        // Request bodies live in unlinked files. (Pages of the site that were deleted may stay open in a cache, and copies of
+        // pages stay in memory within a bound.)
         let root = self.root.to_string_lossy();
         let is_body = |target: &String| {
             target.ends_with(" (deleted)")
                 && !target.contains(&*root)
                 && !target.starts_with(processes::BLOB)
+                && !target.starts_with(processes::SNAPSHOT)
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
         // Constants are kept as long as a worker keeps them.

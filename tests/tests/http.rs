@@ -1,6 +1,6 @@
 //! HTTP/1.1 on the wire (RFC 9112): framing, persistence, and what is refused.
 
-use sendoff_tests::{Framing, Request, Server, Site, pattern};
+use sendoff_tests::{Client, Framing, Pair, Request, Server, Site, pattern};
 
 fn site() -> Site {
     let site = Site::with(
@@ -230,10 +230,8 @@ fn hosts_and_request_lines() {
         let also = match (request.split(' ').next(), status) {
             (Some("CONNECT"), _) => &[405, 501][..],
             (Some("OPTIONS"), _) => &[204, 400, 403, 404, 405],
-            // RFC 9112 section 2.3 leaves both open.
-            (_, 505 | 200) if request.contains("HTTP/2.0") || request.contains("HTTP/1.9") => {
-                &[400, 505]
-            }
+            // RFC 9112 section 2.3 leaves it open.
+            (_, 505) if request.contains("HTTP/2.0") => &[400, 505],
             // Section 3.2: an empty Host is allowed when the target names no authority; refusing it is too.
             (_, 200) if request.contains("Host: \r\n") => &[400],
             _ => &[],
@@ -241,6 +239,78 @@ fn hosts_and_request_lines() {
         let got = answer.status();
         assert!(got == status || also.contains(&got), "{request:?}: {got}");
     }
+}
+
+#[test]
+fn what_nginx_accepts_and_refuses() {
+    let site = site();
+    site.write("q.php", "<?php echo bin2hex($_SERVER['QUERY_STRING'] . $_SERVER['REQUEST_URI']);");
+    let pair = Pair::start(&site, &[]);
+    let get = |rest: &str| format!("GET /q.php HTTP/1.1\r\n{rest}\r\n").into_bytes();
+    let post = |head: &str, body: &str| {
+        format!("POST /echo.php HTTP/1.1\r\nHost: h\r\n{head}\r\n{body}").into_bytes()
+    };
+    let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
+    for (status, request) in [
+        (200, b"GET /q.php HTTP/1.2\r\nHost: h\r\n\r\n".to_vec()),
+        (400, b"GET /q.php HTTP/1.2\r\n\r\n".to_vec()),
+        (400, get("Host: .\r\n")),
+        (400, get("Host: ..\r\n")),
+        (400, get("Host: a..b\r\n")),
+        (200, get("Host: a.\r\n")),
+        (200, get("Host: [v1.a:b]:80\r\n")),
+        (400, get("Host: h\r\nAuthorization: Basic YTpi\r\nAuthorization: Basic Yzpk\r\n")),
+        (200, post("Expect:\r\nContent-Length: 2\r\n", "ab")),
+        (200, chunked("2 ;a=b\r\nab\r\n0\r\n\r\n")),
+        (200, chunked("2\t ;a=b\r\nab\r\n0\r\n\r\n")),
+        (200, chunked("000000000000000000002\r\nab\r\n00000000000000000000000\r\n\r\n")),
+        (200, b"GET /q.php?q=caf\xe9&r=\xff\x80&s=\xc3\xa9 HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()),
+        (200, b"GET /q.php?<\"'>{|}^`\\ HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()),
+    ] {
+        let ask = |addr| {
+            let mut client = Client::connect(addr);
+            client.send(&request);
+            client.response("GET")
+        };
+        let shown = String::from_utf8_lossy(&request);
+        let (stock, ours) = (ask(pair.stock.addr()), ask(pair.ours.addr()));
+        assert_eq!((stock.status(), ours.status()), (status, status), "{shown}");
+        if status == 200 {
+            assert_eq!(ours.text(), stock.text(), "{shown}");
+        }
+    }
+    // nginx lets this one through, as CONTENT_TYPE the first and as HTTP_CONTENT_TYPE the last.
+    let mut client = pair.ours.connect();
+    client.send(post("Content-Type: a/b\r\nContent-Type: c/d\r\nContent-Length: 2\r\n", "ab"));
+    assert_eq!(client.response("POST").status(), 400);
+}
+
+#[test]
+fn a_content_length_that_makes_no_sense_is_dropped_and_logged() {
+    let script = "<?php
+        foreach ($_GET['v'] as $length) header('Content-Length: ' . $length, false);
+        echo 'page';";
+    let site = Site::with("l.php", script);
+    let pair = Pair::start(&site, &[]);
+    for (lengths, why) in [
+        ("v[]=abc", Some("not a number")),
+        ("v[]=-1", Some("not a number")),
+        ("v[]=%2B4", Some("not a number")),
+        ("v[]=4,%204", Some("not a number")),
+        ("v[]=99999999999999999999", Some("not a number")),
+        ("v[]=4&v[]=4", None),
+        ("v[]=004", None),
+    ] {
+        let ours = pair.same_page(&format!("/l.php?{lengths}"));
+        assert_eq!(ours.expect(200), b"page", "{lengths}");
+        if let Some(why) = why {
+            pair.ours.await_log(why);
+        }
+    }
+    // nginx believes the last one and cuts the connection.
+    let both = pair.ours.get("/l.php?v[]=5&v[]=6");
+    assert_eq!(both.expect(200), b"page");
+    pair.ours.await_log("two different Content-Length fields");
 }
 
 #[test]

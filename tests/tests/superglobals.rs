@@ -91,6 +91,21 @@ fn methods_and_headers() {
     pair.same(&Request::get("/env.php").http10());
 }
 
+/// CGI turns all of them into `HTTP_X_FORWARDED_FOR`: a client could overwrite what a proxy has written.
+#[test]
+fn fields_that_could_pass_for_another_are_dropped() {
+    let site = site();
+    let pair = Pair::start(&site, &[]);
+    for name in ["X.Forwarded.For", "X_Forwarded_For", "X.Forwarded-For", "X~Forwarded~For"] {
+        let request = Request::get("/env.php").header("X-Forwarded-For", "10.0.0.1");
+        let page = pair.same(&request.header(name, "6.6.6.6")).text();
+        assert!(page.contains("10.0.0.1") && !page.contains("6.6.6.6"), "{name}: {page}");
+    }
+    for name in ["X.Sendfile.Type", "X.Accel.Mapping", "X!Odd", "Content.Length", "Pro.xy"] {
+        pair.same(&Request::get("/env.php").header(name, "6"));
+    }
+}
+
 #[test]
 fn repeated_headers_become_one_list() {
     let site =

@@ -2,11 +2,12 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{BodyFraming, RequestError};
 
-/// Bytes of chunk extensions forgiven over a whole body. Nobody uses them, except to make servers work for nothing.
+/// Bytes of chunk extensions, and of zeros before chunk sizes, accepted in one body. No client needs them; an attacker could
+/// make the server work for nothing with them.
 const EXTENSIONS_LIMIT: usize = 16 * 1024;
 /// Bytes of trailer fields, as for a head.
 const TRAILERS_LIMIT: usize = 16 * 1024;
-/// Digits of a chunk size: 16 fill a u64.
+/// Digits of a chunk size after its leading zeros: 16 fill a u64.
 const SIZE_DIGITS: usize = 16;
 
 /// What [`BodyDecoder::decode`] found.
@@ -136,16 +137,23 @@ impl BodyDecoder {
         if line.len() > limit { Err(TOO_LONG) } else { Ok(Some(line)) }
     }
 
-    /// `chunk-size [ chunk-ext ]` without the white space that §7.1.1 asks recipients to bear: readers differ on it.
+    /// `chunk-size [ chunk-ext ]`, where blanks and tabs may stand before an extension (§7.1.1), but not at the end of the line:
+    /// readers differ on these.
     fn chunk_size(&mut self, line: &[u8]) -> Result<u64, RequestError> {
         const BAD_SIZE: RequestError = RequestError::Malformed("a chunk size is not valid");
-        let end = memchr::memchr(b';', line).unwrap_or(line.len());
+        let end = line.iter().position(|b| b" \t;".contains(b)).unwrap_or(line.len());
         let (digits, extension) = line.split_at(end);
-        if digits.is_empty() || digits.len() > SIZE_DIGITS || !is_text(extension) {
+        let is_extension = extension.is_empty() || extension.trim_ascii_start().starts_with(b";");
+        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+        if digits.is_empty() || digits.len() - zeros > SIZE_DIGITS || !is_extension {
             return Err(BAD_SIZE);
         }
-        self.extensions = self.extensions.checked_sub(extension.len()).ok_or(BAD_SIZE)?;
-        let size = digits.iter().try_fold(0u64, |size, digit| {
+        if !is_text(extension) {
+            return Err(BAD_SIZE);
+        }
+        let surplus = extension.len() + digits.len().saturating_sub(SIZE_DIGITS);
+        self.extensions = self.extensions.checked_sub(surplus).ok_or(BAD_SIZE)?;
+        let size = digits[zeros..].iter().try_fold(0u64, |size, digit| {
             char::from(*digit).to_digit(16).map(|value| size << 4 | u64::from(value))
         });
         let size = size.ok_or(BAD_SIZE)?;

@@ -38,28 +38,17 @@ pub struct CgiHead {
     pub reason: Option<Bytes>,
     /// All other fields that concern the client, in their order and spelling.
     pub fields: Vec<(Bytes, Bytes)>,
-    /// `Content-Length`, which is not among the fields.
+    /// `Content-Length`, which is not among the fields; `None` also if it was dropped.
     pub content_length: Option<u64>,
+    /// Why `Content-Length` was dropped: it is not a number of bytes, or two of them differ. Worth a line in the log.
+    pub dropped: Option<&'static str>,
 }
 
 impl CgiHead {
-    /// Where the header block at the start of `bytes` ends, its empty line included.
-    #[must_use]
-    pub fn find_end(bytes: &[u8]) -> Option<usize> {
-        let mut line = 0;
-        for (at, _) in bytes.iter().enumerate().filter(|(_, b)| **b == b'\n') {
-            if matches!(&bytes[line..at], b"" | b"\r") {
-                return Some(at + 1);
-            }
-            line = at + 1;
-        }
-        None
-    }
-
-    /// Reads a complete header block.
+    /// Parses a complete header block.
     ///
     /// # Errors
-    /// It breaks the grammar or contradicts itself.
+    /// The block breaks the grammar.
     pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
         let mut raw = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let fields = match httparse::parse_headers(block, &mut raw) {
@@ -72,6 +61,7 @@ impl CgiHead {
             reason: None,
             fields: Vec::with_capacity(fields.len()),
             content_length: None,
+            dropped: None,
         };
         let (mut has_status, mut has_location) = (false, false);
         for field in fields {
@@ -80,11 +70,7 @@ impl CgiHead {
                 (head.status, head.reason) = parse_status(block, field.value)?;
                 has_status = true;
             } else if name.eq_ignore_ascii_case("content-length") {
-                let length = parse_length(field.value)?;
-                if head.content_length.is_some_and(|other| other != length) {
-                    return Err(BadHead("two different Content-Length fields"));
-                }
-                head.content_length = Some(length);
+                head.note_length(field.value);
             } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
                 // PHP's way to say that there is no type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
@@ -96,6 +82,20 @@ impl CgiHead {
             head.status = StatusCode::FOUND;
         }
         Ok(head)
+    }
+
+    /// The client can be served without a length, so one that makes no sense is no reason to refuse the response.
+    fn note_length(&mut self, value: &[u8]) {
+        match parse_length(value) {
+            None => self.dropped = Some("a Content-Length that is not a number of bytes"),
+            length if self.content_length.is_none_or(|other| length == Some(other)) => {
+                self.content_length = length;
+            }
+            Some(_) => self.dropped = Some("two different Content-Length fields"),
+        }
+        if self.dropped.is_some() {
+            self.content_length = None;
+        }
     }
 
     /// The fields that the client gets, in their order: those of `common` that the application has not set, and its own.
@@ -126,9 +126,9 @@ fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes
     Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
 }
 
-fn parse_length(value: &[u8]) -> Result<u64, BadHead> {
+fn parse_length(value: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(BadHead("an invalid Content-Length"))
+    digits.and_then(|digits| digits.parse().ok())
 }
 
 #[cfg(test)]
@@ -197,10 +197,18 @@ mod tests {
 
     #[test]
     fn lengths_must_be_numbers_and_agree() {
-        assert_eq!(parse("Content-Length: 12\r\n\r\n").unwrap().content_length, Some(12));
-        for bad in ["-1", "+1", "1 2", "", "99999999999999999999", "1\r\nContent-Length: 2"] {
-            let block = Bytes::from(format!("Content-Length: {bad}\r\n\r\n"));
-            assert!(CgiHead::parse(&block).is_err(), "{bad:?}");
+        for good in ["12", "012", "12\r\nContent-Length: 12"] {
+            let block = Bytes::from(format!("Content-Length: {good}\r\n\r\n"));
+            let head = CgiHead::parse(&block).unwrap();
+            assert_eq!((head.content_length, head.dropped), (Some(12), None), "{good:?}");
+        }
+        let two = ["1\r\nContent-Length: 2", "1\r\nContent-Length: x", "x\r\nContent-Length: 1"];
+        for bad in ["-1", "+1", "1 2", "1, 1", "1.0", "", "99999999999999999999"].iter().chain(&two)
+        {
+            let block = Bytes::from(format!("Content-Length: {bad}\r\nA: b\r\n\r\n"));
+            let head = CgiHead::parse(&block).unwrap();
+            assert_eq!((head.content_length, head.fields.len()), (None, 1), "{bad:?}");
+            assert!(head.dropped.is_some(), "{bad:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub enum RequestError {
     Tunnel,
     /// A transfer coding other than `chunked`.
     UnknownTransferCoding,
-    /// A version of HTTP other than 1.0 and 1.1.
+    /// A version other than HTTP/1.x.
     UnsupportedVersion,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for RequestError {
             Self::UnknownExpectation => "an expectation other than 100-continue",
             Self::Tunnel => "CONNECT is not offered",
             Self::UnknownTransferCoding => "a transfer coding other than chunked",
-            Self::UnsupportedVersion => "a version other than HTTP/1.0 and HTTP/1.1",
+            Self::UnsupportedVersion => "a version other than HTTP/1.x",
         })
     }
 }

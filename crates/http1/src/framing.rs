@@ -77,10 +77,13 @@ pub(crate) fn expect_continue(
     if version == Version::HTTP_10 || !headers.contains_key(EXPECT) {
         return Ok(false);
     }
-    if !list(headers, &EXPECT).all(|e| e.eq_ignore_ascii_case(b"100-continue")) {
+    // Empty members of a list mean nothing (RFC 9110 §5.6.1).
+    let mut expectations = list(headers, &EXPECT).filter(|member| !member.is_empty()).peekable();
+    let is_expected = expectations.peek().is_some();
+    if !expectations.all(|member| member.eq_ignore_ascii_case(b"100-continue")) {
         return Err(RequestError::UnknownExpectation);
     }
-    Ok(!framing.is_empty())
+    Ok(is_expected && !framing.is_empty())
 }
 
 /// The members of a comma-separated field, over all its lines. Quoted strings are not looked for: no member

@@ -1,10 +1,9 @@
-use std::mem::MaybeUninit;
-
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::HOST;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::{expect_continue, keep_alive};
+use crate::request_line::RequestLine;
 use crate::target::is_host;
 use crate::{BodyFraming, RequestError, Target};
 
@@ -37,9 +36,10 @@ pub struct Head {
     pub method: Method,
     /// What the request is about.
     pub target: Target,
-    /// `HTTP_10` or `HTTP_11`.
+    /// `HTTP_10`, or `HTTP_11` for HTTP/1.1 and every later HTTP/1.x.
     pub version: Version,
-    /// All fields. `Host` is the authority of an absolute-form target where there is one (RFC 9112 §3.2.2).
+    /// The fields whose names consist of letters, digits and `-`. `Host` is the authority of an absolute-form target where
+    /// there is one (RFC 9112 §3.2.2). `Authorization` and `Content-Type` occur at most once.
     pub headers: HeaderMap,
     /// How the end of the body is found.
     pub framing: BodyFraming,
@@ -56,6 +56,8 @@ pub struct Head {
 pub struct HeadDecoder {
     limits: Limits,
     scan: Scan,
+    is_head: bool,
+    refused: Option<Bytes>,
 }
 
 /// How far the buffer has been searched for the end of the head, so that no byte is looked at twice.
@@ -70,7 +72,7 @@ impl HeadDecoder {
     /// A decoder for a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, scan: Scan::default() }
+        Self { limits, scan: Scan::default(), is_head: false, refused: None }
     }
 
     /// Takes a head out of `buf` once it is complete; `None` when it needs more bytes. Between two calls bytes may
@@ -79,9 +81,25 @@ impl HeadDecoder {
     /// # Errors
     /// The request is refused; the stream cannot be resumed.
     pub fn next(&mut self, buf: &mut BytesMut) -> Result<Option<Head>, RequestError> {
-        let Some(len) = self.find_end(buf)? else { return Ok(None) };
+        let found = self.find_end(buf);
+        self.is_head = buf.starts_with(b"HEAD ");
+        let Some(len) = found? else { return Ok(None) };
         self.scan = Scan::default();
-        parse(&buf.split_to(len).freeze()).map(Some)
+        let head = buf.split_to(len).freeze();
+        parse(&head).inspect_err(|_| self.refused = Some(head.clone())).map(Some)
+    }
+
+    /// The complete head that was refused, for the log. One that was refused before its end is still in the buffer.
+    #[must_use]
+    pub fn refused(&self) -> Option<&Bytes> {
+        self.refused.as_ref()
+    }
+
+    /// Whether the request that [`next`](Self::next) looked at last has the method HEAD, also if it is refused or incomplete:
+    /// no answer to it has a body (RFC 9110 §9.3.2).
+    #[must_use]
+    pub fn is_head(&self) -> bool {
+        self.is_head
     }
 
     /// The length of the head at the start of `buf`, once it is all there.
@@ -132,26 +150,16 @@ impl HeadDecoder {
     }
 }
 
+/// Parses a whole head, which ends with an empty line and in which every line ends with CR LF.
 fn parse(raw: &Bytes) -> Result<Head, RequestError> {
-    let mut fields = [MaybeUninit::uninit(); MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(raw, &mut fields) {
-        Ok(httparse::Status::Complete(len)) if len == raw.len() => {}
-        Ok(_) => return Err(RequestError::Malformed("the request head is not valid")),
-        Err(error) => return Err(refusal(error, raw)),
-    }
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
-    else {
-        return Err(RequestError::Malformed("the request line is not valid"));
-    };
-    let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-    let method = Method::from_bytes(method.as_bytes())
-        .map_err(|_| RequestError::Malformed("the method is not a token"))?;
+    let line_end = memchr::memchr(b'\n', raw).map_or(raw.len(), |at| at + 1);
+    let line = RequestLine::parse(&raw.slice(..line_end.saturating_sub(b"\r\n".len())))?;
+    let RequestLine { method, target, version } = line;
     if method == Method::CONNECT {
         return Err(RequestError::Tunnel);
     }
-    let (target, authority) = Target::parse(raw.slice_ref(target.as_bytes()), &method)?;
-    let mut headers = header_map(raw, request.headers)?;
+    let (target, authority) = Target::parse(target, &method)?;
+    let mut headers = header_map(&raw.slice(line_end..))?;
     let host = host(raw, &mut headers, version, authority)?;
     let framing = BodyFraming::of(&headers, version)?;
     Ok(Head {
@@ -166,14 +174,29 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
     })
 }
 
-fn header_map(raw: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, RequestError> {
+/// The fields that are passed on. Names with other characters than letters, digits and `-` are valid, but CGI maps several of
+/// them to the same variable: `X.Forwarded.For` would overwrite `X-Forwarded-For`. nginx drops them, too.
+fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let fields = match httparse::parse_headers(raw, &mut fields) {
+        Ok(httparse::Status::Complete((len, fields))) if len == raw.len() => fields,
+        Ok(_) => return Err(RequestError::Malformed("the request head is not valid")),
+        Err(error) => return Err(refusal(error)),
+    };
     let mut headers = HeaderMap::with_capacity(fields.len());
     for field in fields {
+        if !field.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+            continue;
+        }
         let name = HeaderName::from_bytes(field.name.as_bytes())
             .map_err(|_| RequestError::Malformed("a field name is not valid"))?;
         let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value))
             .map_err(|_| RequestError::Malformed("a field value is not valid"))?;
-        headers.append(name, value);
+        let is_repeated = headers.append(&name, value);
+        if is_repeated && (name == AUTHORIZATION || name == CONTENT_TYPE) {
+            // Applications and what protects them could each believe another one.
+            return Err(RequestError::Malformed("more than one Authorization or Content-Type"));
+        }
     }
     Ok(headers)
 }
@@ -202,22 +225,11 @@ fn host(
     Ok(Some(authority))
 }
 
-fn refusal(error: httparse::Error, raw: &[u8]) -> RequestError {
+fn refusal(error: httparse::Error) -> RequestError {
     RequestError::Malformed(match error {
         httparse::Error::TooManyHeaders => return RequestError::HeadTooLarge,
-        httparse::Error::Version if other_version(raw) => return RequestError::UnsupportedVersion,
-        httparse::Error::Version => "the protocol version is not valid",
         httparse::Error::HeaderName => "a field name is not valid",
         httparse::Error::HeaderValue => "a field value is not valid",
-        httparse::Error::NewLine => "a carriage return without a line feed",
-        httparse::Error::Token | httparse::Error::Status => "the request line is not valid",
+        _ => "a carriage return without a line feed",
     })
-}
-
-/// Whether the request line is three words, the last being `HTTP/digit.digit`.
-fn other_version(raw: &[u8]) -> bool {
-    let line = &raw[..memchr::memchr(b'\r', raw).unwrap_or(raw.len())];
-    let words: Vec<&[u8]> = line.splitn(4, |b| *b == b' ').collect();
-    matches!(words[..], [_, _, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]]
-        if major.is_ascii_digit() && minor.is_ascii_digit())
 }

@@ -12,9 +12,11 @@
 
 mod body;
 mod cgi_head;
+mod cgi_head_reader;
 mod error;
 mod framing;
 mod head;
+mod request_line;
 mod response;
 mod response_framing;
 mod target;
@@ -24,6 +26,7 @@ mod tests;
 
 pub use body::{BodyDecoder, Decoded};
 pub use cgi_head::{BadHead, CgiHead, MAX_HEAD as MAX_CGI_HEAD};
+pub use cgi_head_reader::CgiHeadReader;
 pub use error::RequestError;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};

@@ -40,6 +40,13 @@ impl Target {
         (self.path_len < self.uri.len()).then(|| self.uri.slice(self.path_len + 1..))
     }
 
+    /// Whether the request is about the server as a whole: `OPTIONS *`, or OPTIONS for a URI without path and query (RFC 9112
+    /// §3.2.4). Such a target has no path to look up.
+    #[must_use]
+    pub fn is_asterisk(&self) -> bool {
+        self.uri == "*"
+    }
+
     /// The target and, for the absolute form, its authority.
     pub(crate) fn parse(
         raw: Bytes,
@@ -89,8 +96,9 @@ impl Target {
 pub(crate) fn is_host(host: &[u8]) -> bool {
     let (name, port) = if host.first() == Some(&b'[') {
         let Some(end) = memchr::memchr(b']', host) else { return false };
-        let address = std::str::from_utf8(&host[1..end]).ok().and_then(|a| a.parse().ok());
-        if address.is_none_or(|_: Ipv6Addr| false) {
+        let address = &host[1..end];
+        let is_ipv6 = std::str::from_utf8(address).is_ok_and(|a| a.parse::<Ipv6Addr>().is_ok());
+        if !is_ipv6 && !is_ip_future(address) {
             return false;
         }
         (None, &host[end + 1..])
@@ -101,8 +109,28 @@ pub(crate) fn is_host(host: &[u8]) -> bool {
     name.is_none_or(is_reg_name) && is_port(port)
 }
 
-/// RFC 3986 §3.2.2.
+/// `IPvFuture` (RFC 3986 §3.2.2): `v`, a version in hexadecimal digits, `.`, an address.
+fn is_ip_future(address: &[u8]) -> bool {
+    let Some((b'v' | b'V', rest)) = address.split_first() else { return false };
+    let Some(dot) = memchr::memchr(b'.', rest) else { return false };
+    let (version, address) = (&rest[..dot], &rest[dot + 1..]);
+    !version.is_empty()
+        && version.iter().all(u8::is_ascii_hexdigit)
+        && !address.is_empty()
+        && address.iter().all(|b| is_name_byte(*b) || *b == b':')
+}
+
+/// `unreserved` or `sub-delims` (RFC 3986 §2).
+fn is_name_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b)
+}
+
+/// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`, and names with `..`. An
+/// application may put the host into a file name.
 fn is_reg_name(name: &[u8]) -> bool {
+    if name == b"." || name.windows(2).any(|pair| pair == b"..") {
+        return false;
+    }
     let mut rest = name;
     while let [first, after @ ..] = rest {
         rest = match first {
@@ -110,7 +138,7 @@ fn is_reg_name(name: &[u8]) -> bool {
                 [a, b, after @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => after,
                 _ => return false,
             },
-            b if b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(b) => after,
+            b if is_name_byte(*b) => after,
             _ => return false,
         };
     }

@@ -60,7 +60,7 @@ fn any_cut_gives_the_same_requests() {
     let wire: &[u8] = b"\r\nGET /a?b HTTP/1.1\r\nHost: h:80\r\nX: 1\r\nX:\t2 \r\nEmpty:\r\n\r\n\
         POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello\r\n\
         PUT /d HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\nExpect: 100-continue\r\n\r\n\
-        3;a=\"b\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: x\r\nB:\r\n\r\n\
+        3 \t;a=\"b\"\r\nabc\r\n0000000000000000000A\r\n0123456789\r\n00000000000000000000\r\nTrailer: x\r\nB:\r\n\r\n\
         GET http://other HTTP/1.0\r\n\r\nrest";
     let whole = read(&[wire]).unwrap();
     assert_eq!(whole.1, b"rest");
@@ -142,7 +142,10 @@ fn bad_requests_are_refused_with_the_right_status() {
         (505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into()),
         (505, line("GET / HTTP/2.0")),
         (505, line("GET / HTTP/0.9")),
-        (505, line("GET / HTTP/1.2")),
+        (505, line("GET / HTTP/3.1")),
+        (400, line("GET / HTTP/1.10")),
+        (400, line("GET / HTTP/1.")),
+        (400, line("GET / HTTP/1.a")),
         (414, line(&format!("GET /{} HTTP/1.1", "a".repeat(8 * 1024)))),
         (414, "a".repeat(8 * 1024)),
         (431, h(&format!("X: {}\r\n", "a".repeat(32 * 1024)))),
@@ -160,11 +163,24 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, "GET / HTTP/1.1\r\nHost: a:\r\nX: :\r\nHost: a\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: a:+80\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: .\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: ..\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: a..b\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: a..:80\r\n\r\n".into()),
+        (400, line("GET http://a..b/ HTTP/1.1")),
+        (400, "GET / HTTP/1.1\r\nHost: [v1.]\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: [v.a]\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: [vg.a]\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: [v1a]\r\n\r\n".into()),
+        (400, "GET / HTTP/1.1\r\nHost: [v1.a/b]\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: [::g]\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: [::1]a\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: a%2\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: \u{e9}\r\n\r\n".into()),
+        // Fields that one reader takes the first of, and another the last.
+        (400, h("Authorization: Basic a\r\nAuthorization: Basic b\r\n")),
+        (400, h("Content-Type: a/b\r\ncontent-type: a/b\r\n")),
         // Framing.
         (400, h("Content-Length: 5\r\nContent-Length: 5\r\n")),
         (400, h("Content-Length: 5\r\ncontent-length: 6\r\n")),
@@ -197,6 +213,8 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".into()),
         (417, h("Expect: tea\r\n")),
         (417, h("Expect: 100-continue, tea\r\n")),
+        (417, h("Expect: , tea\r\n")),
+        (417, h("Expect:\r\nExpect: tea\r\n")),
         // Chunks.
         (400, chunked("\r\n")),
         (400, chunked("g\r\n")),
@@ -206,7 +224,9 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, chunked("1_0\r\na\r\n")),
         (400, chunked(" 1\r\na\r\n")),
         (400, chunked("1 \r\na\r\n")),
-        (400, chunked("1 ;a\r\na\r\n")),
+        (400, chunked("1 1;a\r\na\r\n")),
+        (400, chunked("1 a\r\na\r\n")),
+        (400, chunked(" ;a\r\na\r\n")),
         (400, chunked("1\t\r\na\r\n")),
         (400, chunked("1\na\r\n")),
         (400, chunked("1\r\r\na\r\n")),
@@ -214,7 +234,10 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, chunked("1;a\0\r\na\r\n")),
         (400, chunked(";a\r\na\r\n")),
         (400, chunked("10000000000000000\r\n")),
-        (400, chunked("00000000000000001\r\na\r\n")),
+        (400, chunked(&format!("{}1\r\na\r\n", "0".repeat(17 * 1024)))),
+        (400, chunked(&format!("{}1\r\na\r\n", "0".repeat(1024)).repeat(17))),
+        (400, chunked(&format!("1{};a\r\na\r\n", " ".repeat(17 * 1024)))),
+        (400, chunked("000000000000000010000000000000000\r\n")),
         (413, chunked("ffffffffffffffff\r\n")),
         (413, chunked("1\r\na\r\n100000\r\n")),
         (400, chunked("1\r\nab\r\n")),
@@ -280,7 +303,22 @@ fn methods_are_case_sensitive_tokens() {
 
 #[test]
 fn hosts() {
-    for host in ["a", "A.b-c_d", "1.2.3.4:80", "[::1]", "[::1]:65535", "a:", "a%41", "a,b"] {
+    for host in [
+        "a",
+        "A.b-c_d",
+        "1.2.3.4:80",
+        "[::1]",
+        "[::1]:65535",
+        "[v1.a:b]",
+        "[VfF.a]:80",
+        "a:",
+        "a.",
+        ".a",
+        "a.:80",
+        "a%41",
+        "a%2e%2eb",
+        "a,b",
+    ] {
         let wire = format!("GET / HTTP/1.1\r\nHost: {host} \r\n\r\n");
         assert_eq!(head(&wire).unwrap().host.unwrap(), host);
     }
@@ -315,6 +353,10 @@ fn framing_and_expectations() {
     assert!(get("Expect: 100-Continue\r\nContent-Length: 1\r\n").unwrap().expect_continue);
     assert!(!get("Expect: 100-continue\r\nContent-Length: 0\r\n").unwrap().expect_continue);
     assert!(!get("Expect: 100-continue\r\n").unwrap().expect_continue);
+    for none in ["Expect:", "Expect: ,", "Expect:\r\nExpect: ,,"] {
+        assert!(!get(&format!("{none}\r\nContent-Length: 1\r\n")).unwrap().expect_continue);
+    }
+    assert!(get("Expect: , 100-continue\r\nContent-Length: 1\r\n").unwrap().expect_continue);
     let old = head("POST / HTTP/1.0\r\nExpect: tea\r\nContent-Length: 1\r\n\r\n").unwrap();
     assert_eq!((old.version, old.expect_continue), (Version::HTTP_10, false));
 }
@@ -344,4 +386,72 @@ fn values_share_the_received_bytes() {
     assert!(memory.contains(&head.headers["x"].as_bytes().as_ptr()));
     assert!(memory.contains(&head.target.path().as_ptr()));
     assert!(memory.contains(&head.host.unwrap().as_ptr()));
+}
+
+#[test]
+fn higher_minor_versions_are_answered_as_http_1_1() {
+    for minor in 2..=9 {
+        let head = head(&format!("GET / HTTP/1.{minor}\r\nHost: a\r\n\r\n")).unwrap();
+        assert_eq!((head.version, head.keep_alive), (Version::HTTP_11, true));
+    }
+    let error = head("GET / HTTP/1.9\r\n\r\n").unwrap_err();
+    assert_eq!(error, RequestError::Malformed("no Host field"));
+}
+
+#[test]
+fn targets_may_hold_any_bytes_but_blanks_and_controls() {
+    let mut buf =
+        BytesMut::from(&b"GET /\xff?q=caf\xe9\x80\"<>|{}^`\\ HTTP/1.1\r\nHost: a\r\n\r\n"[..]);
+    let head = HeadDecoder::new(Limits::default()).next(&mut buf).unwrap().unwrap();
+    assert_eq!(head.target.path(), &b"/\xff"[..]);
+    assert_eq!(head.target.query().unwrap(), &b"q=caf\xe9\x80\"<>|{}^`\\"[..]);
+}
+
+/// CGI turns `X.A`, `X_A` and `X-A` into the same `HTTP_X_A`.
+#[test]
+fn fields_whose_names_hold_more_than_letters_digits_and_hyphens_are_dropped() {
+    let odd: String = "!#$%&'*+.^_`|~".chars().map(|c| format!("X{c}A: 1\r\n")).collect();
+    let head = get(&format!("{odd}X-A: 2\r\nContent_Length: 5\r\n")).unwrap();
+    let names: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
+    assert_eq!(names, ["host", "x-a"]);
+    assert_eq!(head.framing, BodyFraming::None);
+}
+
+#[test]
+fn the_asterisk_form_is_told_apart() {
+    for (line, is_asterisk) in [
+        ("OPTIONS *", true),
+        ("OPTIONS http://b", true),
+        ("OPTIONS http://b/", false),
+        ("OPTIONS http://b?*", false),
+        ("OPTIONS /*", false),
+        ("GET /", false),
+    ] {
+        let head = head(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+        assert_eq!(head.target.is_asterisk(), is_asterisk, "{line}");
+    }
+}
+
+/// A refusal of HEAD has no body, so the method must be known even where there is no head to be had.
+#[test]
+fn a_refused_head_request_is_known_to_be_one() {
+    for (wire, is_head) in [
+        ("HEAD / HTTP/1.1\r\nHost: a b\r\n\r\n", true),
+        ("\r\nHEAD / HTTP/1.1\r\nHost: a\n", true),
+        ("HEAD / HTTP/2.0\r\n\r\n", true),
+        ("HEAD / HT", true),
+        ("HEADER / HTTP/1.1\r\n\r\n", false),
+        ("GET / HTTP/1.1\r\n\r\n", false),
+        ("HEAD", false),
+    ] {
+        let mut decoder = HeadDecoder::new(Limits::default());
+        assert!(!matches!(decoder.next(&mut BytesMut::from(wire)), Ok(Some(_))));
+        assert_eq!(decoder.is_head(), is_head, "{wire:?}");
+    }
+    let mut decoder = HeadDecoder::new(Limits::default());
+    let mut buf = BytesMut::from("HEAD / HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+    for is_head in [true, false] {
+        assert!(decoder.next(&mut buf).unwrap().is_some());
+        assert_eq!(decoder.is_head(), is_head);
+    }
 }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use sendoff_server::explain::{FIELD, SECRET_LEN};
+use sendoff_server::observe::explain::{FIELD, SECRET_LEN};
 
 use crate::Failure;
 use crate::options::Explain;

@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
-use sendoff_server::explain::{SECRET_LEN, Secret};
 use sendoff_server::front::Front;
+use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_server::settings::{Direct, Settings};
 use sendoff_sys::process::{become_user, keep_freed_memory, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,6 +20,9 @@ use crate::Failure;
 use crate::options::{Delivery, Inherited, Serve, Snapshot};
 
 /// Buffers of responses come and go. Without this a relayed body of 1 MB cost one `brk` and some 25 page faults.
+/// How long responses may take to end after the order to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+
 const KEPT_MEMORY: u32 = 16 << 20;
 
 pub(crate) fn run(serve: Serve, inherited: &Inherited) -> Result<(), Failure> {
@@ -84,6 +88,7 @@ fn settings(serve: Serve, access_log: Option<File>) -> Settings {
         body_timeout: serve.body_timeout,
         idle_timeout: serve.idle_timeout,
         send_timeout: serve.send_timeout,
+        shutdown_timeout: SHUTDOWN_TIMEOUT,
         access_log: access_log.map(Arc::new),
         explain: None,
     }

@@ -1,20 +1,33 @@
 //! The front: speaks HTTP to clients and hands requests to workers.
 //!
-//! The modules in the order a request meets them: [`front`] accepts, `connection` reads, [`request`] holds what was read,
-//! [`router`] decides, `handler` answers, with [`static_files`] or a worker ([`upstream`]); [`response`] makes the head,
-//! [`delivery`] sends, `access_log` notes it down.
+//! ```text
+//!  client ⇄ transport ⇄ http1 ── Service ──▶ handler ──▶ upstream (workers, FastCGI applications)
+//!                         ▲                     │
+//!                         └── Responder ◀── filter ◀── segments
+//! ```
+//!
+//! [`front`] starts event loops and accepts, [`transport`] moves bytes, `http1` reads requests and frames responses, [`site`]
+//! decides who answers a path, `handler` answers with [`static_files`] or an [`upstream`], [`delivery`] keeps what is owed to a
+//! client, `observe` tells about it. Imports point one way: a protocol knows the traits `service` and `responder` and no handler; a
+//! handler knows `responder` and no protocol.
 #![forbid(unsafe_code)]
 
-mod access_log;
-mod connection;
+mod clock;
+mod cut;
 pub mod delivery;
-pub mod explain;
+pub use delivery::segment;
+mod filter;
 pub mod front;
 mod handler;
+mod http1;
+mod lifecycle;
+pub mod observe;
 pub mod request;
+mod responder;
 pub mod response;
-pub mod router;
-pub mod segment;
+mod service;
 pub mod settings;
+mod site;
 pub mod static_files;
+mod transport;
 pub mod upstream;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::explain::Secret;
+use crate::observe::explain::Secret;
 use crate::upstream::{Address, Bounds};
 
 /// Settings of a front, the same for all its event loops.
@@ -44,6 +44,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take nothing of what it is owed.
     pub send_timeout: Duration,
+    /// How long responses may take to end once the front is told to stop; then they are cut.
+    pub shutdown_timeout: Duration,
     /// Where the access log goes, opened for appending.
     pub access_log: Option<Arc<File>>,
     /// What `sendoff explain` knows and nobody else; `None`: nothing is explained.

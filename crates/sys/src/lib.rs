@@ -10,6 +10,5 @@ pub mod memfd;
 mod outq;
 pub mod process;
 pub mod shared;
-pub mod sock_diag;
 pub mod tcp;
 pub mod unix;

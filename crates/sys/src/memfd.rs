@@ -1,6 +1,6 @@
-//! Bytes that nobody can change any more, in a file without a name that another process may be given (`memfd_create(2)`).
+//! Files in memory whose bytes no process can change any more (`memfd_create(2)`, sealed).
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 /// What makes a file's bytes final.
 const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
 
-/// Bytes in a sealed file, mapped. Whoever has the descriptor reads the same bytes for ever.
+/// Bytes in a sealed file, mapped. Every process that has the descriptor reads the same bytes for ever.
 #[derive(Debug)]
 pub struct Sealed {
     /// For reading.
@@ -32,16 +32,12 @@ impl Sealed {
         if data.is_empty() {
             return Err(Errno::INVAL.into());
         }
-        // The kernel would not only refuse: it would send SIGXFSZ.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < data.len() as u64) {
-            return Err(Errno::FBIG.into());
-        }
-        let mut writable = File::from(create()?);
-        writable.write_all(data)?;
-        fcntl_add_seals(&writable, FINAL | SealFlags::GROW | SealFlags::SEAL)?;
+        let writable = sealed(c"sendoff-blob", data.len() as u64, |file| {
+            File::from(file.try_clone_to_owned()?).write_all(data)
+        })?;
         // Our descriptor could not write either, but it says that it is open for writing.
         let fd = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
-        // SAFETY: the kernel chooses an address that nobody uses.
+        // SAFETY: the kernel chooses an unused address.
         let at = unsafe {
             let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
             libc::mmap(ptr::null_mut(), data.len(), access, flags, fd.as_raw_fd(), 0)
@@ -92,16 +88,35 @@ impl AsFd for Sealed {
     }
 }
 
-fn create() -> rustix::io::Result<OwnedFd> {
+/// Makes a file of `len` bytes in memory, which `fill` writes, and seals it. `name` is what `/proc/PID/fd` shows.
+///
+/// # Errors
+/// `EFBIG`: `RLIMIT_FSIZE` is smaller than `len`. Those of `memfd_create(2)`, and those of `fill`.
+pub fn sealed(
+    name: &CStr,
+    len: u64,
+    fill: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
+    // Checked here, because the kernel would not only refuse the write: it would send SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len) {
+        return Err(Errno::FBIG.into());
+    }
+    let file = create(name)?;
+    fill(file.as_fd())?;
+    fcntl_add_seals(&file, FINAL | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+fn create(name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match memfd_create(c"sendoff-blob", flags | MemfdFlags::NOEXEC_SEAL) {
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Before Linux 6.3.
-        Err(Errno::INVAL) => memfd_create(c"sendoff-blob", flags),
+        Err(Errno::INVAL) => memfd_create(name, flags),
         made => made,
     }
 }
 
-/// Whether the kernel lets nobody change the file's bytes or make it shorter, whoever has it open or mapped. False for
+/// Whether the kernel refuses every change of the file's bytes and every cut, through any descriptor or mapping. False for
 /// every file with a name: the kernel seals only what `memfd_create` made.
 #[must_use]
 pub fn is_final(fd: impl AsFd) -> bool {
@@ -137,8 +152,8 @@ mod tests {
     #[test]
     fn what_is_not_sealed_is_not_final() {
         assert!(!is_final(File::open("/proc/self/exe").unwrap()));
-        assert!(!is_final(create().unwrap()));
-        let growing = create().unwrap();
+        assert!(!is_final(create(c"open").unwrap()));
+        let growing = create(c"growing").unwrap();
         fcntl_add_seals(&growing, SealFlags::WRITE).unwrap();
         assert!(!is_final(&growing));
         assert!(Sealed::new(b"").is_err());

@@ -1,28 +1,26 @@
-//! The send queue: segments still owed to one client, in order.
+//! The send queue: what is still owed to one client, in order.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::rc::Rc;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::{Buf, Bytes};
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use sendoff_sys::sock_diag::Connection;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 
-use super::spool::Spool;
-use crate::segment::{FileSegment, Segment};
+use super::open_file::Source;
+use super::segment::FileSegment;
+use super::spool::{GATHER, Spool, Spooled};
+use crate::transport::Transport;
 
-/// Once so many bytes of a response wait in memory, more goes to the spool. With 1,000 slow clients this bounds the
-/// front to 320 MB: the last piece, of up to 64 KiB, may go beyond it.
-const MEMORY_LIMIT: usize = 256 * 1024;
+/// Once this many bytes of a response wait in memory, more goes to the spool, which keeps another [`GATHER`]. With 1,000 slow
+/// clients this bounds the front to 320 MB: the last piece, of up to 64 KiB, may exceed it.
+const MEMORY_LIMIT: usize = 256 * 1024 - GATHER;
 
 /// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
 const MEMORY_PIECES: usize = 1024;
 
-/// Pieces up to this size follow the one before them into memory even then: the end of a chunk (2 bytes) alone in a spool
-/// file cost a client that takes 1 MB at once four files per response.
+/// Pieces up to this size follow the previous piece into memory even then: the end of a chunk (2 bytes) alone in a spool
+/// would make a spool of its own for each chunk.
 const WITH_THE_LAST: usize = 16;
 
 /// Pieces of a response that may wait at all: a script can name files faster than any client takes them. At some
@@ -35,6 +33,21 @@ const MAX_PIECES: usize = 64;
 /// What one connection may be given in a row before others get their turn, in bytes.
 const TURN: u64 = 4 << 20;
 
+/// Bytes of a leased file that are read at once, at most. The buffer is one per event loop and stays in the processor's
+/// second-level cache.
+const MOST_READ: usize = 256 * 1024;
+
+/// And at least, however little the client took last time.
+const LEAST_READ: usize = 16 * 1024;
+
+/// What is read for a connection at first.
+const FIRST_READ: usize = 128 * 1024;
+
+thread_local! {
+    /// For what is read of leased files. An event loop is a thread.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Where [`SendQueue::try_send`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -46,16 +59,32 @@ pub enum Progress {
     Yield,
 }
 
+#[derive(Debug)]
+enum Queued {
+    Bytes(Bytes),
+    File(FileSegment),
+    /// A range of the spool.
+    Spooled {
+        offset: u64,
+        len: u64,
+    },
+}
+
 /// Segments owed to one client. What is in it is in the front's custody: no worker waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SendQueue {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Queued>,
     in_memory: usize,
     spool: Option<Spool>,
-    /// Bytes given to the kernel since the connection was accepted. Files that were sent remember it.
-    sent: Rc<Cell<u64>>,
-    /// The part of `sent` that [`SendQueue::take_sent`] has returned.
-    taken: u64,
+    /// How much of a leased file to read next: about what the socket took last time, so that what it does not take need not
+    /// be read again.
+    next_read: usize,
+}
+
+impl Default for SendQueue {
+    fn default() -> Self {
+        Self { segments: VecDeque::new(), in_memory: 0, spool: None, next_read: FIRST_READ }
+    }
 }
 
 impl SendQueue {
@@ -71,35 +100,32 @@ impl SendQueue {
             return self.push_spooled(&data);
         }
         self.in_memory += data.len();
-        self.segments.push_back(Segment::Bytes(data));
+        self.segments.push_back(Queued::Bytes(data));
         Ok(())
     }
 
     fn goes_with_the_last(&self, data: &[u8]) -> bool {
         data.len() <= WITH_THE_LAST
             && self.segments.len() < MEMORY_PIECES
-            && matches!(self.segments.back(), Some(Segment::Bytes(last)) if last.len() > WITH_THE_LAST)
+            && matches!(self.segments.back(), Some(Queued::Bytes(last)) if last.len() > WITH_THE_LAST)
     }
 
     fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
-        let spool = match &mut self.spool {
-            Some(spool) => spool,
-            none => none.insert(Spool::create()?),
-        };
-        if let Some(Segment::File(last)) = self.segments.back_mut()
-            && spool.continues(last)
-        {
-            last.len += spool.append(data)?.len;
-            return Ok(());
+        let spool = self.spool.get_or_insert_default();
+        let at = spool.len();
+        spool.append(data)?;
+        let more = data.len() as u64;
+        match self.segments.back_mut() {
+            Some(Queued::Spooled { offset, len }) if *offset + *len == at => *len += more,
+            _ => self.segments.push_back(Queued::Spooled { offset: at, len: more }),
         }
-        self.segments.push_back(Segment::File(spool.append(data)?));
         Ok(())
     }
 
     /// Queues a range of a file.
     pub fn push_file(&mut self, segment: FileSegment) {
         if segment.len > 0 {
-            self.segments.push_back(Segment::File(segment));
+            self.segments.push_back(Queued::File(segment));
         }
     }
 
@@ -122,40 +148,30 @@ impl SendQueue {
         self.segments.is_empty()
     }
 
-    /// Bytes given to the kernel since the connection was accepted.
-    #[must_use]
-    pub fn sent(&self) -> u64 {
-        self.sent.get()
-    }
-
-    /// Somebody else has given bytes to the kernel.
-    pub fn sent_elsewhere(&mut self, bytes: u64) {
-        self.sent.set(self.sent.get() + bytes);
-    }
-
-    /// Bytes given to the kernel since the last call.
-    pub fn take_sent(&mut self) -> u64 {
-        let sent = self.sent.get();
-        sent - std::mem::replace(&mut self.taken, sent)
-    }
-
     /// Sends as much as the socket takes without waiting.
     ///
     /// # Errors
-    /// The client has gone, or a file is shorter than it was: the connection must be cut.
-    pub fn try_send(&mut self, socket: &TcpStream, connection: Connection) -> io::Result<Progress> {
-        let end_of_turn = self.sent.get() + TURN;
+    /// The client has gone, or a file is not any more what it was when it was handed over: the connection must be cut. In
+    /// the second case closing the socket resets the connection.
+    pub(crate) fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
+        let end_of_turn = transport.sent() + TURN;
         loop {
-            if self.sent.get() >= end_of_turn {
+            if transport.sent() >= end_of_turn {
                 return Ok(Progress::Yield);
             }
+            let more = self.segments.len() > 1;
             let step = match self.segments.front() {
                 None => {
                     self.spool = None;
                     return Ok(Progress::Done);
                 }
-                Some(Segment::Bytes(_)) => self.send_bytes(socket),
-                Some(Segment::File(segment)) => self.send_file(socket, segment, connection),
+                Some(Queued::Bytes(_)) => self.send_bytes(transport),
+                Some(&Queued::Spooled { offset, len }) => {
+                    self.send_spooled(transport, offset, len, more)
+                }
+                Some(Queued::File(segment)) => {
+                    send_file(transport, segment, more, &mut self.next_read)
+                }
             };
             match step {
                 Ok(n) => self.advance(n),
@@ -168,11 +184,11 @@ impl SendQueue {
         }
     }
 
-    fn send_bytes(&self, socket: &TcpStream) -> io::Result<usize> {
+    fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
         let mut segments = self.segments.iter();
-        while let Some(Segment::Bytes(data)) = segments.next() {
+        while let Some(Queued::Bytes(data)) = segments.next() {
             pieces[count] = IoSlice::new(data);
             count += 1;
             if count == MAX_PIECES {
@@ -181,57 +197,50 @@ impl SendQueue {
         }
         // A file after these bytes fills the packet they begin.
         let more = count < self.segments.len();
-        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        let n = socket.try_io(Interest::WRITABLE, || {
-            let mut control = SendAncillaryBuffer::default();
-            Ok(rustix::net::sendmsg(socket, &pieces[..count], &mut control, flags)?)
-        })?;
-        self.sent.set(self.sent.get() + n as u64);
-        Ok(n)
+        transport.try_send(&pieces[..count], more)
     }
 
-    fn send_file(
+    fn send_spooled(
         &self,
-        socket: &TcpStream,
-        segment: &FileSegment,
-        connection: Connection,
+        transport: &mut impl Transport,
+        offset: u64,
+        len: u64,
+        more: bool,
     ) -> io::Result<usize> {
-        let lost = || {
-            io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was sent")
-        };
-        let descriptor = segment.file.descriptor().ok_or_else(lost)?;
-        let mut offset = segment.offset;
-        let count = usize::try_from(segment.len.min(TURN)).unwrap_or(usize::MAX);
-        let n = socket.try_io(Interest::WRITABLE, || {
-            Ok(rustix::fs::sendfile(socket, &*descriptor, Some(&mut offset), count)?)
-        })?;
-        if n == 0 {
-            return Err(lost());
+        match self.spool.as_ref().and_then(|spool| spool.read(offset)) {
+            Some(Spooled::InFile(file, available)) => {
+                transport.try_send_file(file.as_fd(), offset, at_once(len.min(available)))
+            }
+            Some(Spooled::InMemory(bytes)) => {
+                let bytes =
+                    &bytes[..usize::try_from(len).map_or(bytes.len(), |n| n.min(bytes.len()))];
+                transport.try_send(&[IoSlice::new(bytes)], more)
+            }
+            None => Err(io::Error::other("the spool is shorter than what it holds")),
         }
-        self.sent.set(self.sent.get() + n as u64);
-        segment.file.sent_to(connection, &self.sent);
-        Ok(n)
     }
 
     fn advance(&mut self, mut n: usize) {
         while n > 0 {
             match self.segments.front_mut() {
-                Some(Segment::Bytes(data)) if data.len() > n => {
+                Some(Queued::Bytes(data)) if data.len() > n => {
                     data.advance(n);
                     self.in_memory -= n;
                     return;
                 }
-                Some(Segment::Bytes(data)) => {
+                Some(Queued::Bytes(data)) => {
                     n -= data.len();
                     self.in_memory -= data.len();
                 }
-                Some(Segment::File(segment)) if segment.len > n as u64 => {
-                    segment.offset += n as u64;
-                    segment.len -= n as u64;
+                Some(
+                    Queued::File(FileSegment { offset, len, .. }) | Queued::Spooled { offset, len },
+                ) if *len > n as u64 => {
+                    *offset += n as u64;
+                    *len -= n as u64;
                     return;
                 }
-                // A file is sent alone, so it ends exactly here.
-                Some(Segment::File(_)) => n = 0,
+                // A range of a file is sent alone, so it ends exactly here.
+                Some(Queued::File(_) | Queued::Spooled { .. }) => n = 0,
                 None => return,
             }
             self.segments.pop_front();
@@ -239,10 +248,81 @@ impl SendQueue {
     }
 }
 
+fn send_file(
+    transport: &mut impl Transport,
+    segment: &FileSegment,
+    more: bool,
+    next_read: &mut usize,
+) -> io::Result<usize> {
+    let FileSegment { file, offset, len } = segment;
+    let sent = file.source().and_then(|source| match source {
+        Source::Final(descriptor) => {
+            match transport.try_send_file(descriptor.as_fd(), *offset, at_once(*len)) {
+                Ok(0) => Err(file.became_shorter()),
+                sent => sent,
+            }
+        }
+        Source::Memory(contents) => {
+            let range = usize::try_from(*offset).ok().zip(usize::try_from(offset + len).ok());
+            let bytes = range.and_then(|(from, to)| contents.get(from..to));
+            let pieces = [IoSlice::new(bytes.ok_or_else(|| file.became_shorter())?)];
+            transport.try_send(&pieces, more)
+        }
+        Source::Leased(descriptor) => send_read(transport, segment, &descriptor, more, next_read),
+    });
+    if let Err(error) = &sent
+        && error.kind() == io::ErrorKind::UnexpectedEof
+        && file.is_guarded()
+    {
+        // So that no client takes what it has got for the whole.
+        transport.reset();
+    }
+    sent
+}
+
+/// Sends what it reads of a leased file, once the lease shows that nothing changed before or while it was read.
+fn send_read(
+    transport: &mut impl Transport,
+    segment: &FileSegment,
+    descriptor: &OwnedFd,
+    more: bool,
+    next_read: &mut usize,
+) -> io::Result<usize> {
+    if !transport.may_take() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let want = usize::try_from(segment.len).map_or(*next_read, |len| len.min(*next_read));
+    let (sent, read) = SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < want {
+            scratch.resize(MOST_READ, 0);
+        }
+        let read = rustix::io::pread(descriptor, &mut scratch[..want], segment.offset)?;
+        segment.file.verify()?;
+        if read == 0 {
+            return Err(segment.file.became_shorter());
+        }
+        let more = more || (read as u64) < segment.len;
+        Ok((transport.try_send(&[IoSlice::new(&scratch[..read])], more)?, read))
+    })?;
+    *next_read = if sent == read { 2 * want } else { sent }.clamp(LEAST_READ, MOST_READ);
+    Ok(sent)
+}
+
+/// What one call may be given of a range, in bytes.
+fn at_once(len: u64) -> usize {
+    usize::try_from(len.min(TURN)).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::rc::Rc;
+
+    use super::super::segment::OpenFile;
+    use super::super::snapshots::{Identity, SnapshotLimits, Snapshots};
     use super::*;
-    use crate::segment::OpenFile;
+    use crate::transport::Tcp;
 
     #[test]
     fn many_small_pieces_go_to_the_spool_as_one() {
@@ -276,5 +356,123 @@ mod tests {
             queued += 1;
             assert!(queued <= MAX_QUEUED);
         }
+    }
+
+    /// A client's connection, and the client.
+    fn connection() -> (Tcp, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let server = tokio::net::TcpStream::from_std(server).unwrap();
+        (Tcp::new(server, peer).unwrap(), client)
+    }
+
+    /// Sends all, while a client reads all of it.
+    async fn deliver(queue: &mut SendQueue) -> Vec<u8> {
+        let (mut socket, mut client) = connection();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            all
+        });
+        while queue.try_send(&mut socket).unwrap() != Progress::Done {
+            poll_fn(|cx| socket.poll_writable(cx)).await.unwrap();
+        }
+        drop(socket);
+        reader.join().unwrap()
+    }
+
+    fn numbers(len: usize) -> Vec<u8> {
+        (0_u64..).flat_map(u64::to_be_bytes).take(len).collect()
+    }
+
+    /// A leased file with these contents, its path and a descriptor like the worker's.
+    fn leased(contents: &[u8]) -> (Rc<OpenFile>, tempfile::TempPath, OwnedFd) {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&path, contents).unwrap();
+        let file = OwnedFd::from(std::fs::File::open(&path).unwrap());
+        sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid()).unwrap();
+        let identity = Identity::new(&rustix::fs::fstat(&file).unwrap());
+        let workers = file.try_clone().unwrap();
+        let snapshots = Snapshots::new(SnapshotLimits::default());
+        (OpenFile::guarded(file, identity, &snapshots), path, workers)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn bytes_files_and_spooled_bytes_arrive_in_order() {
+        let contents = numbers(3_000_000);
+        let (file, _path, _worker) = leased(&contents);
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        for round in 0..2000_usize {
+            let bytes = numbers(round);
+            expected.extend_from_slice(&bytes);
+            queue.push_bytes(bytes.into()).unwrap();
+            if round % 500 == 0 {
+                let range = round * 100..contents.len() - round;
+                expected.extend_from_slice(&contents[range.clone()]);
+                let (offset, len) = (range.start as u64, range.len() as u64);
+                queue.push_file(FileSegment { file: Rc::clone(&file), offset, len });
+            }
+        }
+        assert!(queue.spool.is_some());
+        assert!(deliver(&mut queue).await == expected);
+        assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory == 0);
+    }
+
+    /// What a client has not taken when the lease ends is lost; what it gets before is right.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_leased_file_that_changes_is_cut() {
+        let contents = numbers(20_000_000);
+        let (file, path, worker) = leased(&contents);
+        let (mut socket, mut client) = connection();
+        let mut queue = SendQueue::default();
+        queue.push_file(FileSegment { file, offset: 0, len: contents.len() as u64 });
+        poll_fn(|cx| socket.poll_writable(cx)).await.unwrap();
+        while queue.try_send(&mut socket).unwrap() == Progress::Yield {}
+        sendoff_sys::lease::give_up(worker.as_fd()).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .write_all(&[b'!'; 20_000_000])
+            .unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            (client.read_to_end(&mut all).unwrap_err(), all)
+        });
+        let error = loop {
+            match queue.try_send(&mut socket) {
+                Ok(_) => poll_fn(|cx| socket.poll_writable(cx)).await.unwrap(),
+                Err(error) => break error,
+            }
+        };
+        let name = path.to_str().unwrap();
+        assert!(error.to_string().contains(name), "{error} does not name {name}");
+        drop((queue, socket));
+        let (end, all) = reader.join().unwrap();
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+        assert!(all.len() < contents.len() && contents.starts_with(&all));
+    }
+
+    #[test]
+    fn lines_are_gathered_before_they_are_written() {
+        let mut spool = Spool::default();
+        let line = [b'x'; 1000];
+        for _ in 0..GATHER / line.len() {
+            spool.append(&line).unwrap();
+        }
+        assert!(matches!(spool.read(0), Some(Spooled::InMemory(_))), "a short spool needs no file");
+        spool.append(&line).unwrap();
+        match spool.read(500) {
+            Some(Spooled::InFile(_, len)) => {
+                assert_eq!(len, (GATHER / line.len() * 1000 - 500) as u64);
+            }
+            other => panic!("{other:?}"),
+        }
+        let end = spool.len();
+        assert!(matches!(spool.read(end - 1), Some(Spooled::InMemory(b"x"))));
+        assert!(spool.read(end).is_none());
     }
 }

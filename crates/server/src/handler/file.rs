@@ -1,31 +1,25 @@
 //! Static files.
 
-use std::io;
-
-use crate::connection::{Asked, Client, Outcome, Request};
-use crate::front::Loop;
-use crate::handler::error;
+use super::error;
+use super::services::Services;
+use crate::cut::Cut;
+use crate::request::Request;
+use crate::responder::{self, Responder};
+use crate::response::{ResponseHead, append_fields};
 use crate::static_files::{self, Entry};
 
 /// Answers with a file, a range of it, or the news that it has not changed.
-pub(crate) async fn respond(
-    event_loop: &Loop,
-    client: &mut Client,
-    asked: Asked<'_>,
+pub(super) async fn respond(
+    services: &Services,
     request: &Request,
     entry: &Entry,
-) -> io::Result<Outcome> {
-    let response = static_files::respond_with(entry, asked.method, &request.head.headers);
-    let status = response.status;
-    if status.is_client_error() {
-        return error::respond_with(event_loop, client, asked, status, &response.headers).await;
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let response = static_files::respond_with(entry, &request.method, &request.headers);
+    if response.status.is_client_error() {
+        return error::respond_with(services, responder, response.status, response.headers).await;
     }
-    let keep_alive = client.begin(asked, status, None, response.content_length, |head| {
-        event_loop.common_fields(head);
-        for (name, value) in &response.headers {
-            head.field(name.as_bytes(), value);
-        }
-    })?;
-    client.finish(response.body).await?;
-    Ok(Outcome { status, keep_alive })
+    let mut head = ResponseHead::new(response.status, response.content_length);
+    append_fields(&mut head, response.headers);
+    responder::respond(responder, services.filtered(head), response.body).await
 }

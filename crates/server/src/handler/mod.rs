@@ -1,10 +1,22 @@
-//! Those who answer requests.
+//! Handlers: they answer requests, each to a [`Responder`](crate::responder::Responder), and know no protocol.
+//!
+//! [`dispatch`] chooses one by the route; [`services`] is what they share on an event loop.
 
-pub(crate) mod application;
-mod channel;
+mod announce;
+mod answer;
 pub(crate) mod choice;
-pub(crate) mod direct;
-pub(crate) mod error;
-pub(crate) mod file;
+mod direct;
+pub(crate) mod dispatch;
+mod error;
+mod explain;
+mod file;
+mod named;
 mod parameters;
-pub(crate) mod sendfile;
+mod ranges;
+mod relay;
+mod script;
+pub(crate) mod services;
+pub(crate) mod sizes;
+mod status;
+mod words;
+mod zero_copy;

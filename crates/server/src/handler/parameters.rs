@@ -5,53 +5,74 @@ use std::net::SocketAddr;
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
-use crate::connection::{Client, Request};
-use crate::front::Loop;
-use crate::router::Script;
+use crate::request::{Request, Scheme};
+use crate::site::router::Script;
 use crate::upstream::RequestMessageBuilder;
 
-/// Fields that are never passed on.
+/// Fields that are not passed on: `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385), and
+/// frameworks believe that the other two describe how the server in front of them sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// The parameters of a request, for whoever runs the script.
+/// The parameters that tell an application about `request`, which `script` answers. `sendfile_is_set_up` says whether the server
+/// sends files that applications name in `X-Sendfile`.
 pub(super) fn parameters(
-    event_loop: &Loop,
-    client: &Client,
     request: &Request,
     script: &Script,
+    document_root: &[u8],
+    sendfile_is_set_up: bool,
 ) -> RequestMessageBuilder {
     let mut builder = RequestMessageBuilder::new();
-    let head = &request.head;
     let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
-    param("SCRIPT_FILENAME", &script.filename);
-    param("QUERY_STRING", &head.target.query().unwrap_or_default());
-    param("REQUEST_METHOD", head.method.as_str().as_bytes());
-    param("CONTENT_TYPE", head.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
-    let has_body = !request.body.is_empty() || head.framing != sendoff_http1::BodyFraming::None;
-    let length = if has_body { request.body.len().to_string() } else { String::new() };
-    param("CONTENT_LENGTH", length.as_bytes());
-    param("SCRIPT_NAME", &script.name);
-    param("PATH_INFO", &script.path_info);
-    param("REQUEST_URI", head.target.uri());
-    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
-    param("DOCUMENT_URI", &script.name);
-    param("DOCUMENT_ROOT", event_loop.router.root_bytes());
-    let version = if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
-    param("SERVER_PROTOCOL", version.as_bytes());
-    param("REQUEST_SCHEME", b"http");
-    param("GATEWAY_INTERFACE", b"CGI/1.1");
-    param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
-    address(&mut param, "REMOTE_ADDR", "REMOTE_PORT", client.ends.peer);
-    address(&mut param, "SERVER_ADDR", "SERVER_PORT", client.ends.local);
-    param("SERVER_NAME", &server_name(head.host.as_deref(), client.ends.local));
-    // As in Debian's fastcgi.conf, which every site behind nginx has.
-    param("REMOTE_USER", b"");
-    param("REDIRECT_STATUS", b"200");
-    fields(&mut param, &head.headers);
-    if event_loop.sendable.is_set_up() {
+    of_request(&mut param, request, script, document_root);
+    if sendfile_is_set_up {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
     builder
+}
+
+/// All parameters but those that depend on what the server offers, in the order of nginx's `fastcgi.conf`.
+fn of_request(
+    param: &mut impl FnMut(&str, &[u8]),
+    request: &Request,
+    script: &Script,
+    document_root: &[u8],
+) {
+    param("SCRIPT_FILENAME", &script.filename);
+    param("QUERY_STRING", request.query.as_deref().unwrap_or_default());
+    param("REQUEST_METHOD", request.method.as_str().as_bytes());
+    param("CONTENT_TYPE", request.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
+    let length = if request.has_body { request.body.len().to_string() } else { String::new() };
+    param("CONTENT_LENGTH", length.as_bytes());
+    param("SCRIPT_NAME", &script.name);
+    param("PATH_INFO", &script.path_info);
+    param("REQUEST_URI", &request.uri);
+    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
+    param("DOCUMENT_URI", &script.name);
+    param("DOCUMENT_ROOT", document_root);
+    param("SERVER_PROTOCOL", protocol(request.version).as_bytes());
+    param("REQUEST_SCHEME", request.scheme.as_str().as_bytes());
+    if request.scheme == Scheme::Https {
+        param("HTTPS", b"on");
+    }
+    param("GATEWAY_INTERFACE", b"CGI/1.1");
+    param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
+    address(param, "REMOTE_ADDR", "REMOTE_PORT", request.peer);
+    address(param, "SERVER_ADDR", "SERVER_PORT", request.local);
+    param("SERVER_NAME", &server_name(request.host.as_deref(), request.local));
+    // As in Debian's fastcgi.conf, which every site behind nginx has.
+    param("REMOTE_USER", b"");
+    param("REDIRECT_STATUS", b"200");
+    fields(param, &request.headers);
+}
+
+/// `SERVER_PROTOCOL`, as nginx writes it.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
 }
 
 fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, address: SocketAddr) {
@@ -67,20 +88,13 @@ fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
     colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
 }
 
-/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Left out: `Proxy` (it would become `HTTP_PROXY`, which
-/// programs take for a setting), names with an underscore, which could pass for another field, and what tells frameworks how
-/// the server before them sends files: they believe it. Those with a parameter of their own are repeated, as nginx does.
+/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that have a parameter of their own are repeated, as nginx does.
 fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
     let mut name = String::new();
     for key in headers.keys() {
-        if NOT_FROM_CLIENTS.contains(&key.as_str()) || key.as_str().contains('_') {
+        if NOT_FROM_CLIENTS.contains(&key.as_str()) || !write_name(key.as_str(), &mut name) {
             continue;
         }
-        name.clear();
-        name.push_str("HTTP_");
-        name.extend(
-            key.as_str().chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }),
-        );
         let mut values = headers.get_all(key).iter();
         let first = values.next().map_or(&b""[..], |value| value.as_bytes());
         if values.size_hint().1 == Some(0) {
@@ -95,6 +109,21 @@ fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
         });
         param(&name, &joined);
     }
+}
+
+/// Writes the parameter's name for a field. Returns false for a field with other characters in its name than letters, digits
+/// and `-`: the parameter could be that of another field.
+fn write_name(field: &str, name: &mut String) -> bool {
+    name.clear();
+    name.push_str("HTTP_");
+    for c in field.chars() {
+        match c {
+            '-' => name.push('_'),
+            c if c.is_ascii_alphanumeric() => name.push(c.to_ascii_uppercase()),
+            _ => return false,
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -116,6 +145,61 @@ mod tests {
     }
 
     #[test]
+    fn scheme_version_and_addresses_are_those_of_the_request() {
+        let mut request = Request {
+            method: http::Method::POST,
+            target: "/a/b?c".into(),
+            uri: "/a/b?c".into(),
+            path: b"/a/b".to_vec(),
+            query: Some("c".into()),
+            host: Some("example.org:8443".into()),
+            headers: HeaderMap::new(),
+            version: Version::HTTP_2,
+            scheme: Scheme::Https,
+            body: crate::request::Body::Memory("xyz".into()),
+            has_body: true,
+            peer: "192.0.2.1:5".parse().unwrap(),
+            local: "[2001:db8::1]:8443".parse().unwrap(),
+        };
+        let script = Script {
+            filename: b"/srv/a".to_vec(),
+            name: b"/a".to_vec(),
+            path_info: b"/b".to_vec(),
+            upstream: crate::site::router::Upstream::Workers,
+        };
+        let told = |request: &Request| {
+            let mut all = std::collections::HashMap::new();
+            let mut note = |name: &str, value: &[u8]| {
+                let value = String::from_utf8(value.to_vec()).unwrap();
+                assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice");
+            };
+            of_request(&mut note, request, &script, b"/srv");
+            all
+        };
+        let all = told(&request);
+        for (name, value) in [
+            ("SERVER_PROTOCOL", "HTTP/2.0"),
+            ("REQUEST_SCHEME", "https"),
+            ("HTTPS", "on"),
+            ("REMOTE_ADDR", "192.0.2.1"),
+            ("SERVER_ADDR", "2001:db8::1"),
+            ("SERVER_PORT", "8443"),
+            ("SERVER_NAME", "example.org"),
+            ("REQUEST_URI", "/a/b?c"),
+            ("PATH_INFO", "/b"),
+            ("DOCUMENT_ROOT", "/srv"),
+            ("CONTENT_LENGTH", "3"),
+        ] {
+            assert_eq!(all[name], value, "{name}");
+        }
+        request.scheme = Scheme::Http;
+        (request.version, request.has_body) = (Version::HTTP_10, false);
+        let all = told(&request);
+        assert_eq!((&*all["SERVER_PROTOCOL"], all.get("HTTPS")), ("HTTP/1.0", None));
+        assert_eq!(all["CONTENT_LENGTH"], "");
+    }
+
+    #[test]
     fn fields_are_joined_and_dangerous_ones_left_out() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -127,6 +211,9 @@ mod tests {
             ("x-sendfile-type", "X-Accel-Redirect"),
             ("x-accel-mapping", "/=/etc"),
             ("x_a", "3"),
+            ("x.a", "4"),
+            ("x.accel.mapping", "/=/etc"),
+            ("x~a", "5"),
             ("content-type", "t"),
         ] {
             headers.append(name, value.parse().unwrap());

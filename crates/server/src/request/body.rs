@@ -1,7 +1,7 @@
 //! Request bodies are read whole before a worker is taken: in memory while small, else in an unlinked file.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -9,6 +9,9 @@ use bytes::{Bytes, BytesMut};
 
 /// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
 const MEMORY_LIMIT: usize = 64 * 1024;
+
+/// Bytes that are collected before they are written to a file: a client may send its body in chunks of one byte.
+const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A complete request body.
 #[derive(Debug, Clone)]
@@ -22,6 +25,13 @@ pub enum Body {
         /// Bytes.
         len: u64,
     },
+}
+
+impl Default for Body {
+    /// No bytes.
+    fn default() -> Self {
+        Self::Memory(Bytes::new())
+    }
 }
 
 impl Body {
@@ -51,10 +61,10 @@ pub struct BodyStore {
 enum State {
     Memory(BytesMut),
     File {
-        file: File,
+        file: BufWriter<File>,
         len: u64,
     },
-    /// Nobody wants it.
+    /// The route has no use for the body.
     Discarded,
 }
 
@@ -82,7 +92,7 @@ impl BodyStore {
                 memory.extend_from_slice(data);
             }
             State::Memory(memory) => {
-                let mut file = tempfile::tempfile()?;
+                let mut file = BufWriter::with_capacity(WRITE_BUFFER, tempfile::tempfile()?);
                 file.write_all(memory)?;
                 file.write_all(data)?;
                 let len = (memory.len() + data.len()) as u64;
@@ -96,14 +106,19 @@ impl BodyStore {
         Ok(())
     }
 
-    /// The body, all of it having arrived.
-    #[must_use]
-    pub fn finish(self) -> Body {
-        match self.state {
+    /// The body, once all of it has arrived.
+    ///
+    /// # Errors
+    /// The temporary file cannot be written.
+    pub fn finish(self) -> io::Result<Body> {
+        Ok(match self.state {
             State::Memory(memory) => Body::Memory(memory.freeze()),
-            State::File { file, len } => Body::File { descriptor: Rc::new(file.into()), len },
-            State::Discarded => Body::Memory(Bytes::new()),
-        }
+            State::File { file, len } => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                Body::File { descriptor: Rc::new(file.into()), len }
+            }
+            State::Discarded => Body::default(),
+        })
     }
 }
 
@@ -119,10 +134,26 @@ mod tests {
         assert!(matches!(store.state, State::Memory(_)));
         store.push(b"b").unwrap();
         store.push(b"c").unwrap();
-        let Body::File { descriptor, len } = store.finish() else { panic!("expected a file") };
+        let Body::File { descriptor, len } = store.finish().unwrap() else {
+            panic!("expected a file")
+        };
         assert_eq!(len, MEMORY_LIMIT as u64 + 2);
         let mut end = [0; 3];
         rustix::io::pread(&*descriptor, &mut end, len - 3).unwrap();
         assert_eq!(&end, b"abc");
+    }
+
+    #[test]
+    fn small_pieces_reach_the_file_together() {
+        let mut store = BodyStore::keep();
+        store.push(&[b'a'; MEMORY_LIMIT + 1]).unwrap();
+        let State::File { file, .. } = &store.state else { panic!("expected a file") };
+        let file = file.get_ref().try_clone().unwrap();
+        let size = || file.metadata().unwrap().len();
+        let before = size();
+        (0..1000).for_each(|_| store.push(b"b").unwrap());
+        assert_eq!(size(), before);
+        let Body::File { len, .. } = store.finish().unwrap() else { panic!("expected a file") };
+        assert_eq!((len, size()), (MEMORY_LIMIT as u64 + 1001, len));
     }
 }

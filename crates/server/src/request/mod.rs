@@ -1,7 +1,75 @@
-//! A request with its body, before it is decided who answers it.
+//! A request, whatever protocol brought it: what the router, the handlers and the applications are given.
 
 mod body;
 mod path;
 
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Version};
+
 pub use body::{Body, BodyStore};
 pub use path::{BadPath, decode_path};
+
+/// One request. The connection that received it fills it in, and adds the body once the route is known.
+///
+/// The byte strings share the memory they were received in.
+#[derive(Debug)]
+pub struct Request {
+    /// Any token, case-sensitive; never `CONNECT`.
+    pub method: Method,
+    /// The request target as the client sent it: for logs.
+    pub target: Bytes,
+    /// Path and query as sent, still percent-encoded, in origin form: `/a%20b?c=d`. `*` in a request about the server as a
+    /// whole (`OPTIONS *`). This is `REQUEST_URI`.
+    pub uri: Bytes,
+    /// The path, decoded and normalised by [`decode_path`]. Starts with `/`; just that where `uri` is `*`.
+    pub path: Vec<u8>,
+    /// What follows the first `?` in `uri`, as sent; `None` without one.
+    pub query: Option<Bytes>,
+    /// The authority that the client asked, `host` or `host:port`, as sent; valid and not empty. `None` only in HTTP/1.0.
+    pub host: Option<Bytes>,
+    /// All fields, `Host` included. Names consist of letters, digits and `-`: other fields are dropped on reception, because
+    /// CGI would turn their names into those of different fields (`X.Real.IP` and `X-Real-IP` both become `HTTP_X_REAL_IP`).
+    pub headers: HeaderMap,
+    /// The protocol version that the request is answered in.
+    pub version: Version,
+    /// How the client reached this server.
+    pub scheme: Scheme,
+    /// The complete body; empty until it has been read, and where the route has no use for it.
+    pub body: Body,
+    /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
+    pub has_body: bool,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address that the client connected to.
+    pub local: SocketAddr,
+}
+
+impl Request {
+    /// Whether the request concerns the server as a whole and no resource (`OPTIONS *`, RFC 9110 §9.3.7). It has no route.
+    #[must_use]
+    pub fn is_about_server(&self) -> bool {
+        self.uri == "*"
+    }
+}
+
+/// The scheme of a request's URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// The connection is in the clear.
+    Http,
+    /// The connection is encrypted.
+    Https,
+}
+
+impl Scheme {
+    /// The scheme as it stands in a URI.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}

@@ -1,31 +1,56 @@
-//! The head of a response, as the front writes it.
+//! A response head as data: handlers make it, filters change it, a protocol writes it.
 
-use bytes::BytesMut;
-use http::{StatusCode, Version};
-use sendoff_http1::{Framing, HeadEncoder};
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_http1::CgiHead;
 
-/// A response head that is being written.
-#[derive(Debug)]
-pub struct Head<'a> {
-    encoder: HeadEncoder<'a>,
+/// The head of a response before a protocol has written it. Framing fields (`Content-Length`, `Transfer-Encoding`,
+/// `Connection`) are not among its fields: protocols make them from `length`.
+#[derive(Debug, Clone)]
+pub struct ResponseHead {
+    /// The status code.
+    pub status: StatusCode,
+    /// The words after it, where the application chose them. Only HTTP/1 has a place for them (RFC 9112 §4).
+    pub reason: Option<Bytes>,
+    /// Names and values in the order in which the client gets them. They may hold anything; what would break the head is
+    /// left out and logged when it is written.
+    pub fields: Vec<(Bytes, Bytes)>,
+    /// Bytes of the body, if known. For a response without a body (HEAD): what a GET would get.
+    pub length: Option<u64>,
 }
 
-impl<'a> Head<'a> {
-    /// Writes the status line.
-    pub fn new(out: &'a mut BytesMut, status: StatusCode, reason: Option<&[u8]>) -> Self {
-        Self { encoder: HeadEncoder::new(out, status, reason) }
+impl ResponseHead {
+    /// A head without fields.
+    #[must_use]
+    pub fn new(status: StatusCode, length: Option<u64>) -> Self {
+        Self { status, reason: None, fields: Vec::new(), length }
     }
 
-    /// Writes a field. One that would break the head is left out and logged.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        if self.encoder.field(name, value).is_err() {
-            let name = String::from_utf8_lossy(name);
-            tracing::warn!("a response field was left out, it holds control characters: {name}");
-        }
+    /// An application's head. Its `Content-Length` is the length.
+    #[must_use]
+    pub fn of(head: CgiHead) -> Self {
+        let CgiHead { status, reason, fields, content_length, .. } = head;
+        Self { status, reason, fields, length: content_length }
     }
 
-    /// Ends the head: see [`HeadEncoder::finish_framed`].
-    pub fn finish(self, framing: Framing, length: Option<u64>, version: Version, keep_alive: bool) {
-        self.encoder.finish_framed(framing, length, version, keep_alive);
+    /// Adds a field at the end.
+    pub fn field(&mut self, name: &'static str, value: impl Into<Bytes>) {
+        self.fields.push((Bytes::from_static(name.as_bytes()), value.into()));
+    }
+
+    /// Whether there is a field of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+/// Adds fields that the server itself has made.
+pub fn append_fields(
+    head: &mut ResponseHead,
+    fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+) {
+    for (name, value) in fields {
+        head.field(name, value);
     }
 }

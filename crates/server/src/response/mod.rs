@@ -3,5 +3,5 @@
 
 mod head;
 
-pub use head::Head;
+pub use head::{ResponseHead, append_fields};
 pub use sendoff_http1::{BadHead, CgiHead, Framing, MAX_CGI_HEAD as MAX_HEAD};

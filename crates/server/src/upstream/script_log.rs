@@ -5,10 +5,10 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Entries that one upstream may log per second.
-const ENTRIES_PER_SECOND: u64 = 2000;
+/// Entries that one upstream may log per second: room for a page that logs a line for each of a few thousand rows.
+const ENTRIES_PER_SECOND: u64 = 5000;
 /// Bytes of entries that one upstream may log per second.
-const BYTES_PER_SECOND: usize = 256 * 1024;
+const BYTES_PER_SECOND: usize = 1024 * 1024;
 /// The longest entry, in bytes of the application's text. A PHP stack trace of 60 frames takes about 6 KiB.
 const MAX_ENTRY: usize = 8 * 1024;
 const SECOND: Duration = Duration::from_secs(1);

@@ -20,6 +20,7 @@ use super::link::{Ending, Link, Links, Server, Work};
 use super::pool::Pool;
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
+use crate::delivery::Snapshots;
 use crate::segment::{OpenFile, Segment};
 use crate::upstream::inbox::Event;
 use crate::upstream::script_log::{Budget, Records, ScriptLog};
@@ -62,6 +63,7 @@ impl Link {
         pool: &Arc<Pool>,
         links: &Rc<Links>,
         claims: &Rc<Claims>,
+        snapshots: &Arc<Snapshots>,
     ) -> io::Result<()> {
         let NewLink { origin, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
@@ -76,7 +78,7 @@ impl Link {
             pool.link_made(worker, event_loop);
         }
         let (pool, links) = (Arc::clone(pool), Rc::clone(links));
-        let mut reader = Reader::new(&link, guard, number, claims);
+        let mut reader = Reader::new(&link, guard, number, claims, snapshots);
         tokio::task::spawn_local(async move {
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
@@ -107,7 +109,13 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(link: &Rc<Link>, guard: OwnedFd, number: u8, claims: &Rc<Claims>) -> Self {
+    fn new(
+        link: &Rc<Link>,
+        guard: OwnedFd,
+        number: u8,
+        claims: &Rc<Claims>,
+        snapshots: &Arc<Snapshots>,
+    ) -> Self {
         let weak = Rc::downgrade(link);
         let answers = Answers::new(guard, number, move |why| {
             if let Some(link) = weak.upgrade() {
@@ -117,7 +125,7 @@ impl Reader {
         Self {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
-            files: HandedFiles::new(answers),
+            files: HandedFiles::new(answers, Arc::clone(snapshots)),
             sent: HashMap::new(),
             region: LinkRegion::default(),
             log: ScriptLog::new(Records::Messages),

@@ -16,6 +16,7 @@ use super::super::pool::Pool;
 use super::super::reader::RECEIVE;
 use super::super::register::{NewLink, Origin};
 use super::*;
+use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::segment::Segment;
 use crate::upstream::cgi::RequestMessageBuilder;
 use crate::upstream::inbox::INBOX_EVENTS;
@@ -36,7 +37,8 @@ fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
         socket: ours.into(),
         guard: guard.into(),
     };
-    Link::start(new, 0, &pool, &links, &Rc::default()).unwrap();
+    Link::start(new, 0, &pool, &links, &Rc::default(), &Snapshots::new(SnapshotLimits::default()))
+        .unwrap();
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use sendoff_fastcgi::handover::FileId;
 
 use super::*;
+use crate::delivery::{SnapshotLimits, Snapshots};
 
 /// A file that is not kept in memory, and the end of the test's patience with the front.
 const SIZE: usize = 70_000;
@@ -24,7 +25,8 @@ async fn taken_over() -> (Rc<Links>, WorkerExchange, UnixStream, OwnedFd) {
     let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
     let origin = Origin::Pool(WorkerId(0));
     let new = NewLink { origin, pid: 1, number: 0, socket: ours.into(), guard };
-    Link::start(new, 0, &pool, &links, &Rc::default()).unwrap();
+    Link::start(new, 0, &pool, &links, &Rc::default(), &Snapshots::new(SnapshotLimits::default()))
+        .unwrap();
     let exchange = begin(&pool, &links).await;
     (links, exchange, UnixStream::from_std(theirs).unwrap(), workers)
 }

@@ -15,8 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use http::StatusCode;
 use rustix::fs::OFlags;
 
-use super::{Denied, Sendable};
-use crate::router::is_source;
+use super::router::is_source;
+use super::sendable::{Denied, Sendable};
 use crate::static_files::{Entry, place, refuses};
 
 /// How the kernel marks the name of a file that was removed.
@@ -24,7 +24,7 @@ const DELETED: &[u8] = b" (deleted)";
 
 impl Sendable {
     /// Decides between the open file and what its name gives now. `is_path`: the name is a path and not a URI.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         &self,
         is_path: bool,
         name: &[u8],

@@ -7,28 +7,28 @@ use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
 
-use super::application::words;
-use crate::front::Loop;
+use super::services::Services;
+use super::words::words;
 use crate::response::CgiHead;
 use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
 
 /// Tells an application what it may answer with besides records on its connection, as far as it has said that it knows what
 /// to do with it. The claim that goes with an announcement of the channel.
 pub(super) fn announce(
-    event_loop: &Loop,
+    services: &Services,
     application: &Application,
     direct: bool,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
-    let region = event_loop.settings.accept_regions && application.knows_region();
+    let region = services.settings.accept_regions && application.knows_region();
     let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
     if !words.is_empty() {
         // Such an application has no use for the channel: files could come on its own connection.
         parameters.param(ACCEPT_PARAM, &words);
         return None;
     }
-    let channel = event_loop.channel.as_ref().filter(|_| application.knows_channel())?;
-    match channel.announce(&event_loop.claims, event_loop.number) {
+    let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
+    match channel.announce(&services.claims, services.number) {
         Ok((announcement, claim)) => {
             parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
             parameters.param(CHANNEL_PARAM, &announcement);

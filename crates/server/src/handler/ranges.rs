@@ -3,29 +3,29 @@
 //! Paths are percent-encoded; a range includes its last byte, or goes to the end of the file. Status and fields are the
 //! application's, `Content-Range` included: it has cut the ranges itself.
 
-use std::io;
-
 use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_decode;
 
-use super::{Denied, Sendable, is_for_us};
-use crate::connection::{Asked, Client, Outcome};
-use crate::front::Loop;
-use crate::response::CgiHead;
+use super::named::is_for_us;
+use super::services::Services;
+use crate::cut::Cut;
+use crate::responder::{self, Responder};
+use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
+use crate::site::sendable::{Denied, Sendable};
 
 const FIELD: &[u8] = b"x-sendfile2";
 
 /// The value of the field, if a head has it.
-pub(in crate::handler) fn ranges(head: &CgiHead) -> Option<&Bytes> {
+pub(super) fn ranges(head: &CgiHead) -> Option<&Bytes> {
     let mut fields = head.fields.iter();
     let is_ours = |name: &[u8], value: &[u8]| name.eq_ignore_ascii_case(FIELD) && !value.is_empty();
     fields.find(|(name, value)| is_ours(name, value)).map(|(_, value)| value)
 }
 
 /// Opens what the field names.
-pub(in crate::handler) fn open(sendable: &Sendable, value: &[u8]) -> Result<Vec<Segment>, Denied> {
+pub(super) fn open(sendable: &Sendable, value: &[u8]) -> Result<Vec<Segment>, Denied> {
     let mut segments = Vec::new();
     for piece in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
         if piece.is_empty() {
@@ -62,23 +62,16 @@ fn parse(range: &[u8]) -> Option<(u64, Option<u64>)> {
 }
 
 /// Answers with them.
-pub(in crate::handler) async fn respond(
-    event_loop: &Loop,
-    client: &mut Client,
-    asked: Asked<'_>,
-    head: &CgiHead,
+pub(super) async fn respond(
+    services: &Services,
+    head: CgiHead,
     segments: Vec<Segment>,
-) -> io::Result<Outcome> {
-    let length = segments.iter().map(Segment::len).sum();
-    let (status, reason) = (head.status, head.reason.as_deref());
-    let keep_alive = client.begin(asked, status, reason, Some(length), |out| {
-        event_loop.common_fields_unless(out, |name| head.has(name));
-        for (name, value) in head.fields.iter().filter(|(name, _)| !is_for_us(name)) {
-            out.field(name, value);
-        }
-    })?;
-    client.finish(segments).await?;
-    Ok(Outcome { status, keep_alive })
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let mut out = ResponseHead::of(head);
+    out.length = Some(segments.iter().map(Segment::len).sum());
+    out.fields.retain(|(name, _)| !is_for_us(name));
+    responder::respond(responder, services.filtered(out), segments).await
 }
 
 #[cfg(test)]

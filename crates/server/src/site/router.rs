@@ -23,20 +23,20 @@ const MAX_SCRIPTS_IN_PATH: usize = 16;
 
 /// A script and how it is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Script {
+pub(crate) struct Script {
     /// `SCRIPT_FILENAME`.
-    pub filename: Vec<u8>,
+    pub(crate) filename: Vec<u8>,
     /// `SCRIPT_NAME`.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// `PATH_INFO`: what follows the script in the path.
-    pub path_info: Vec<u8>,
+    pub(crate) path_info: Vec<u8>,
     /// Who runs it.
-    pub upstream: Upstream,
+    pub(crate) upstream: Upstream,
 }
 
 /// Who runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upstream {
+pub(crate) enum Upstream {
     /// One of our workers.
     Workers,
     /// The FastCGI application with this number.
@@ -45,7 +45,7 @@ pub enum Upstream {
 
 /// Who answers.
 #[derive(Debug, Clone)]
-pub enum Route {
+pub(crate) enum Route {
     /// A worker or a FastCGI application.
     Script(Script),
     /// A file as it is now.
@@ -58,7 +58,7 @@ pub enum Route {
 
 /// Routes the requests of one event loop.
 #[derive(Debug)]
-pub struct Router {
+pub(crate) struct Router {
     root: Vec<u8>,
     files: RefCell<FileCache>,
     /// Endings of scripts, with their dot, and who runs them.
@@ -68,12 +68,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`.
+    /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`. At most `open_files` files are
+    /// kept open.
     ///
     /// # Errors
     /// One of the folders cannot be opened.
-    pub fn new(root: &Path, follow: &[PathBuf]) -> io::Result<Self> {
-        let files = FileCache::new(Root::open(root, follow)?, CacheLimits::default());
+    pub(crate) fn new(root: &Path, follow: &[PathBuf], open_files: usize) -> io::Result<Self> {
+        let limits = CacheLimits::default();
+        let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
+        let files = FileCache::new(Root::open(root, follow)?, limits);
         Ok(Self {
             root: root.as_os_str().as_bytes().to_vec(),
             files: RefCell::new(files),
@@ -83,7 +86,7 @@ impl Router {
     }
 
     /// Gives what `matching` says to the FastCGI application with this number. What was attached first counts.
-    pub fn attach(&mut self, matching: &Matching, application: usize) {
+    pub(crate) fn attach(&mut self, matching: &Matching, application: usize) {
         let upstream = Upstream::Application(application);
         match matching {
             Matching::Ending(ending) => {
@@ -100,13 +103,13 @@ impl Router {
 
     /// `DOCUMENT_ROOT`.
     #[must_use]
-    pub fn root_bytes(&self) -> &[u8] {
+    pub(crate) fn root_bytes(&self) -> &[u8] {
         &self.root
     }
 
     /// Decides on a decoded and normalised path, which starts with a slash.
     #[must_use]
-    pub fn route(&self, path: &[u8]) -> Route {
+    pub(crate) fn route(&self, path: &[u8]) -> Route {
         if let Some(route) = self.beneath_prefix(path) {
             return route;
         }
@@ -234,7 +237,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         }
-        let router = Router::new(dir.path(), &[]).unwrap();
+        let router = Router::new(dir.path(), &[], 100).unwrap();
         (dir, router)
     }
 

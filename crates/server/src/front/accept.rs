@@ -1,0 +1,71 @@
+//! Accepting connections, as many as there are descriptors for.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::http1;
+use crate::lifecycle::{Counted, Lifecycle, Stage};
+use crate::service::Service;
+use crate::transport::Tcp;
+
+/// How long accepting pauses when descriptors have run out and no connection is idle.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until the front stops. When there are `most`, those that have been idle for longest are closed; if
+/// none is idle, new ones wait in the backlog.
+pub(super) async fn accept<S: Service + 'static>(
+    listener: TcpListener,
+    service: Rc<S>,
+    lifecycle: Rc<Lifecycle>,
+    most: usize,
+) {
+    loop {
+        while lifecycle.connections() >= most {
+            lifecycle.evict_idle();
+            tokio::select! {
+                () = lifecycle.connection_closed() => {}
+                () = tokio::time::sleep(PAUSE) => {}
+                () = lifecycle.reached(Stage::Draining) => return,
+            }
+        }
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = lifecycle.reached(Stage::Draining) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => start(stream, peer, &service, &lifecycle),
+            // The client was gone before we looked.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                let is_full = [Errno::MFILE, Errno::NFILE]
+                    .map(|full| Some(full.raw_os_error()))
+                    .contains(&error.raw_os_error());
+                let evicted = is_full && lifecycle.evict_idle();
+                if !evicted {
+                    tracing::error!(%error, "a connection cannot be accepted; a higher limit of open files would help");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn start<S: Service + 'static>(
+    stream: TcpStream,
+    peer: std::net::SocketAddr,
+    service: &Rc<S>,
+    lifecycle: &Rc<Lifecycle>,
+) {
+    let Ok(transport) = Tcp::new(stream, peer) else { return };
+    let counted = Counted::new(lifecycle);
+    let (service, lifecycle) = (Rc::clone(service), Rc::clone(lifecycle));
+    tokio::task::spawn_local(async move {
+        let _counted = counted;
+        http1::serve(transport, service, lifecycle).await;
+    });
+}

@@ -1,0 +1,49 @@
+//! The news that the front serves.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
+
+use crate::upstream::Pool;
+
+/// Calls `ready` when every event loop runs and the last of the first workers has arrived.
+pub(super) struct Announce {
+    workers: usize,
+    pool: Arc<Pool>,
+    ready: Box<dyn Fn() + Send + Sync>,
+    said: Once,
+    /// Event loops that do not run yet.
+    loops_missing: AtomicUsize,
+}
+
+impl Announce {
+    pub(super) fn new(
+        loops: usize,
+        workers: usize,
+        pool: Arc<Pool>,
+        ready: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (ready, loops_missing) = (Box::new(ready), AtomicUsize::new(loops));
+        Arc::new(Self { workers, pool, ready, said: Once::new(), loops_missing })
+    }
+
+    /// One more event loop runs.
+    pub(super) fn loop_runs(&self) {
+        self.loops_missing.fetch_sub(1, Ordering::SeqCst);
+        self.when_complete();
+    }
+
+    /// Something has come that may have been the last.
+    pub(super) fn when_complete(&self) {
+        let loops_run = self.loops_missing.load(Ordering::SeqCst) == 0;
+        if loops_run && self.pool.workers() == self.workers {
+            self.said.call_once(|| (self.ready)());
+        }
+    }
+}
+
+impl fmt::Debug for Announce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Announce").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! One event loop: a thread with its own listeners, connections, open files and links.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_local;
+
+use super::accept::accept;
+use super::announce::Announce;
+use super::budget::Budget;
+use crate::delivery::Snapshots;
+use crate::handler::services::Services;
+use crate::lifecycle::{Lifecycle, Stage};
+use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
+use crate::settings::Settings;
+use crate::site::Site;
+use crate::upstream::{Application, Channel, Link, NewLink, Pool, sweep, tune};
+
+/// An event loop that is about to run.
+pub(super) struct EventLoop {
+    pub(super) number: usize,
+    pub(super) settings: Arc<Settings>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) applications: Arc<[Arc<Application>]>,
+    pub(super) channel: Option<Channel>,
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) links: mpsc::UnboundedReceiver<NewLink>,
+    /// Where this event loop says how many workers there should be.
+    pub(super) master: Option<OwnedFd>,
+    pub(super) stop: watch::Receiver<Stage>,
+    pub(super) announce: Arc<Announce>,
+    pub(super) budget: Budget,
+    pub(super) access_log: Option<AccessLog>,
+    /// Held while the loop has connections.
+    pub(super) busy: watch::Receiver<()>,
+    /// Closed when no loop is busy any more.
+    pub(super) draining: Arc<watch::Sender<()>>,
+}
+
+impl EventLoop {
+    /// Runs until the last connection has ended after the stop and, beside it, `also`.
+    pub(super) fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
+        // Tasks stay on this thread.
+        let options = LocalOptions::default();
+        let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
+        let result = runtime.block_on(async move {
+            tokio::select! {
+                result = self.serve() => result,
+                () = also => Ok(()),
+            }
+        });
+        // With it go the connections that are left: they cut their responses.
+        drop(runtime);
+        result
+    }
+
+    async fn serve(self) -> io::Result<()> {
+        let Self { number, settings, pool, applications, listeners, links, .. } = self;
+        let Self { snapshots, channel, master, stop, announce, budget, .. } = self;
+        let Self { access_log, busy, draining, .. } = self;
+        let services = Rc::new(Services {
+            number,
+            site: Site::open(&settings, budget.static_files)?,
+            settings,
+            pool,
+            links: Rc::default(),
+            applications,
+            channel,
+            claims: Rc::default(),
+            sizes: Default::default(),
+            choice: Default::default(),
+            clock: Default::default(),
+            access_log,
+        });
+        let lifecycle = Rc::new(Lifecycle::new(stop));
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
+            spawn_local(accept(listener, services, lifecycle, budget.connections));
+        }
+        if services.access_log.is_some() {
+            spawn_local(flush_access_log(Rc::clone(&services)));
+        }
+        if number == 0 && !services.applications.is_empty() {
+            spawn_local(sweep(Arc::clone(&services.applications)));
+        }
+        if let Some((bounds, master)) = services.settings.workers.zip(master) {
+            let (pool, links) = (Arc::clone(&services.pool), Rc::clone(&services.links));
+            spawn_local(tune(bounds, pool, links, master));
+        }
+        let (lives, idle) = (Rc::clone(&lifecycle), services.settings.idle_timeout);
+        spawn_local(async move { lives.end_idle(idle).await });
+        announce.loop_runs();
+        spawn_local(take_links(Rc::clone(&services), links, snapshots, announce));
+        lifecycle.reached(Stage::Draining).await;
+        lifecycle.evict_all();
+        let cutting = lifecycle.reached(Stage::Cutting);
+        tokio::pin!(cutting);
+        while lifecycle.connections() > 0 {
+            tokio::select! {
+                () = lifecycle.connection_closed() => {}
+                () = &mut cutting => {
+                    let connections = lifecycle.connections();
+                    tracing::warn!(connections, "the time to stop is over: connections are cut");
+                    break;
+                }
+            }
+        }
+        // A worker ends when one of its links is closed, and another loop may still need it.
+        drop(busy);
+        draining.closed().await;
+        if let Some(log) = &services.access_log {
+            log.flush();
+        }
+        Ok(())
+    }
+}
+
+/// Takes on workers as they come.
+async fn take_links(
+    services: Rc<Services>,
+    mut links: mpsc::UnboundedReceiver<NewLink>,
+    snapshots: Arc<Snapshots>,
+    announce: Arc<Announce>,
+) {
+    while let Some(new) = links.recv().await {
+        let pid = new.pid;
+        let Services { number, pool, links, claims, .. } = &*services;
+        if let Err(error) = Link::start(new, *number, pool, links, claims, &snapshots) {
+            tracing::error!(worker = pid, %error, "a worker could not be taken on");
+        }
+        announce.when_complete();
+    }
+}
+
+async fn flush_access_log(services: Rc<Services>) {
+    while let Some(log) = &services.access_log {
+        tokio::time::sleep(FLUSH_INTERVAL).await;
+        log.flush();
+    }
+}

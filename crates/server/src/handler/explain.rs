@@ -1,0 +1,140 @@
+//! An answer that goes into a table instead of to the client, and then the table to the client.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::services::Services;
+use crate::cut::Cut;
+use crate::delivery::Progress;
+use crate::observe::explain::{FIELD, Remark, Report};
+use crate::request::Request;
+use crate::responder::{self, Fit, Lender, Responder, Room};
+use crate::response::ResponseHead;
+use crate::segment::Segment;
+
+/// What is known before the handler begins.
+#[derive(Debug)]
+pub(super) enum Before {
+    Script,
+    /// A static file with this path.
+    File(String),
+    /// The server itself answers.
+    Server,
+}
+
+/// Counts the segments of a response. Nothing reaches the client.
+pub(super) struct Table<'c> {
+    client: &'c mut dyn Responder,
+    report: Report,
+    status: Option<StatusCode>,
+    /// Missing bytes of the announced length.
+    left: Option<u64>,
+}
+
+impl<'c> Table<'c> {
+    pub(super) fn new(client: &'c mut dyn Responder, before: Before) -> Self {
+        let mut report = Report::default();
+        match before {
+            Before::Script => {}
+            Before::File(what) => report.remark(Remark {
+                how: "file".to_owned(),
+                from: "open-file cache".to_owned(),
+                what,
+                ..Remark::default()
+            }),
+            Before::Server => report.answered_by("the server itself".to_owned()),
+        }
+        Self { client, report, status: None, left: None }
+    }
+
+    pub(super) fn into_report(self) -> Report {
+        self.report
+    }
+}
+
+impl Responder for Table<'_> {
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        (self.status, self.left) = (Some(head.status), head.length);
+        self.report.begin(head.status, head.length);
+        Ok(())
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        let len = segment.len();
+        let fits = self.left.map_or(len, |left| left.min(len));
+        self.left = self.left.map(|left| left - fits);
+        if fits > 0 {
+            self.report.segment(&segment, fits);
+        }
+        Ok(if fits == len { Fit::Whole } else { Fit::Cut })
+    }
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        Ok(self.left.unwrap_or(0))
+    }
+
+    fn room(&self) -> Room {
+        Room::Memory
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        Ok(Progress::Done)
+    }
+
+    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.client.poll_gone(cx)
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    fn generated(&self) -> u64 {
+        0
+    }
+
+    fn note_slow(&mut self) {}
+
+    fn kept_up(&self) -> bool {
+        false
+    }
+
+    fn close_after(&mut self) {}
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        Some(&mut self.report)
+    }
+}
+
+/// Sends the table of what a request was answered with. `cut`: why the answer was not complete.
+pub(super) async fn send(
+    services: &Services,
+    request: &Request,
+    responder: &mut dyn Responder,
+    report: &Report,
+    cut: Option<Cut>,
+) -> Result<(), Cut> {
+    let target = String::from_utf8_lossy(&request.target);
+    let root = String::from_utf8_lossy(services.site.router.root_bytes());
+    let request_line = format!("{} {target}", request.method);
+    let cut = cut.map(|cut| cut.to_string());
+    let page = report.page(&request_line, &root, cut.as_deref());
+    // The connection ends here: the answer has other rules than the one that was asked for.
+    responder.close_after();
+    let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));
+    head.field("Content-Type", "text/plain; charset=utf-8");
+    head.field("Cache-Control", "no-store");
+    head.fields.push((Bytes::from_static(FIELD.as_bytes()), Bytes::from_static(b"yes")));
+    let body = Segment::Bytes(Bytes::from(page));
+    responder::respond(responder, services.filtered(head), [body]).await
+}

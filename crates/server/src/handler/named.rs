@@ -1,0 +1,96 @@
+//! Responses in which an application names a file for the front to send instead of a body: `X-Sendfile`, `X-Accel-Redirect`.
+
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+
+use super::error;
+use super::services::Services;
+use crate::cut::Cut;
+use crate::request::Request;
+use crate::responder::{self, Responder};
+use crate::response::{CgiHead, ResponseHead, append_fields};
+use crate::site::sendable::{Denied, Sendable};
+use crate::static_files::{self, Entry};
+
+const SENDFILE: &str = "X-Sendfile";
+const ACCEL: &str = "X-Accel-Redirect";
+
+/// Fields of the application that the file's own replace.
+const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
+
+/// The field in which a response head names a file instead of a body, and its value.
+pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
+    [SENDFILE, ACCEL].into_iter().find_map(|name| {
+        let mut fields = head.fields.iter();
+        let (_, value) = fields.find(|(field, value)| {
+            field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
+        })?;
+        Some((name, value))
+    })
+}
+
+/// The file that a response head names instead of a body: as the worker has opened it, or else opened now.
+pub(super) fn named_file(
+    sendable: &Sendable,
+    head: &CgiHead,
+    opened: Option<OwnedFd>,
+) -> Option<Result<Entry, Denied>> {
+    let (field, value) = named(head)?;
+    let by_name = |value: &[u8]| {
+        if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) }
+    };
+    Some(match opened {
+        Some(opened) => sendable.opened(field == SENDFILE, value, opened, by_name(value)),
+        None => by_name(value),
+    })
+}
+
+/// Whether a field is for the front and not for the client.
+pub(super) fn is_for_us(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"x-sendfile")
+        || name.eq_ignore_ascii_case(b"x-sendfile2")
+        || name.eq_ignore_ascii_case(sendoff_fastcgi::channel::CHANNEL_FIELD)
+        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+}
+
+/// Answers with a file that an application has named.
+pub(super) async fn respond(
+    services: &Services,
+    request: &Request,
+    head: CgiHead,
+    mut entry: Entry,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    if let Some((_, media_type)) =
+        head.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"))
+    {
+        entry.content_type = media_type.clone();
+    }
+    // Ranges and conditions are about what GET would give; other answers hold the file as it is.
+    let reads =
+        [Method::GET, Method::HEAD].contains(&request.method) && head.status == StatusCode::OK;
+    let response = if reads {
+        static_files::respond_with(&entry, &request.method, &request.headers)
+    } else {
+        static_files::respond_with(&entry, &Method::GET, &HeaderMap::new())
+    };
+    if response.status.is_client_error() {
+        return error::respond_with(services, responder, response.status, response.headers).await;
+    }
+    let mut out = ResponseHead::of(head);
+    if response.status != StatusCode::OK {
+        (out.status, out.reason) = (response.status, None);
+    }
+    out.length = response.content_length;
+    out.fields.retain(|(name, _)| !is_replaced(name));
+    append_fields(&mut out, response.headers);
+    responder::respond(responder, services.filtered(out), response.body).await
+}
+
+/// Whether the file's own field, or none, takes the place of the application's.
+fn is_replaced(name: &[u8]) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_us(name)
+}

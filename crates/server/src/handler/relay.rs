@@ -1,0 +1,185 @@
+//! The body of an application's response on its way to the client.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::services::Services;
+use super::zero_copy::ZeroCopy;
+use crate::cut::Cut;
+use crate::delivery::Progress;
+use crate::observe::explain::Remark;
+use crate::responder::{Fit, Responder, Room, flush, unless_gone};
+use crate::segment::Segment;
+use crate::site::sendable::Sendable;
+use crate::upstream::{Event, Exchange, UpstreamErrorKind};
+
+/// How long a worker may be kept waiting, once per response, for a client that might just be about to take more. Writing
+/// to the spool what a fast client takes anyway doubles the cost of a large generated body.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A body that is about to be passed on.
+pub(super) struct Body {
+    /// Its beginning.
+    pub(super) rest: Bytes,
+    /// The application has sent more than it had announced.
+    pub(super) surplus: bool,
+    pub(super) zero_copy: Option<ZeroCopy>,
+}
+
+/// Passes the rest of a response on, whose head the client has or is owed, to the end.
+pub(super) async fn pass_body(
+    services: &Services,
+    responder: &mut dyn Responder,
+    exchange: Exchange,
+    body: Body,
+) -> Result<(), Cut> {
+    let mut relay = Relay {
+        responder,
+        exchange: &exchange,
+        sendable: &services.site.sendable,
+        zero_copy: body.zero_copy,
+        surplus: body.surplus,
+        patience_ends: None,
+    };
+    relay.push(Segment::Bytes(body.rest))?;
+    relay.run().await?;
+    let Relay { surplus, zero_copy, .. } = relay;
+    if surplus {
+        let who = exchange.who();
+        tracing::warn!("{who}: a response is longer than its Content-Length, the rest is dropped");
+    }
+    if zero_copy.is_some_and(|places| !places.is_complete()) {
+        let who = exchange.who();
+        let why = format!("{who} announced more files in X-ZeroCopy than its body names");
+        return Err(Cut::application(why));
+    }
+    // A slow client must not keep the link of a worker that has gone.
+    drop(exchange);
+    let missing = responder.end()?;
+    flush(responder).await?;
+    if missing > 0 {
+        let why = format!("{missing} bytes were missing of the announced Content-Length");
+        return Err(Cut::application(why));
+    }
+    Ok(())
+}
+
+struct Relay<'a> {
+    responder: &'a mut dyn Responder,
+    exchange: &'a Exchange,
+    sendable: &'a Sendable,
+    zero_copy: Option<ZeroCopy>,
+    /// The application sent more than it had announced.
+    surplus: bool,
+    /// Set when the send queue was long for the first time.
+    patience_ends: Option<Instant>,
+}
+
+impl Relay<'_> {
+    fn push(&mut self, segment: Segment) -> Result<(), Cut> {
+        match (&mut self.zero_copy, segment) {
+            (Some(places), Segment::Bytes(mut bytes)) => {
+                while let Some(piece) = places
+                    .next(&mut bytes, self.sendable)
+                    .map_err(|denied| Cut::application(denied.why))?
+                {
+                    self.responder.push(piece)?;
+                }
+            }
+            (_, segment) => self.surplus |= self.responder.push(segment)? == Fit::Cut,
+        }
+        Ok(())
+    }
+
+    async fn run(&mut self) -> Result<(), Cut> {
+        let exchange = self.exchange;
+        loop {
+            // Everything that has arrived, before the first system call: a short response leaves in one piece.
+            while self.may_take()
+                && let Some(event) = exchange.try_next()
+            {
+                if self.take(event).await? {
+                    return Ok(());
+                }
+            }
+            let event = match self.responder.send_now()? {
+                Progress::Done => unless_gone(self.responder, exchange.next()).await?,
+                Progress::Yield => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Progress::Blocked => {
+                    let may_take = self.may_take();
+                    let may_spool = self.responder.room() != Room::None;
+                    let patience_ends = self.patience_ends.filter(|_| may_spool);
+                    tokio::select! {
+                        biased;
+                        event = exchange.next(), if may_take => event,
+                        ready = poll_fn(|cx| self.responder.poll_writable(cx)) => {
+                            ready?;
+                            continue;
+                        }
+                        () = sleep_until(patience_ends), if !may_take => continue,
+                    }
+                }
+            };
+            if self.take(event).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the worker may be relieved of more now.
+    fn may_take(&mut self) -> bool {
+        let room = self.responder.room();
+        if room == Room::Memory {
+            return true;
+        }
+        let patience_ends = *self.patience_ends.get_or_insert_with(|| Instant::now() + PATIENCE);
+        let is_over = room == Room::Spool && Instant::now() >= patience_ends;
+        if is_over {
+            self.responder.note_slow();
+        }
+        is_over
+    }
+
+    /// Queues what an event brings; true at the end.
+    async fn take(&mut self, event: Event) -> Result<bool, Cut> {
+        match event {
+            Event::Segment(segment) => self.push(segment)?,
+            Event::Explanation(text) => {
+                if let Some(report) = self.responder.report() {
+                    report.remark(Remark::decode(&text));
+                }
+            }
+            Event::Piece(bytes) => {
+                // File names must stay what they were when they were checked.
+                let has_names = self.zero_copy.is_some();
+                let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
+                self.push(Segment::Bytes(bytes))?;
+            }
+            // Too late: the head has left.
+            Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
+            Event::End => return Ok(true),
+            Event::Failed(error) => {
+                // What it had handed over belongs to the client, whatever became of the worker.
+                flush(self.responder).await?;
+                let is_late = error.kind() == UpstreamErrorKind::Silent;
+                let why = if is_late { "was silent for too long" } else { "died" };
+                return Err(Cut::application(format!("{} {why}", self.exchange.who())));
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Never, if there is no such time.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

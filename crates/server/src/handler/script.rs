@@ -1,0 +1,354 @@
+//! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use sendoff_fastcgi::handover::ACCEPT_PARAM;
+use tokio::time::Instant;
+
+use super::answer::{self, Answer, Begun, NoAnswer};
+use super::direct::{self, Offer};
+use super::parameters::parameters;
+use super::relay::{self, Body};
+use super::services::Services;
+use super::status::Failure;
+use super::words::accepted;
+use super::zero_copy::ZeroCopy;
+use super::{announce, error, named, ranges};
+use crate::cut::Cut;
+use crate::observe::explain::Remark;
+use crate::request::{self, Request};
+use crate::responder::{Responder, unless_gone};
+use crate::response::ResponseHead;
+use crate::site::router::{Script, Upstream};
+use crate::site::sendable::Denied;
+use crate::upstream::{
+    Application, Claim, Exchange, RequestMessage, RequestMessageBuilder, StreamedRequest,
+    UpstreamErrorKind,
+};
+
+/// Workers that may die before they have read a request, one after the other, until the request is given up.
+const MAX_TRIES: usize = 8;
+
+/// A request to a script, on its way.
+struct Call<'a> {
+    services: &'a Services,
+    request: &'a Request,
+    log_name: Rc<str>,
+    /// When the worker got it that answers.
+    since: Instant,
+}
+
+/// An answer that has begun; or the error page that the client gets instead; or no answer at all.
+type Answered = Result<(Exchange, Answer), Unanswered>;
+
+enum Unanswered {
+    Failed(Failure),
+    Cut(Cut),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Cut> for Unanswered {
+    fn from(cut: Cut) -> Self {
+        Self::Cut(cut)
+    }
+}
+
+/// Answers a request with what a script says.
+///
+/// # Errors
+/// The client is gone, or its response was cut short after it had begun.
+pub(super) async fn respond(
+    services: &Services,
+    request: &Request,
+    script: &Script,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let log_name = format!("{} {}", request.method, String::from_utf8_lossy(&request.target));
+    let mut call = Call { services, request, log_name: log_name.into(), since: Instant::now() };
+    let site = &services.site;
+    let (root, sends) = (site.router.root_bytes(), site.sendable.is_set_up());
+    let parameters = parameters(request, script, root, sends);
+    let (answered, offer) = match script.upstream {
+        Upstream::Workers => call.to_worker(script, parameters, responder).await,
+        Upstream::Application(number) => {
+            let application = &services.applications[number];
+            call.to_application(script, application, parameters, responder).await
+        }
+    };
+    let (exchange, answer) = match answered {
+        Ok(answered) => answered,
+        Err(Unanswered::Cut(cut)) => return Err(cut),
+        Err(Unanswered::Failed(failure)) => {
+            return call.fail(failure, offer == Offer::Made, responder).await;
+        }
+    };
+    // No client's socket goes over a new connection to an application.
+    let counts = exchange.knows_direct();
+    match answer {
+        Answer::Begun(begun) => call.pass_on(exchange, begun, responder).await,
+        Answer::Sent(sent) => direct::take_over(services, responder, exchange, sent).await,
+    }?;
+    if request.method != Method::HEAD && responder.status() != Some(StatusCode::NOT_MODIFIED) {
+        let generated = responder.generated();
+        services.sizes.note(script, generated);
+        if counts && offer != Offer::Impossible && responder.kept_up() {
+            services.choice.note(generated, offer == Offer::Made, call.since.elapsed());
+        }
+    }
+    Ok(())
+}
+
+impl Call<'_> {
+    async fn to_worker(
+        &mut self,
+        script: &Script,
+        mut parameters: RequestMessageBuilder,
+        responder: &mut dyn Responder,
+    ) -> (Answered, Offer) {
+        let offer = direct::offer(self.services, script, responder, &mut parameters);
+        let explained = responder.report().is_some();
+        let accept = accepted(&self.services.settings, explained, offer == Offer::Made);
+        parameters.param(ACCEPT_PARAM, &accept);
+        let message = match &self.request.body {
+            request::Body::Memory(bytes) => parameters.with_bytes(bytes),
+            request::Body::File { descriptor, len } => {
+                parameters.with_file(Rc::clone(descriptor), *len)
+            }
+        };
+        (self.ask_worker(&message, responder).await, offer)
+    }
+
+    async fn ask_worker(
+        &mut self,
+        message: &RequestMessage,
+        responder: &mut dyn Responder,
+    ) -> Answered {
+        let Services { pool, number, .. } = self.services;
+        for _ in 0..MAX_TRIES {
+            let ticket = unless_gone(responder, pool.acquire(*number)).await?;
+            let ticket = ticket.map_err(Failure::from)?;
+            let Some(link) = self.services.link(ticket.worker()) else { continue };
+            self.since = Instant::now();
+            let socket = responder.lender().and_then(|lender| lender.socket());
+            let log_name = Rc::clone(&self.log_name);
+            let exchange = match link.begin(ticket, message, socket, log_name) {
+                Ok(exchange) => Exchange::Worker(exchange),
+                Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
+                Err(error) => return Err(Failure::from(error).into()),
+            };
+            match unless_gone(responder, answer::read(&exchange)).await? {
+                Ok(answer) => return Ok((exchange, answer)),
+                Err(NoAnswer::Unread) if is_untouched(responder) => {}
+                Err(NoAnswer::Unread) => {
+                    let why = format!("{} wrote to the client and died", exchange.who());
+                    return Err(Failure::bad_gateway(why).into());
+                }
+                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
+            }
+        }
+        Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
+    }
+
+    async fn to_application(
+        &mut self,
+        script: &Script,
+        application: &Arc<Application>,
+        mut parameters: RequestMessageBuilder,
+        responder: &mut dyn Responder,
+    ) -> (Answered, Offer) {
+        let services = self.services;
+        let offer = if application.knows_direct() {
+            direct::offer(services, script, responder, &mut parameters)
+        } else {
+            Offer::Impossible
+        };
+        let claim =
+            announce::announce(services, application, offer == Offer::Made, &mut parameters);
+        let message = Rc::new(parameters.streamed(&self.request.body));
+        (self.ask_application(application, message, claim, responder).await, offer)
+    }
+
+    async fn ask_application(
+        &mut self,
+        application: &Arc<Application>,
+        message: Rc<StreamedRequest>,
+        claim: Option<Rc<Claim>>,
+        responder: &mut dyn Responder,
+    ) -> Answered {
+        // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
+        let mut repeatable = self.request.method.is_idempotent();
+        loop {
+            let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
+            // A copy, since the client is watched while the connection is made.
+            let socket = responder.lender().and_then(|lender| lender.socket());
+            let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
+            let client = socket.as_ref().map(AsFd::as_fd);
+            let begun = application.begin(message, repeatable, client, log_name);
+            let exchange = unless_gone(responder, begun).await?;
+            let exchange = exchange.map_err(|why| Failure::from(why).of(application.address()))?;
+            let mut exchange = Exchange::Application(exchange);
+            match unless_gone(responder, answer::read(&exchange)).await? {
+                Ok(mut answer) => {
+                    if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
+                        announce::look_for_frames(application, &mut exchange, claim, head, rest);
+                    }
+                    return Ok((exchange, answer));
+                }
+                // The next one goes over a new connection.
+                Err(NoAnswer::Unread) if repeatable && is_untouched(responder) => {
+                    repeatable = false;
+                }
+                Err(NoAnswer::Unread) => {
+                    let why = format!("{} closed its connection unread", exchange.who());
+                    return Err(Failure::bad_gateway(why).into());
+                }
+                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
+            }
+        }
+    }
+
+    /// Answers with an error page, unless another process has written to the client.
+    async fn fail(
+        &self,
+        failure: Failure,
+        was_lent: bool,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let Failure { status, why } = failure;
+        if !is_untouched(responder) {
+            return Err(Cut::application(why));
+        }
+        let (request, code) = (&*self.log_name, status.as_u16());
+        tracing::error!(request, "answered with {code}: {why}");
+        // A process that is only late still has the client's socket.
+        if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
+            responder.close_after();
+        }
+        error::respond(self.services, responder, status).await
+    }
+
+    /// Sends the response, or what it names instead.
+    async fn pass_on(
+        &self,
+        exchange: Exchange,
+        mut begun: Begun,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let (services, request) = (self.services, self.request);
+        let sendable = &services.site.sendable;
+        explain(responder, &exchange, &begun);
+        match named::named_file(sendable, &begun.head, begun.named.take()) {
+            None => {}
+            Some(Ok(entry)) => {
+                exchange.drain();
+                return named::respond(services, request, begun.head, entry, responder).await;
+            }
+            Some(Err(denied)) => return self.refuse(exchange, denied, responder).await,
+        }
+        if let Some(value) = ranges::ranges(&begun.head) {
+            return match ranges::open(sendable, value) {
+                Ok(segments) => {
+                    exchange.drain();
+                    ranges::respond(services, begun.head, segments, responder).await
+                }
+                Err(denied) => self.refuse(exchange, denied, responder).await,
+            };
+        }
+        let zero_copy = match exchange {
+            // Workers hand files over, which no output of a script can fake.
+            Exchange::Worker(_) => None,
+            Exchange::Application(_) => ZeroCopy::announced(&begun.head),
+        };
+        match zero_copy.transpose() {
+            Ok(zero_copy) => self.relay(exchange, begun, zero_copy, responder).await,
+            Err(bad) => {
+                let request = &*self.log_name;
+                tracing::error!(request, "{}: answered with 502: it sent {bad}", exchange.who());
+                error::respond(services, responder, StatusCode::BAD_GATEWAY).await
+            }
+        }
+    }
+
+    /// Answers instead of a file that may not be sent.
+    async fn refuse(
+        &self,
+        exchange: Exchange,
+        denied: Denied,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let (who, request, Denied { status, why }) = (exchange.who(), &*self.log_name, denied);
+        exchange.drain();
+        tracing::error!(request, "{who} named a file, answered with {status}: {why}");
+        error::respond(self.services, responder, status).await
+    }
+
+    /// Passes the response on, piece by piece, while the client takes it.
+    async fn relay(
+        &self,
+        exchange: Exchange,
+        begun: Begun,
+        zero_copy: Option<ZeroCopy>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let Begun { head, rest, length, .. } = begun;
+        // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
+        let has_body =
+            self.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+        let mut head = ResponseHead::of(head);
+        // With file names in the body, its length is not the length of what is sent.
+        head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
+        head.fields.retain(|(name, _)| {
+            let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
+            !is_places && !named::is_for_us(name)
+        });
+        responder.begin(self.services.filtered(head))?;
+        let body = Body { rest, surplus: false, zero_copy };
+        relay::pass_body(self.services, responder, exchange, body).await
+    }
+}
+
+/// Whether nothing has reached the client.
+fn is_untouched(responder: &mut dyn Responder) -> bool {
+    responder.lender().is_none_or(|lender| lender.is_untouched())
+}
+
+/// What `sendoff explain` should know before the first segment.
+fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
+    let Some(report) = responder.report() else { return };
+    report.answered_by(exchange.who());
+    begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
+    let name =
+        named::named(&begun.head).or_else(|| Some(("X-Sendfile2", ranges::ranges(&begun.head)?)));
+    if let Some((field, value)) = name {
+        let what = format!("{field}: {}", String::from_utf8_lossy(value));
+        report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
+    } else if let Exchange::Application(exchange) = exchange {
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            what: "a FastCGI application".to_owned(),
+            why: handover(exchange.application(), exchange.is_framed()).to_owned(),
+            ..Remark::default()
+        });
+    }
+}
+
+/// What a FastCGI application hands over, as far as it has said.
+fn handover(application: &Application, is_framed: bool) -> &'static str {
+    if is_framed {
+        "it hands over files, and copies the rest"
+    } else if application.knows_channel() {
+        "it can hand over files, but did not in this response"
+    } else if application.knows_region() || application.knows_direct() {
+        "it hands over memory, no files"
+    } else {
+        "it has not said that it knows handover"
+    }
+}

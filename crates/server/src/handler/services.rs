@@ -1,0 +1,44 @@
+//! What the handlers of one event loop share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::choice::Choice;
+use super::sizes::Sizes;
+use crate::clock::Clock;
+use crate::filter;
+use crate::observe::access_log::AccessLog;
+use crate::response::ResponseHead;
+use crate::settings::Settings;
+use crate::site::Site;
+use crate::upstream::{Application, Channel, Claims, Link, Links, Pool, WorkerId};
+
+/// The site, those who run scripts, and what was learned about them.
+pub(crate) struct Services {
+    /// Of the event loop.
+    pub(crate) number: usize,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) site: Site,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) links: Rc<Links>,
+    pub(crate) applications: Arc<[Arc<Application>]>,
+    /// Where applications on this host may open links; `None` if there is none.
+    pub(crate) channel: Option<Channel>,
+    pub(crate) claims: Rc<Claims>,
+    pub(crate) sizes: Sizes,
+    pub(crate) choice: Choice,
+    pub(crate) clock: Clock,
+    pub(crate) access_log: Option<AccessLog>,
+}
+
+impl Services {
+    /// This event loop's link to a worker; `None` if it is lost.
+    pub(crate) fn link(&self, worker: WorkerId) -> Option<Rc<Link>> {
+        self.links.borrow().get(&worker).cloned()
+    }
+
+    /// A response head as it leaves: with what the server adds to every response.
+    pub(crate) fn filtered(&self, head: ResponseHead) -> ResponseHead {
+        filter::apply(head, &self.clock)
+    }
+}

@@ -1,0 +1,132 @@
+//! `X-ZeroCopy: offset/length:offset/length`: a body with the names of files in it, each in the place of the file's contents
+//! (Suzumura et al., WWW 2009, section 3.2.2).
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+
+use crate::response::CgiHead;
+use crate::segment::Segment;
+use crate::site::sendable::{Denied, Sendable};
+
+/// The longest file name in a body (Linux: `PATH_MAX`).
+const MAX_NAME: u64 = 4096;
+
+/// The places of file names in a body.
+#[derive(Debug)]
+pub(super) struct ZeroCopy {
+    /// Offset and length in the body, in order.
+    names: VecDeque<(u64, u64)>,
+    /// Bytes of the body seen.
+    at: u64,
+    /// What is there of the name that is being read.
+    name: Vec<u8>,
+}
+
+impl ZeroCopy {
+    /// The places that a head announces, if it announces any.
+    pub(super) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
+        let fields = head.fields.iter();
+        let (_, value) =
+            fields.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"x-zerocopy"))?;
+        Some(Self::parse(value))
+    }
+
+    fn parse(value: &[u8]) -> Result<Self, &'static str> {
+        const BAD: &str = "an invalid X-ZeroCopy";
+        let text = std::str::from_utf8(value).map_err(|_| BAD)?;
+        let (mut names, mut end) = (VecDeque::new(), 0);
+        for place in text.split(':') {
+            let (offset, length) = place.trim().split_once('/').ok_or(BAD)?;
+            let number = |digits: &str| digits.parse::<u64>().map_err(|_| BAD);
+            let (offset, length) = (number(offset)?, number(length)?);
+            if offset < end || length == 0 || length > MAX_NAME {
+                return Err(BAD);
+            }
+            end = offset.checked_add(length).ok_or(BAD)?;
+            names.push_back((offset, length));
+        }
+        Ok(Self { names, at: 0, name: Vec::new() })
+    }
+
+    /// Takes bytes of the body and gives what stands for them, until there is nothing left that stands for anything yet.
+    pub(super) fn next(
+        &mut self,
+        data: &mut Bytes,
+        sendable: &Sendable,
+    ) -> Result<Option<Segment>, Denied> {
+        while !data.is_empty() {
+            let (offset, length) = self.names.front().copied().unwrap_or((u64::MAX, 0));
+            let plain = take(data, offset.saturating_sub(self.at));
+            self.at += plain.len() as u64;
+            if !plain.is_empty() {
+                return Ok(Some(Segment::Bytes(plain)));
+            }
+            let piece = take(data, length - self.name.len() as u64);
+            self.at += piece.len() as u64;
+            self.name.extend_from_slice(&piece);
+            if self.name.len() as u64 == length {
+                self.names.pop_front();
+                let entry = sendable.by_path(&std::mem::take(&mut self.name))?;
+                if entry.size > 0 {
+                    return Ok(Some(entry.segment(0, entry.size)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether every name has come.
+    pub(super) fn is_complete(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+fn take(data: &mut Bytes, limit: u64) -> Bytes {
+    let len = usize::try_from(limit).unwrap_or(usize::MAX).min(data.remaining());
+    data.split_to(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::sendable::tests::site;
+
+    fn head(block: &str) -> CgiHead {
+        CgiHead::parse(&Bytes::copy_from_slice(block.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn names_in_a_body_become_files_however_it_is_cut() {
+        let (dir, sendable) = site();
+        let (a, b) = (dir.path().join("root/a"), dir.path().join("more/b"));
+        let body = format!("hello{}world{}bye", a.display(), b.display());
+        let (a, b) = (a.as_os_str().len(), b.as_os_str().len());
+        let field = format!("X-ZeroCopy:5/{a}:{}/{b}\r\n\r\n", 10 + a);
+        for piece in [1, 3, 1000] {
+            let mut places = ZeroCopy::announced(&head(&field)).unwrap().unwrap();
+            let mut out = Vec::new();
+            for piece in body.as_bytes().chunks(piece) {
+                let mut piece = Bytes::copy_from_slice(piece);
+                while let Some(segment) = places.next(&mut piece, &sendable).unwrap() {
+                    let Segment::Bytes(bytes) = segment else {
+                        panic!("small files are in memory")
+                    };
+                    out.extend_from_slice(&bytes);
+                }
+            }
+            assert_eq!(String::from_utf8(out).unwrap(), "helloAworldBBbye");
+            assert!(places.is_complete());
+        }
+    }
+
+    #[test]
+    fn places_must_be_in_order_and_apart() {
+        for bad in ["", "5", "5/", "/5", "5/0", "5/10:6/1", "5/10:14/1", "-1/2", "0/5000"] {
+            assert!(ZeroCopy::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(ZeroCopy::parse(b"18446744073709551615/2").is_err());
+        assert!(ZeroCopy::parse(b"5/10: 15/1").is_ok());
+        assert!(ZeroCopy::announced(&head("A: b\r\n\r\n")).is_none());
+    }
+}

@@ -1,0 +1,335 @@
+//! One client's connection: requests are read here, one after the other, and each gets an [`Exchange`] to be answered on.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use http::{Method, StatusCode, Version};
+use sendoff_http1::{BodyDecoder, Decoded, Head, HeadDecoder, Limits, RequestError};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
+
+use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use super::received;
+use crate::cut::{Cut, Fault};
+use crate::lifecycle::Lifecycle;
+use crate::request::{BodyStore, Request, Scheme};
+use crate::service::Service;
+use crate::transport::Transport;
+
+/// What one read may bring, in bytes.
+const READ: usize = 16 * 1024;
+
+/// How long the bytes of a refused request are read and dropped, so that its client sees the answer instead of a reset.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes of a refused request line that the access log shows.
+const MAX_SHOWN_LINE: usize = 1024;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Why a request is not answered by a handler.
+enum End {
+    /// The client closed the connection between requests.
+    Quiet,
+    /// It is answered with this status and no more.
+    Refused { status: StatusCode, why: String },
+    /// The connection is of no more use.
+    Io(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { status: error.status(), why: error.to_string() }
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> End {
+    End::Refused { status, why: why.to_owned() }
+}
+
+/// Serves one client until the connection ends.
+pub(crate) async fn serve<T: Transport, S: Service>(
+    transport: T,
+    service: Rc<S>,
+    lifecycle: Rc<Lifecycle>,
+) {
+    let heads = HeadDecoder::new(Limits::default());
+    let buffer = BytesMut::new();
+    let mut connection = Connection { transport, service, lifecycle, buffer, heads, kept_up: true };
+    loop {
+        if connection.buffer.is_empty() && !connection.wait_for_request().await {
+            return;
+        }
+        // What an exchange needs takes kilobytes, which an idle connection should not hold.
+        if !Box::pin(connection.serve_one()).await {
+            return;
+        }
+    }
+}
+
+struct Connection<T, S> {
+    transport: T,
+    service: Rc<S>,
+    lifecycle: Rc<Lifecycle>,
+    /// What the client has sent and was not yet looked at.
+    buffer: BytesMut,
+    heads: HeadDecoder,
+    /// The client took the last response as fast as it was made.
+    kept_up: bool,
+}
+
+impl<T: Transport, S: Service> Connection<T, S> {
+    /// Waits for the first byte of a request; `false`: the connection ends here. Holds no buffer meanwhile.
+    async fn wait_for_request(&mut self) -> bool {
+        self.buffer = BytesMut::new();
+        let ready = tokio::select! {
+            biased;
+            ready = poll_fn(|cx| self.transport.poll_readable(cx)) => ready.is_ok(),
+            // What came before the stop is answered; the event loop may not know of it yet.
+            () = self.lifecycle.evicted() => {
+                self.lifecycle.is_stopping() && self.transport.has_unread()
+            }
+        };
+        if ready {
+            self.buffer = BytesMut::with_capacity(READ);
+        }
+        ready
+    }
+
+    /// One request and its response. Returns whether another may follow.
+    async fn serve_one(&mut self) -> bool {
+        let head = match self.read_head().await {
+            Ok(head) => head,
+            Err(end) => {
+                let asked = self.asked_by_bad_head();
+                return self.end_early(end, asked).await;
+            }
+        };
+        let asked = Asked {
+            method: head.method.clone(),
+            version: head.version,
+            line: RequestLine::Parsed {
+                method: head.method.clone(),
+                target: head.target.raw().clone(),
+                version: head.version,
+            },
+            keep_alive: head.keep_alive,
+        };
+        match self.read_request(head).await {
+            Ok((plan, request, keep_alive)) => {
+                let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
+                self.answer(plan, &request, asked).await
+            }
+            Err(end) => self.end_early(end, asked).await,
+        }
+    }
+
+    async fn read_head(&mut self) -> Result<Head, End> {
+        let deadline = Instant::now() + self.service.settings().head_timeout;
+        loop {
+            if let Some(head) = self.heads.next(&mut self.buffer)? {
+                return Ok(head);
+            }
+            self.buffer.reserve(READ / 4);
+            match timeout_at(deadline, self.read()).await {
+                Ok(Ok(0)) if self.buffer.is_empty() => return Err(End::Quiet),
+                Ok(Ok(0)) => {
+                    let why = "the connection was closed inside the request head";
+                    return Err(refused(StatusCode::BAD_REQUEST, why));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(error.into()),
+                // The kernel had nothing after all: still idle.
+                Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
+                Err(_) => {
+                    let why = "the request head took too long";
+                    return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<usize> {
+        let Self { transport, buffer, .. } = self;
+        poll_fn(|cx| transport.poll_read(cx, buffer)).await
+    }
+
+    /// Decides who answers, and reads the body. The last value: whether the connection can be kept; it cannot if a body was not
+    /// read because the client waits for leave to send it.
+    async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
+        let mut decoder = BodyDecoder::new(head.framing, self.service.settings().max_body)?;
+        let waits = head.expect_continue;
+        let request = received::request(head, Scheme::Http, self.transport.ends());
+        let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
+        let plan = self.service.plan(&mut request);
+        let wanted = S::wants_body(&plan);
+        if waits && !wanted && self.buffer.is_empty() {
+            return Ok((plan, request, false));
+        }
+        let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
+        let mut must_ask = waits;
+        loop {
+            match decoder.decode(&mut self.buffer)? {
+                Decoded::Data(data) => store.push(&data).map_err(|error| not_stored(&error))?,
+                Decoded::End => break,
+                Decoded::NeedMore => {
+                    if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
+                        self.send_interim(CONTINUE).await?;
+                    }
+                    self.read_more_body().await?;
+                }
+            }
+        }
+        request.body = store.finish().map_err(|error| not_stored(&error))?;
+        Ok((plan, request, true))
+    }
+
+    async fn read_more_body(&mut self) -> Result<(), End> {
+        self.buffer.reserve(READ);
+        let limit = self.service.settings().body_timeout;
+        match timeout(limit, self.read()).await {
+            Ok(Ok(0)) => {
+                let why = "the connection was closed inside the request body";
+                Err(refused(StatusCode::BAD_REQUEST, why))
+            }
+            Ok(read) => Ok(read.map(|_| ())?),
+            Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long")),
+        }
+    }
+
+    /// Sends bytes that are no part of a response.
+    async fn send_interim(&mut self, mut bytes: &'static [u8]) -> io::Result<()> {
+        let limit = self.service.settings().send_timeout;
+        while !bytes.is_empty() {
+            match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let writable = poll_fn(|cx| self.transport.poll_writable(cx));
+                    timeout(limit, writable).await.map_err(io::Error::from)??;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, plan: S::Plan, request: &Request, asked: Asked) -> bool {
+        let service = Rc::clone(&self.service);
+        let mut exchange = self.exchange(&service, asked, Some(&request.headers));
+        let answered = service.answer(plan, request, &mut exchange).await;
+        if let Err(cut) = answered {
+            report(&exchange, &cut);
+            return false;
+        }
+        let keep_alive = exchange.completed();
+        drop(exchange);
+        match keep_alive {
+            Some(true) => true,
+            Some(false) => {
+                self.close().await;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn exchange<'c>(
+        &'c mut self,
+        service: &'c S,
+        asked: Asked,
+        headers: Option<&'c http::HeaderMap>,
+    ) -> Exchange<'c, T, S> {
+        let Self { transport, lifecycle, buffer, kept_up, .. } = self;
+        let parts =
+            Parts { transport, service, lifecycle, read_ahead: buffer, kept_up_before: kept_up };
+        Exchange::new(parts, asked, headers)
+    }
+
+    /// Ends the connection on a request that gets no handler.
+    async fn end_early(&mut self, end: End, mut asked: Asked) -> bool {
+        let (status, why) = match end {
+            End::Quiet => return false,
+            End::Io(error) => {
+                tracing::info!(request = %asked.line, %error, "the client left amid its request");
+                return false;
+            }
+            End::Refused { status, why } => (status, why),
+        };
+        let client = self.transport.ends().peer;
+        tracing::info!(%client, request = %asked.line, %status, "request refused: {why}");
+        asked.keep_alive = false;
+        let service = Rc::clone(&self.service);
+        let mut exchange = self.exchange(&service, asked, None);
+        let answered = service.refuse(status, &mut exchange).await;
+        drop(exchange);
+        if answered.is_ok() {
+            self.linger().await;
+        }
+        false
+    }
+
+    /// What a head that cannot be read seems to ask.
+    fn asked_by_bad_head(&self) -> Asked {
+        let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
+        let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
+        let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
+        let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
+        let line = RequestLine::Raw(line);
+        Asked { method, version: Version::HTTP_11, line, keep_alive: false }
+    }
+
+    /// Closes after a complete response. Bytes the client has sent beyond its request would make the kernel reset the
+    /// connection and throw away what the client has not read yet, so they are read first.
+    async fn close(&mut self) {
+        let readable =
+            poll_fn(|cx| std::task::Poll::Ready(self.transport.poll_readable(cx).is_ready()));
+        if !self.buffer.is_empty() || readable.await {
+            self.linger().await;
+        }
+    }
+
+    async fn linger(&mut self) {
+        self.transport.finish();
+        let drain = async {
+            loop {
+                self.buffer.clear();
+                self.buffer.reserve(READ);
+                if !matches!(self.read().await, Ok(1..)) {
+                    return;
+                }
+            }
+        };
+        // The client is gone or has had its time: nothing is owed in either case.
+        let _ = timeout(LINGER, drain).await;
+    }
+}
+
+/// Says in the log why a response was cut.
+fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
+    let request = exchange.line();
+    match cut.fault {
+        Fault::Client => tracing::info!(%request, "the response ends early: {cut}"),
+        Fault::Application | Fault::Server => {
+            tracing::error!(%request, "a response was cut short: {cut}");
+        }
+    }
+}
+
+/// A request body cannot be written to disk: the request is refused, which the client can be told.
+fn not_stored(error: &io::Error) -> End {
+    let status = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    tracing::error!(%error, "a request body cannot be stored");
+    refused(status, "its body cannot be stored")
+}

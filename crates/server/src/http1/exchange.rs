@@ -1,0 +1,403 @@
+//! One response of an HTTP/1 connection: the responder that handlers answer to.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, StatusCode, Version};
+use sendoff_fastcgi::direct::Sent;
+use sendoff_http1::HeadEncoder;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::framed::{Framed, framing_of};
+use crate::cut::Cut;
+use crate::delivery::{Progress, SendQueue};
+use crate::lifecycle::Lifecycle;
+use crate::observe::access_log::Line;
+use crate::observe::explain::Report;
+use crate::responder::{Fit, Lender, Responder, Room, Terms};
+use crate::response::{Framing, ResponseHead};
+use crate::segment::Segment;
+use crate::service::Service;
+use crate::transport::Transport;
+
+/// Bytes of further requests that are read while a response is made, in order to notice that the client leaves. A client that
+/// has sent more is noticed by the next write.
+const READ_AHEAD: usize = 16 * 1024;
+
+/// What one read ahead may bring, in bytes.
+const READ_MORE: usize = 1024;
+
+/// The status in the access log where the client left before a response began, as nginx has it.
+const CLIENT_LEFT: u16 = 499;
+
+/// What the client has asked, as far as it concerns framing and the log.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) line: RequestLine,
+    /// The client allows another request on the connection.
+    pub(super) keep_alive: bool,
+}
+
+/// The request line as the client sent it, for logs.
+#[derive(Debug, Clone)]
+pub(super) enum RequestLine {
+    Parsed {
+        method: Method,
+        target: Bytes,
+        version: Version,
+    },
+    /// Of a request that cannot be read, its first bytes.
+    Raw(String),
+}
+
+impl fmt::Display for RequestLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parsed { method, target, version } => {
+                write!(f, "{method} {} {version:?}", String::from_utf8_lossy(target))
+            }
+            Self::Raw(line) => f.write_str(line),
+        }
+    }
+}
+
+/// Where a response is.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Nothing has been sent.
+    Waiting,
+    /// Another process may write it. If that process dies, nothing tells how it has framed what it wrote.
+    Lent(Framing),
+    /// The head is sent or queued.
+    Begun { status: StatusCode, framing: Framing, head_len: u64 },
+    /// The end is sent or queued.
+    Ended { status: StatusCode, head_len: u64, keep_alive: bool },
+}
+
+/// One response. However it ends, the access log gets its line when it is dropped.
+pub(super) struct Exchange<'c, T: Transport, S: Service> {
+    transport: &'c mut T,
+    service: &'c S,
+    lifecycle: &'c Lifecycle,
+    /// What the client has sent behind this request.
+    read_ahead: &'c mut BytesMut,
+    /// Whether the client took the last response on this connection as fast as it was made.
+    kept_up_before: &'c mut bool,
+    asked: Asked,
+    headers: Option<&'c HeaderMap>,
+    queue: SendQueue,
+    state: State,
+    framed: Framed,
+    keep_alive: bool,
+    kept_up: bool,
+    generated: u64,
+    /// What the transport had sent when this response began.
+    sent_before: u64,
+    /// Runs while the client takes nothing.
+    blocked: Option<Pin<Box<Sleep>>>,
+}
+
+/// The parts of a connection that a response borrows.
+pub(super) struct Parts<'c, T, S> {
+    pub(super) transport: &'c mut T,
+    pub(super) service: &'c S,
+    pub(super) lifecycle: &'c Lifecycle,
+    pub(super) read_ahead: &'c mut BytesMut,
+    pub(super) kept_up_before: &'c mut bool,
+}
+
+impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
+    pub(super) fn new(
+        parts: Parts<'c, T, S>,
+        asked: Asked,
+        headers: Option<&'c HeaderMap>,
+    ) -> Self {
+        let Parts { transport, service, lifecycle, read_ahead, kept_up_before } = parts;
+        let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
+        Self {
+            transport,
+            service,
+            lifecycle,
+            read_ahead,
+            kept_up_before,
+            asked,
+            headers,
+            queue: SendQueue::default(),
+            state: State::Waiting,
+            framed: Framed::default(),
+            keep_alive,
+            kept_up: true,
+            generated: 0,
+            sent_before,
+            blocked: None,
+        }
+    }
+
+    /// Whether the response was sent as a whole; `Some(true)`: another request may follow.
+    pub(super) fn completed(&self) -> Option<bool> {
+        match self.state {
+            State::Ended { keep_alive, .. } if self.queue.is_empty() => Some(keep_alive),
+            _ => None,
+        }
+    }
+
+    /// The request, for the log.
+    pub(super) fn line(&self) -> &RequestLine {
+        &self.asked.line
+    }
+
+    fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.generated += bytes.len() as u64;
+        self.queue.push_bytes(bytes)
+    }
+
+    fn push_framed(&mut self, framing: Framing, segment: Segment) -> io::Result<()> {
+        if let Some(before) = framing.before_piece(segment.len()) {
+            self.queue.push_bytes(before)?;
+        }
+        match segment {
+            Segment::Bytes(bytes) => self.queue.push_bytes(bytes)?,
+            Segment::File(file) => self.queue.push_file(file),
+        }
+        if let Some(after) = framing.after_piece() {
+            self.queue.push_bytes(after)?;
+        }
+        Ok(())
+    }
+
+    /// The client has closed its end. It may have got a whole response from a borrower that has not said so yet.
+    fn gone(&self) -> Poll<()> {
+        let may_be_complete = matches!(self.state, State::Lent(_)) && !self.is_untouched();
+        if may_be_complete { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn log(&self) {
+        let (status, head_len) = match self.state {
+            State::Waiting | State::Lent(_) => (CLIENT_LEFT, 0),
+            State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
+                (status.as_u16(), head_len)
+            }
+        };
+        let field = |name| self.headers.and_then(|headers| headers.get(name));
+        let field = |name| field(name).map_or(&b""[..], |value| value.as_bytes());
+        self.service.log(&Line {
+            client: self.transport.ends().peer.ip(),
+            request: &self.asked.line,
+            status,
+            sent: (self.transport.sent() - self.sent_before).saturating_sub(head_len),
+            referer: field(http::header::REFERER),
+            user_agent: field(http::header::USER_AGENT),
+        });
+    }
+}
+
+impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        let ResponseHead { status, reason, fields, length } = head;
+        let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
+        self.keep_alive &= framing != Framing::Close && !self.lifecycle.is_stopping();
+        let mut out = BytesMut::with_capacity(512);
+        let mut encoder = HeadEncoder::new(&mut out, status, reason.as_deref());
+        for (name, value) in &fields {
+            if encoder.field(name, value).is_err() {
+                let (request, name) = (self.line(), name.escape_ascii());
+                tracing::warn!(%request, "a response field was left out, it holds control characters: {name}");
+            }
+        }
+        let length = length.filter(|_| status != StatusCode::NO_CONTENT);
+        encoder.finish_framed(framing, length, self.asked.version, self.keep_alive);
+        self.state = State::Begun { status, framing, head_len: out.len() as u64 };
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        let (wire, segment) = self.framed.take(segment)?;
+        for bytes in wire {
+            self.push_raw(bytes)?;
+        }
+        let Some(mut segment) = segment else { return Ok(Fit::Whole) };
+        let len = segment.len();
+        if matches!(segment, Segment::Bytes(_)) {
+            self.generated += len;
+        }
+        let State::Begun { framing, .. } = &mut self.state else { return Ok(Fit::Whole) };
+        if len == 0 || *framing == Framing::NoBody {
+            return Ok(Fit::Whole);
+        }
+        let room = framing.take(len);
+        let framing = *framing;
+        if room > 0 {
+            match &mut segment {
+                Segment::Bytes(bytes) => {
+                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX))
+                }
+                Segment::File(file) => file.len = room,
+            }
+            self.push_framed(framing, segment)?;
+        }
+        Ok(if room == len { Fit::Whole } else { Fit::Cut })
+    }
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        if self.framed.missing() > 0 {
+            return Ok(self.framed.missing());
+        }
+        let State::Begun { status, framing, head_len } = self.state else { return Ok(0) };
+        if let Framing::Length(left @ 1..) = framing {
+            return Ok(left);
+        }
+        if let Some(end) = framing.end() {
+            self.queue.push_bytes(end)?;
+        }
+        let keep_alive = self.keep_alive && framing != Framing::Close;
+        self.state = State::Ended { status, head_len, keep_alive };
+        Ok(0)
+    }
+
+    fn room(&self) -> Room {
+        if !self.queue.is_long() {
+            Room::Memory
+        } else if self.queue.has_room() {
+            Room::Spool
+        } else {
+            Room::None
+        }
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        let before = self.transport.sent();
+        let progress = self.queue.try_send(self.transport)?;
+        if progress != Progress::Blocked {
+            self.blocked = None;
+        } else if self.transport.sent() > before
+            && let Some(timer) = &mut self.blocked
+        {
+            timer.as_mut().reset(Instant::now() + self.service.settings().send_timeout);
+        }
+        Ok(progress)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        let timeout = self.service.settings().send_timeout;
+        let timer = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        if timer.as_mut().poll(cx).is_ready() {
+            let why = format!("the client took nothing for {} s", timeout.as_secs_f32());
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why).into()));
+        }
+        self.transport.poll_writable(cx).map_err(Cut::from)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.read_ahead.len() < READ_AHEAD {
+            if ready!(self.transport.poll_readable(cx)).is_err() {
+                return self.gone();
+            }
+            self.read_ahead.reserve(READ_MORE);
+            match ready!(self.transport.poll_read(cx, self.read_ahead)) {
+                Ok(0) | Err(_) => return self.gone(),
+                Ok(_) => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        match self.state {
+            State::Waiting | State::Lent(_) => None,
+            State::Begun { status, .. } | State::Ended { status, .. } => Some(status),
+        }
+    }
+
+    fn generated(&self) -> u64 {
+        self.generated
+    }
+
+    fn note_slow(&mut self) {
+        self.kept_up = false;
+    }
+
+    fn kept_up(&self) -> bool {
+        self.kept_up
+    }
+
+    fn close_after(&mut self) {
+        self.keep_alive = false;
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        Some(self)
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        None
+    }
+}
+
+impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
+    fn may_lend(&self) -> bool {
+        // What follows a head without a body is nobody's to write.
+        self.asked.method != Method::HEAD && self.queue.is_empty() && *self.kept_up_before
+    }
+
+    fn lend(&mut self) -> Option<Terms> {
+        if !self.may_lend() {
+            return None;
+        }
+        self.transport.lend()?;
+        let http_10 = self.asked.version == Version::HTTP_10;
+        self.state = State::Lent(if http_10 { Framing::Close } else { Framing::Chunked });
+        Some(Terms { http_10, keep_alive: self.keep_alive })
+    }
+
+    fn socket(&mut self) -> Option<BorrowedFd<'_>> {
+        if matches!(self.state, State::Lent(_)) { self.transport.lend() } else { None }
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.transport.written_elsewhere().is_ok_and(|written| written == 0)
+    }
+
+    fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()> {
+        let lie = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let written = self.transport.written_elsewhere()?;
+        if written != sent.wire {
+            return lie(format!(
+                "it says that it wrote {} bytes to the client, it was {written}",
+                sent.wire
+            ));
+        }
+        if sent.wire.saturating_add(sent.framed) < u64::from(sent.head) {
+            return lie("the head of its response is not whole".to_owned());
+        }
+        self.transport.resume(written);
+        let head_len = u64::from(sent.head);
+        self.framed = Framed::of(sent);
+        self.kept_up = sent.framed == 0;
+        self.generated = sent.wire.saturating_sub(head_len);
+        self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
+        Ok(())
+    }
+}
+
+impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
+    /// Without its end, a response whose framing shows no end must not look complete: the connection is reset.
+    fn drop(&mut self) {
+        self.log();
+        *self.kept_up_before = self.kept_up;
+        let close_ends_it = match self.state {
+            State::Waiting => false,
+            State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
+            State::Ended { keep_alive, .. } => !keep_alive && !self.queue.is_empty(),
+        };
+        if close_ends_it {
+            self.transport.reset();
+        }
+    }
+}

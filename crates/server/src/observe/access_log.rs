@@ -1,0 +1,199 @@
+//! The access log, in the combined format that every log reader knows.
+//!
+//! Event loops format lines and hand them over in batches; one thread writes them, so that a slow disk holds up no client and
+//! lines of different loops never mix.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A batch longer than this is handed over at once, in bytes.
+const FLUSH_AT: usize = 32 * 1024;
+
+/// Batches that may wait for the disk; lines beyond them are dropped and counted.
+const MAX_BATCHES: usize = 128;
+
+/// How long a line may wait in its batch.
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The thread that writes. It ends when the last [`AccessLog`] has been dropped.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    batches: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    /// Starts the thread on a log that was opened for appending.
+    ///
+    /// # Errors
+    /// The descriptor cannot be duplicated, or there is no room for a thread.
+    pub(crate) fn start(file: &File) -> std::io::Result<Self> {
+        let (batches, waiting) = sync_channel(MAX_BATCHES);
+        let (file, dropped) = (file.try_clone()?, Arc::<AtomicU64>::default());
+        let counted = Arc::clone(&dropped);
+        let thread = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write(&file, &waiting, &counted))?;
+        Ok(Self { batches, dropped, thread })
+    }
+
+    /// An event loop's end of it.
+    pub(crate) fn log(&self) -> AccessLog {
+        AccessLog {
+            batches: self.batches.clone(),
+            batch: RefCell::default(),
+            dropped: Arc::clone(&self.dropped),
+        }
+    }
+
+    /// Waits until everything is written. Call it when the event loops have ended.
+    pub(crate) fn finish(self) {
+        drop(self.batches);
+        // If it panicked it has said so.
+        let _ended = self.thread.join();
+    }
+}
+
+fn write(mut file: &File, batches: &Receiver<String>, dropped: &AtomicU64) {
+    for batch in batches {
+        if let Err(error) = file.write_all(batch.as_bytes()) {
+            tracing::error!(%error, "the access log cannot be written, lines are lost");
+        }
+        let dropped = dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::error!("the access log is written too slowly: {dropped} lines were dropped");
+        }
+    }
+}
+
+/// One event loop's end of the access log.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    batches: SyncSender<String>,
+    batch: RefCell<String>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// What a line says.
+pub(crate) struct Line<'a> {
+    pub(crate) client: IpAddr,
+    /// The request line as sent.
+    pub(crate) request: &'a dyn fmt::Display,
+    pub(crate) status: u16,
+    /// Bytes of the body that were sent, with their framing.
+    pub(crate) sent: u64,
+    pub(crate) referer: &'a [u8],
+    pub(crate) user_agent: &'a [u8],
+}
+
+impl AccessLog {
+    /// Adds a line. `date`: an IMF-fixdate, `Sat, 21 Nov 2026 04:53:00 GMT`.
+    pub(crate) fn write(&self, line: &Line<'_>, date: &[u8]) {
+        let mut batch = self.batch.borrow_mut();
+        // It becomes "21/Nov/2026:04:53:00 +0000".
+        let part =
+            |range: std::ops::Range<usize>| date.get(range).unwrap_or_default().escape_ascii();
+        let (day, month, year, time) = (part(5..7), part(8..11), part(12..16), part(17..25));
+        let dash = |value: &[u8]| if value.is_empty() { "-".to_owned() } else { escape(value) };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            batch,
+            "{} - - [{day}/{month}/{year}:{time} +0000] \"{}\" {} {} \"{}\" \"{}\"",
+            line.client,
+            escape(line.request.to_string().as_bytes()),
+            line.status,
+            line.sent,
+            dash(line.referer),
+            dash(line.user_agent),
+        );
+        if batch.len() >= FLUSH_AT {
+            drop(batch);
+            self.flush();
+        }
+    }
+
+    /// Hands over what waits. A log that cannot be written loses lines, not requests.
+    pub(crate) fn flush(&self) {
+        let batch = std::mem::take(&mut *self.batch.borrow_mut());
+        if batch.is_empty() {
+            return;
+        }
+        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
+            self.batches.try_send(batch)
+        {
+            self.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Quotes and anything that is not printable ASCII as `\xHH`, as nginx and Apache do: a line stays one line.
+fn escape(value: &[u8]) -> String {
+    let mut out = String::with_capacity(value.len());
+    for &byte in value {
+        match byte {
+            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+            _ => out.push(char::from(byte)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_in_the_combined_format_and_cannot_be_forged() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let writer = Writer::start(file.as_file()).unwrap();
+        let log = writer.log();
+        let line = Line {
+            client: "127.0.0.1".parse().unwrap(),
+            request: &"GET /a\"b HTTP/1.1",
+            status: 200,
+            sent: 123,
+            referer: b"",
+            user_agent: b"x\n1.2.3.4 - -",
+        };
+        log.write(&line, b"Sat, 21 Nov 2026 04:53:00 GMT");
+        log.flush();
+        drop(log);
+        writer.finish();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let expected = "127.0.0.1 - - [21/Nov/2026:04:53:00 +0000] \"GET /a\\x22b HTTP/1.1\" 200 123 \"-\" \"x\\x0A1.2.3.4 - -\"\n";
+        assert_eq!(text, expected);
+    }
+
+    /// Nothing reads the pipe, as with a full disk that makes writers wait: lines are dropped and counted, and the event loop
+    /// goes on.
+    #[test]
+    fn a_log_that_takes_nothing_holds_up_no_request() {
+        let (reader, pipe) = std::io::pipe().unwrap();
+        let writer = Writer::start(&File::from(std::os::fd::OwnedFd::from(pipe))).unwrap();
+        let log = writer.log();
+        let line = Line {
+            client: "127.0.0.1".parse().unwrap(),
+            request: &"GET / HTTP/1.1",
+            status: 200,
+            sent: 0,
+            referer: &[b'r'; 1000],
+            user_agent: b"",
+        };
+        while writer.dropped.load(Ordering::Relaxed) == 0 {
+            log.write(&line, b"");
+        }
+        drop((log, reader));
+        writer.finish();
+    }
+}

@@ -1,0 +1,35 @@
+//! A site: its folder, who answers which path, and which files may be named by applications.
+
+mod opened;
+pub(crate) mod router;
+pub(crate) mod sendable;
+
+use std::io;
+
+use router::Router;
+use sendable::Sendable;
+
+use crate::settings::Settings;
+
+/// One site on one event loop.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) router: Router,
+    /// The files that applications may name.
+    pub(crate) sendable: Sendable,
+}
+
+impl Site {
+    /// Opens the site's folders. Keeps at most `open_files` static files open.
+    ///
+    /// # Errors
+    /// One of them cannot be opened.
+    pub(crate) fn open(settings: &Settings, open_files: usize) -> io::Result<Self> {
+        let Settings { root, follow, sendfile_from, accel, fastcgi, .. } = settings;
+        let mut router = Router::new(root, follow, open_files)?;
+        for (number, attachment) in fastcgi.iter().enumerate() {
+            router.attach(&attachment.matching, number);
+        }
+        Ok(Self { router, sendable: Sendable::open(root, follow, sendfile_from, accel)? })
+    }
+}

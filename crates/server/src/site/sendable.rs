@@ -1,0 +1,232 @@
+//! The files that applications may name for the server to send, and the rules for their names.
+
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use http::StatusCode;
+
+use super::router::is_source;
+use crate::request::decode_path;
+use crate::static_files::{Entry, Refusal, Root, refuses};
+
+/// The files that applications may name.
+#[derive(Debug)]
+pub(crate) struct Sendable {
+    pub(super) root: Folder,
+    /// `--sendfile-from`.
+    pub(super) folders: Vec<Folder>,
+    /// `--accel`: beginnings of URIs, longest first.
+    pub(super) prefixes: Vec<(Vec<u8>, Folder)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) root: Root,
+}
+
+impl Folder {
+    fn open(path: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        Ok(Self { root: Root::open(&path, follow)?, path })
+    }
+
+    /// What of `path` is beneath the folder.
+    pub(super) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
+        path.strip_prefix(&self.path).ok().map(|rest| rest.as_os_str().as_bytes())
+    }
+}
+
+/// Why a file is not sent.
+#[derive(Debug)]
+pub(crate) struct Denied {
+    pub(crate) status: StatusCode,
+    pub(crate) why: String,
+}
+
+impl Denied {
+    pub(super) fn forbidden(why: String) -> Self {
+        Self { status: StatusCode::FORBIDDEN, why }
+    }
+
+    pub(super) fn refused(name: &dyn fmt::Display, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => {
+                Self { status: StatusCode::NOT_FOUND, why: format!("{name} is not there") }
+            }
+            Refusal::Forbidden => Self::forbidden(format!(
+                "{name} leads out of its folder, cannot be read or is no plain file"
+            )),
+            Refusal::Failed(error) => Self {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                why: format!("{name} cannot be opened: {error}"),
+            },
+        }
+    }
+}
+
+impl Sendable {
+    /// Files beneath the site's root and what the options add.
+    ///
+    /// # Errors
+    /// One of the folders cannot be opened.
+    pub(crate) fn open(
+        root: &Path,
+        follow: &[PathBuf],
+        folders: &[PathBuf],
+        accel: &[(String, PathBuf)],
+    ) -> io::Result<Self> {
+        let in_folder = |folder: &Path| {
+            Folder::open(folder, follow).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
+            })
+        };
+        let mut prefixes = Vec::new();
+        for (prefix, folder) in accel {
+            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
+        }
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let folders = folders.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
+        Ok(Self { root: in_folder(root)?, folders, prefixes })
+    }
+
+    /// Whether somebody has said from where files may be sent. Only then are frameworks asked to name files: what is
+    /// outside would be refused, where the framework would have sent it by itself.
+    pub(crate) fn is_set_up(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// Opens the file with this absolute path.
+    pub(crate) fn by_path(&self, path: &[u8]) -> Result<Entry, Denied> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let name = path.display();
+        if !path.is_absolute() {
+            return Err(Denied::forbidden(format!("{name} is no absolute path")));
+        }
+        // The application may know the folder by another name. Whatever comes out is looked up beneath the folder again.
+        let real = path.canonicalize();
+        for path in [Some(path), real.as_deref().ok()].into_iter().flatten() {
+            for folder in &self.folders {
+                if let Some(rest) = folder.beneath(path) {
+                    return open(&folder.root, rest, &name);
+                }
+            }
+            if let Some(rest) = self.root.beneath(path) {
+                return self.in_root(rest, &name);
+            }
+        }
+        let folder = path.parent().unwrap_or(path).display();
+        Err(Denied::forbidden(format!(
+            "{name} is outside of what may be sent; --sendfile-from {folder} would allow it"
+        )))
+    }
+
+    /// Opens the file that a URI stands for.
+    pub(crate) fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
+        let name = String::from_utf8_lossy(uri);
+        let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
+        let path =
+            decode_path(path).map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
+        for (prefix, folder) in &self.prefixes {
+            if let Some(rest) = path.strip_prefix(&prefix[..])
+                && (prefix.ends_with(b"/") || rest.starts_with(b"/"))
+            {
+                return open(&folder.root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
+            }
+        }
+        self.in_root(&path[1..], &name).map_err(|mut denied| {
+            denied.why += "; --accel /PREFIX=DIR sends URIs from elsewhere";
+            denied
+        })
+    }
+
+    /// What is never sent by itself is not sent in this way either, unless its folder was named.
+    fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
+        if refuses(path) || is_source(path) {
+            return Err(Denied::forbidden(format!(
+                "{name} is a hidden file or a script; --sendfile-from with its folder would allow it"
+            )));
+        }
+        open(&self.root.root, path, name)
+    }
+}
+
+fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
+    Entry::open(root, path).map_err(|refusal| Denied::refused(name, refusal))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A site with files that may be sent and files that may not.
+    pub(crate) fn site() -> (tempfile::TempDir, Sendable) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, contents) in [
+            ("root/a", "A"),
+            ("root/x.php", "<?php"),
+            ("root/.env", "secret"),
+            ("more/b", "BB"),
+            ("more/.c", "CCC"),
+            ("accel/d e", "DDDD"),
+            ("out/f", "no"),
+        ] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, contents).unwrap();
+        }
+        std::os::unix::fs::symlink("../out/f", dir.path().join("more/link")).unwrap();
+        std::os::unix::fs::symlink("more", dir.path().join("alias")).unwrap();
+        let accel = [("/protected".to_owned(), dir.path().join("accel"))];
+        let sendable =
+            Sendable::open(&dir.path().join("root"), &[], &[dir.path().join("more")], &accel);
+        (dir, sendable.unwrap())
+    }
+
+    fn result(opened: Result<Entry, Denied>) -> u64 {
+        opened.map_or_else(|denied| denied.status.as_u16().into(), |entry| entry.size)
+    }
+
+    #[test]
+    fn only_files_of_the_named_folders_are_opened() {
+        let (dir, sendable) = site();
+        for (name, expected) in [
+            ("root/a", 1),
+            ("root/x.php", 403),
+            ("root/.env", 403),
+            ("root/none", 404),
+            ("root", 403),
+            ("more/b", 2),
+            ("more/.c", 3),
+            ("alias/b", 2),
+            ("more/link", 403),
+            ("out/f", 403),
+            ("more/../out/f", 403),
+            ("root/../more/b", 403),
+            ("moreover", 403),
+        ] {
+            let path = dir.path().join(name);
+            let got = result(sendable.by_path(path.as_os_str().as_bytes()));
+            assert_eq!(got, expected, "{name}");
+        }
+        assert_eq!(result(sendable.by_path(b"root/a")), 403);
+        assert_eq!(result(sendable.by_path(b"/etc/passwd")), 403);
+        assert_eq!(result(sendable.by_path(b"/etc/\0passwd")), 403);
+        for (uri, expected) in [
+            ("/a", 1),
+            ("/a?x=1", 1),
+            ("/x.php", 403),
+            ("/protected/d%20e", 4),
+            ("/protected/../a", 1),
+            ("/protected", 404),
+            ("/protectedd%20e", 404),
+            ("/../out/f", 403),
+            ("a", 403),
+            ("/%2e%2e/out/f", 403),
+        ] {
+            assert_eq!(result(sendable.by_uri(uri.as_bytes())), expected, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How bytes travel to and from one client. A transport knows no protocol: it takes bytes and ranges of files.
+//!
+//! | transport | file ranges | socket may be lent |
+//! |---|---|---|
+//! | [`Tcp`] | `sendfile` | yes |
+//! | TLS in user space (to come: `tls.rs`) | read, encrypted, sent | no |
+//! | kernel TLS (to come: `ktls.rs`) | `sendfile` | yes |
+
+mod tcp;
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+
+pub(crate) use tcp::Tcp;
+
+/// The two addresses of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// The address that the client connected to.
+    pub(crate) local: SocketAddr,
+    /// The client's.
+    pub(crate) peer: SocketAddr,
+}
+
+/// Bytes in and out of one client's connection.
+pub(crate) trait Transport {
+    /// The connection's addresses.
+    fn ends(&self) -> Ends;
+
+    /// Reads into the spare room of `buffer`; 0 at the end of what the client sends.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
+    -> Poll<io::Result<usize>>;
+
+    /// Ready when something can be read. Takes no buffer, so that an idle connection needs none.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Whether the client has sent bytes that were not read yet.
+    fn has_unread(&self) -> bool;
+
+    /// Ready when the connection takes more after `WouldBlock`.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Whether the connection may take something; false once it has taken less than it was given, until it takes more.
+    fn may_take(&self) -> bool;
+
+    /// Sends bytes. `more`: others follow at once, so the last packet may wait for them.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the connection takes nothing now.
+    fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+
+    /// Sends a range of a file whose contents do not change while they are on their way. 0: the file ends before the range.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the connection takes nothing now.
+    fn try_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize)
+    -> io::Result<usize>;
+
+    /// Bytes sent since the connection was accepted, by whichever process.
+    fn sent(&self) -> u64;
+
+    /// Says that nothing more will be sent, so that the client sees the end while it is still being read from.
+    fn finish(&mut self);
+
+    /// Ends the connection in a way that the client cannot take for the end of a response.
+    fn reset(&mut self);
+
+    /// The socket, for another process to write to; `None` if that cannot be.
+    fn lend(&mut self) -> Option<BorrowedFd<'_>>;
+
+    /// Bytes that borrowers of the socket have written since the last [`resume`](Self::resume). 0 if it was never lent.
+    fn written_elsewhere(&self) -> io::Result<u64>;
+
+    /// Takes bytes that a borrower has written for sent.
+    fn resume(&mut self, written: u64);
+}

@@ -1,0 +1,149 @@
+//! TCP in the clear.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use rustix::io::ioctl_fionread;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
+use sendoff_sys::tcp;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::TcpStream;
+
+use super::{Ends, Transport};
+
+/// A client's connection over TCP.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    stream: TcpStream,
+    ends: Ends,
+    sent: u64,
+    /// Another process has had the socket, and what that process has left behind may still have it.
+    was_lent: bool,
+}
+
+impl Tcp {
+    /// Takes on an accepted connection.
+    ///
+    /// # Errors
+    /// The client has gone already.
+    pub(crate) fn new(stream: TcpStream, peer: std::net::SocketAddr) -> io::Result<Self> {
+        let ends = Ends { local: stream.local_addr()?, peer };
+        Ok(Self { stream, ends, sent: 0, was_lent: false })
+    }
+}
+
+impl Transport for Tcp {
+    fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        // The future has no state of its own, so it may be made anew each time.
+        pin!(self.stream.read_buf(buffer)).poll(cx)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(cx)
+    }
+
+    fn has_unread(&self) -> bool {
+        ioctl_fionread(&self.stream).is_ok_and(|unread| unread > 0)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_write_ready(cx)
+    }
+
+    fn may_take(&self) -> bool {
+        self.stream.try_io(Interest::WRITABLE, || Ok(())).is_ok()
+    }
+
+    fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        let n = self.stream.try_io(Interest::WRITABLE, || {
+            let mut space: [MaybeUninit<u8>; 0] = [];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            Ok(rustix::net::sendmsg(&self.stream, pieces, &mut control, flags)?)
+        })?;
+        if n < pieces.iter().map(|piece| piece.len()).sum() {
+            // The socket is full. The kernel tells when it is not, so it need not be asked meanwhile.
+            let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _full = self.stream.try_io(Interest::WRITABLE, full);
+        }
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn try_send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        let n = self.stream.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(&self.stream, file, Some(&mut offset), len)?)
+        })?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn finish(&mut self) {
+        // It fails on a connection that is gone.
+        let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
+    }
+
+    /// Where a borrower still has the socket, only leaving the connected state resets it now: a reset by `SO_LINGER` would
+    /// come when the last of them closes it.
+    fn reset(&mut self) {
+        let reset = if self.was_lent {
+            rustix::net::connect_unspec(&self.stream).map_err(io::Error::from)
+        } else {
+            self.stream.set_zero_linger()
+        };
+        // It fails on a connection that is gone.
+        drop(reset);
+    }
+
+    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
+        // On a kernel that counts in another way every borrower would seem to lie.
+        if !self.was_lent && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
+            return None;
+        }
+        self.was_lent = true;
+        Some(self.stream.as_fd())
+    }
+
+    fn written_elsewhere(&self) -> io::Result<u64> {
+        if !self.was_lent {
+            return Ok(0);
+        }
+        let written = tcp::written(self.stream.as_fd())?;
+        written.checked_sub(self.sent).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn resume(&mut self, written: u64) {
+        self.sent += written;
+    }
+}
+
+impl Drop for Tcp {
+    /// A child that a script has left behind and that still has the socket must not keep the connection open.
+    fn drop(&mut self) {
+        if self.was_lent {
+            // It fails on a connection that is gone.
+            let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
+        }
+    }
+}
