@@ -144,7 +144,9 @@ mod tests {
             assert_eq!(queue.len(), others);
             begun.elapsed()
         };
-        let (few, many) = (time(0), time(15 * 4096));
-        assert!(many < few * 10 + Duration::from_millis(20), "{few:?}, {many:?}");
+        // The best of some: the machine may be busy with other things.
+        let best = |others| (0..20).map(|_| time(others)).min().unwrap();
+        let (few, many) = (best(0), best(15 * 4096));
+        assert!(many < few * 20 + Duration::from_millis(5), "{few:?}, {many:?}");
     }
 }
