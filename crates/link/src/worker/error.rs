@@ -1,15 +1,18 @@
 use std::fmt;
 
-use super::{MAX_PARAMS, MAX_PARAMS_LEN};
-
 /// What the front, or the web server, did wrong. Its link cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A record that FastCGI or the handover protocol does not allow.
     Record(sendoff_fastcgi::Error),
-    /// More than [`MAX_PARAMS`] parameters, or [`MAX_PARAMS_LEN`] bytes of them.
-    TooManyParams,
+    /// More parameters than are taken.
+    TooManyParams {
+        /// The most parameters that a request may have.
+        params: usize,
+        /// The most bytes that they may have together.
+        bytes: usize,
+    },
     /// A record where none of its kind may come.
     Unexpected {
         /// Its type byte.
@@ -33,8 +36,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Record(error) => error.fmt(f),
-            Self::TooManyParams => {
-                write!(f, "more than {MAX_PARAMS} parameters or {MAX_PARAMS_LEN} bytes of them")
+            Self::TooManyParams { params, bytes } => {
+                write!(f, "more than {params} parameters or {bytes} bytes of them")
             }
             Self::Unexpected { kind, id } => {
                 write!(f, "a record of type {kind} for request {id} where none may come")

@@ -10,6 +10,9 @@ pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
 /// Parameters that one request may have.
 pub const MAX_PARAMS: usize = 4096;
 
+/// What a request with more than these is refused with.
+const TOO_MANY: Error = Error::TooManyParams { params: MAX_PARAMS, bytes: MAX_PARAMS_LEN };
+
 /// The parameters of the current request, or of the last one. The buffers are reused from request to request.
 #[derive(Debug, Default)]
 pub struct Params {
@@ -38,7 +41,7 @@ impl Params {
     /// Adds received bytes of the stream.
     pub(super) fn add(&mut self, data: &[u8]) -> Result<(), Error> {
         if self.stream.len() + data.len() > MAX_PARAMS_LEN {
-            return Err(Error::TooManyParams);
+            return Err(TOO_MANY);
         }
         self.stream.extend_from_slice(data);
         Ok(())
@@ -55,7 +58,7 @@ impl Params {
                 continue;
             }
             if self.pairs.len() == MAX_PARAMS {
-                return Err(Error::TooManyParams);
+                return Err(TOO_MANY);
             }
             let start = self.text.len();
             for text in [name, value] {
