@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -382,11 +383,19 @@ fn what_a_script_writes_to_stderr_goes_to_the_log() {
 
 #[test]
 fn nonsense_on_the_command_line_is_refused_with_a_sentence() {
+    let text = std::env::temp_dir().join(format!("sendoff-no-config-{}", std::process::id()));
+    std::fs::write(&text, "{}").unwrap();
+    let garbage = std::fs::File::open(&text).unwrap();
+    rustix::io::fcntl_setfd(&garbage, rustix::io::FdFlags::empty()).unwrap();
+    std::fs::remove_file(&text).unwrap();
+    let garbage = garbage.as_raw_fd().to_string();
     for (options, complaint) in [
-        (&["--pool-fd", "77", "--workers", "1", "--links", "1"][..], "--pool-fd 77: Bad file"),
-        (&["--pool-fd", "3", "--workers", "0", "--links", "1"], "--workers"),
-        (&["--pool-fd", "3", "--workers", "1", "--links", "64"], "--links"),
-        (&["--pool-fd", "3", "--workers", "1", "--links", "1", "--uid", "1"], "--gid"),
+        (&["--config-fd", "77", "--pool-fd", "78"][..], "--config-fd 77: Bad file"),
+        (&["--config-fd", "2", "--pool-fd", "78"], "--config-fd 2: Bad file"),
+        (&["--config-fd", &garbage, "--pool-fd", "78"], "not from this version of sendoff"),
+        (&["--pool-fd", "3"], "--config-fd"),
+        (&["--config-fd", "many", "--pool-fd", "3"], "--config-fd"),
+        (&["--config-fd", "3", "--pool-fd", "3", "--workers", "1"], "--workers"),
     ] {
         let out = Command::new(env!("CARGO_BIN_EXE_sendoff-php")).args(options).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);

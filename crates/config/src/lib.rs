@@ -57,33 +57,30 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// The part of `shutdown_timeout` that belongs to the supervisor at its end, at most: the time to kill what is left.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The most of `shutdown_timeout` that is kept for cutting connections and ending processes.
+const RESERVE: Duration = Duration::from_secs(1);
 
+/// ```text
+///  signal                             drain_timeout     kill_timeout     shutdown_timeout
+///    ├───────────────────────────────────────┼────────────────┼────────────────┤
+///      front: open responses finish             front: resets     front killed    master killed, and its
+///      then workers: scripts finish             and ends          workers killed  workers with it
+/// ```
 impl Config {
-    /// How long the front may go on with its open responses after it was told to stop. Then it resets the connections
-    /// that are still in the middle of a response and ends. Shorter than `shutdown_timeout`, after half of what is left the
-    /// supervisor kills the front and the workers.
+    /// Time from the signal until the front resets the connections that are still in the middle of a response, and ends.
     #[must_use]
     pub fn drain_timeout(&self) -> Duration {
-        self.shutdown_timeout - self.last_words()
+        self.shutdown_timeout - self.reserve()
     }
 
-    /// Time from the signal until the supervisor kills the processes that have not ended by themselves.
+    /// Time from the signal until the supervisor kills the front and the workers that have not ended by themselves.
     #[must_use]
-    pub fn kill_after(&self) -> Duration {
-        self.shutdown_timeout - self.last_words() / 2
+    pub fn kill_timeout(&self) -> Duration {
+        self.shutdown_timeout - self.reserve() / 2
     }
 
-    fn last_words(&self) -> Duration {
-        (self.shutdown_timeout / 10).min(LAST_WORDS)
-    }
-
-    /// Whether FastCGI applications on this host may open links and hand files over on them.
-    #[must_use]
-    pub fn offers_channel(&self, site: &Site) -> bool {
-        let snapshot = self.pool.as_ref().map_or(Snapshot::Lease, |pool| pool.snapshot);
-        site.delivery != Delivery::Relay && snapshot == Snapshot::Lease
+    fn reserve(&self) -> Duration {
+        (self.shutdown_timeout / 10).min(RESERVE)
     }
 }
 

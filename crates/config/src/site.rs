@@ -28,6 +28,8 @@ pub struct Site {
     pub accel: Vec<Accel>,
     /// How responses leave the workers.
     pub delivery: Delivery,
+    /// Whether FastCGI applications on this host may open links and hand files over on them.
+    pub channel: bool,
 }
 
 /// A beginning of URIs in `X-Accel-Redirect` and the folder it stands for.

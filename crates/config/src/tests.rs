@@ -30,6 +30,7 @@ fn config() -> Config {
             sendfile_from: vec![],
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
             delivery: Delivery::Auto,
+            channel: true,
         }],
         pool: Some(PoolConfig {
             workers: Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
@@ -83,7 +84,7 @@ fn the_front_ends_before_it_is_killed_and_both_within_the_time() {
     for millis in [0, 1, 100, 1000, 30_000, 3_600_000] {
         let all = Duration::from_millis(millis);
         let config = Config { shutdown_timeout: all, ..config() };
-        let (drain, kill) = (config.drain_timeout(), config.kill_after());
+        let (drain, kill) = (config.drain_timeout(), config.kill_timeout());
         assert!(drain <= kill && kill <= all && all - drain <= Duration::from_secs(1), "{all:?}");
         assert!(millis == 0 || (drain < kill && kill < all), "{all:?}");
     }

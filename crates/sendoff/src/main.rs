@@ -2,8 +2,11 @@
 
 mod account;
 mod children;
+mod configure;
 mod explain;
+mod failure;
 mod front;
+mod listen;
 mod options;
 mod supervisor;
 
@@ -11,23 +14,30 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use failure::Failure;
 use options::{Command, Options};
 
-/// Why the server cannot start or go on: one sentence for a person.
-#[derive(Debug)]
-pub(crate) struct Failure(pub(crate) String);
-
-impl Failure {
-    /// "what: error"
-    pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Self {
-        move |error| Self(format!("{what}: {error}"))
+fn main() -> ExitCode {
+    let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
+    let result = match options.command {
+        Command::Serve(serve) => supervisor::run(serve),
+        Command::Explain(explain) => explain::run(&explain),
+        Command::Front(inherited) => front::run(&inherited),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Said(_)) {
+                say(&failure);
+            }
+            failure.exit_code()
+        }
     }
 }
 
-#[allow(clippy::print_stderr, reason = "the last word before the process exits")]
-fn main() -> ExitCode {
-    let options = Options::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SENDOFF_LOG");
+/// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.
+fn start_log(filter: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter);
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
         .with_writer(std::io::stderr)
@@ -35,16 +45,9 @@ fn main() -> ExitCode {
         // They go to standard error too; if that is what is broken, it would panic.
         .log_internal_errors(false)
         .init();
-    let result = match options.command {
-        Command::Serve(serve) => supervisor::run(&serve),
-        Command::Explain(explain) => explain::run(&explain),
-        Command::Front { serve, inherited } => front::run(serve, &inherited),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(why)) => {
-            eprintln!("sendoff: {why}");
-            ExitCode::FAILURE
-        }
-    }
+}
+
+#[allow(clippy::print_stderr, reason = "the last words of a process")]
+fn say(sentence: &impl std::fmt::Display) {
+    eprintln!("sendoff: {sentence}");
 }

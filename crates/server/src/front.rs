@@ -1,6 +1,7 @@
 //! The front: one event loop per thread, each with its own listeners, connections, open files and links.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
@@ -10,20 +11,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
+use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::access_log::{self, AccessLog};
 use crate::connection;
+use crate::explain::Secret;
 use crate::handler::choice::Choice;
 use crate::handler::direct::Sizes;
 use crate::handler::sendfile::Sendable;
 use crate::response::Head;
 use crate::router::Router;
-use crate::settings::{Attachment, Settings};
 use crate::upstream::{
-    Address, Application, Channel, Claims, Link, Links, NewLink, Pool, WorkerId, receive_workers,
-    sweep, tune,
+    Application, Channel, Claims, Link, Links, Master, NewLink, Pool, WorkerId, enforce,
+    receive_workers, sweep, tune,
 };
 
 /// How long accepting pauses when descriptors have run out.
@@ -32,20 +34,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a front is started with.
 #[derive(Debug)]
 pub struct Front {
-    /// Settings for all event loops.
-    pub settings: Settings,
+    /// What to do, the same for all event loops.
+    pub config: Config,
+    /// Where the access log goes, opened for appending.
+    pub access_log: Option<File>,
+    /// What `sendoff explain` knows and nobody else; `None`: nothing is explained.
+    pub explain: Option<Secret>,
     /// The listeners of each event loop: as many lists as threads.
     pub listeners: Vec<Vec<TcpListener>>,
     /// Where the PHP master sends new workers.
     pub pool_socket: OwnedFd,
-    /// Workers to wait for before the front calls itself ready.
-    pub workers: usize,
 }
 
 /// What an event loop knows.
 pub(crate) struct Loop {
     pub(crate) number: usize,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) router: Router,
     pub(crate) pool: Arc<Pool>,
     pub(crate) access_log: Option<AccessLog>,
@@ -75,11 +80,19 @@ impl Front {
         ready: impl Fn() + Send + Sync + 'static,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let Self { settings, listeners, pool_socket, workers } = self;
+        let Self { config, access_log, explain, listeners, pool_socket } = self;
+        let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let pool = Pool::new(listeners.len());
-        let settings = Arc::new(settings);
-        let applications = applications(&settings);
-        let (channel, registrations) = open_channel(&settings, listeners.len()).unzip();
+        let applications = applications(site);
+        let (channel, registrations) = open_channel(site, listeners.len()).unzip();
+        let workers = config.pool.as_ref().map_or(0, PoolConfig::first_workers);
+        let master = Master::new(&pool_socket)?;
+        // If it cannot be told, workers that hang in requests of the previous front are not missed.
+        if let Err(error) = master.front_started() {
+            tracing::warn!(%error, "the PHP master does not take messages");
+        }
+        let (config, access_log) = (Arc::new(config), access_log.map(Arc::new));
+        let explain = explain.map(Arc::new);
         let (stopper, stopping) = watch::channel(false);
         let (ready, said) = (Box::new(ready), Once::new());
         let announce = Arc::new(Announce {
@@ -97,13 +110,15 @@ impl Front {
             senders.push(sender);
             loops.push(Start {
                 number,
-                settings: Arc::clone(&settings),
+                config: Arc::clone(&config),
+                access_log: access_log.clone(),
+                explain: explain.clone(),
                 pool: Arc::clone(&pool),
                 applications: Arc::clone(&applications),
                 channel: channel.clone(),
                 listeners,
                 links,
-                master: None,
+                master: master.clone(),
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 busy: busy.clone(),
@@ -111,9 +126,6 @@ impl Front {
             });
         }
         drop(busy);
-        if let Some(first) = loops.first_mut().filter(|_| settings.workers.is_some()) {
-            first.master = Some(pool_socket.try_clone()?);
-        }
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -132,16 +144,19 @@ impl Front {
             if let Some((channel, registrations)) = channel.zip(registrations) {
                 tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
             }
-            let registered = receive_workers(pool_socket, &senders);
+            let mut registered = std::pin::pin!(receive_workers(pool_socket, &senders));
             tokio::select! {
-                () = stop => {}
-                // The supervisor is gone, or nobody could tell us about workers any more.
-                result = registered => {
+                () = stop => {
+                    stopper.send_replace(true);
+                    // Requests that are still open may need the workers that take the place of others.
+                    drop(registered.await);
+                }
+                // The supervisor is gone, or no worker could be announced any more.
+                result = &mut registered => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
+                    stopper.send_replace(true);
                 }
             }
-            stopper.send_replace(true);
-            // Workers that start now are for the next front. Links that exist keep working.
             std::future::pending::<()>().await;
         });
         for thread in threads {
@@ -152,20 +167,20 @@ impl Front {
 }
 
 /// One for each attachment; attachments to the same address share it, and with it the connections.
-fn applications(settings: &Settings) -> Arc<[Arc<Application>]> {
+fn applications(site: &Site) -> Arc<[Arc<Application>]> {
     let mut all: Vec<Arc<Application>> = Vec::new();
-    for Attachment { address, .. } in &settings.fastcgi {
+    for Attachment { address, .. } in &site.fastcgi {
         let known = all.iter().find(|application| application.address() == address).cloned();
-        let new = || Application::new(address.clone(), settings.fastcgi_timeout);
+        let new = || Application::new(address.clone(), site.fastcgi_timeout);
         all.push(known.unwrap_or_else(new));
     }
     all.into()
 }
 
 /// The channel, if there is an application that could use it: one on this host.
-fn open_channel(settings: &Settings, event_loops: usize) -> Option<(Channel, OwnedFd)> {
+fn open_channel(site: &Site, event_loops: usize) -> Option<(Channel, OwnedFd)> {
     let is_here = |attachment: &Attachment| matches!(attachment.address, Address::Unix(_));
-    if !settings.channel || !settings.fastcgi.iter().any(is_here) {
+    if !site.channel || !site.fastcgi.iter().any(is_here) {
         return None;
     }
     let opened = Channel::open(event_loops);
@@ -197,14 +212,15 @@ impl Announce {
 /// An event loop that is about to run.
 struct Start {
     number: usize,
-    settings: Arc<Settings>,
+    config: Arc<Config>,
+    access_log: Option<Arc<File>>,
+    explain: Option<Arc<Secret>>,
     pool: Arc<Pool>,
     applications: Arc<[Arc<Application>]>,
     channel: Option<Channel>,
     listeners: Vec<TcpListener>,
     links: mpsc::UnboundedReceiver<NewLink>,
-    /// Where this event loop says how many workers there should be.
-    master: Option<OwnedFd>,
+    master: Master,
     stop: watch::Receiver<bool>,
     announce: Arc<Announce>,
     /// Held while the loop has connections.
@@ -227,14 +243,25 @@ impl Start {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, settings, pool, applications, listeners, mut links, .. } = self;
+        let Self {
+            number,
+            config,
+            access_log,
+            explain,
+            pool,
+            applications,
+            listeners,
+            mut links,
+            ..
+        } = self;
         let Self { channel, master, stop, announce, busy, draining, .. } = self;
-        let access_log = settings.access_log.as_deref().map(AccessLog::new).transpose()?;
-        let mut router = Router::new(&settings.root, &settings.follow)?;
-        for (number, attachment) in settings.fastcgi.iter().enumerate() {
+        let access_log = access_log.as_deref().map(AccessLog::new).transpose()?;
+        let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
+        let mut router = Router::new(&site.root, &site.follow)?;
+        for (number, attachment) in site.fastcgi.iter().enumerate() {
             router.attach(&attachment.matching, number);
         }
-        let Settings { root, follow, sendfile_from, accel, .. } = &*settings;
+        let Site { root, follow, sendfile_from, accel, .. } = site;
         let sendable = Sendable::open(root, follow, sendfile_from, accel)?;
         let event_loop = Rc::new(Loop {
             number,
@@ -243,7 +270,8 @@ impl Start {
             sendable,
             sizes: Sizes::default(),
             choice: Choice::default(),
-            settings,
+            config,
+            explain,
             pool,
             access_log,
             channel,
@@ -265,10 +293,7 @@ impl Start {
         if number == 0 && !event_loop.applications.is_empty() {
             tokio::task::spawn_local(sweep(Arc::clone(&event_loop.applications)));
         }
-        if let Some((bounds, master)) = event_loop.settings.workers.zip(master) {
-            let (pool, links) = (Arc::clone(&event_loop.pool), Rc::clone(&event_loop.links));
-            tokio::task::spawn_local(tune(bounds, pool, links, master));
-        }
+        event_loop.look_after_workers(master);
         announce.loops_missing.fetch_sub(1, Ordering::SeqCst);
         announce.when_complete();
         let linking = Rc::clone(&event_loop);
@@ -278,8 +303,14 @@ impl Start {
             }
         });
         event_loop.stopping().await;
-        while event_loop.connections.get() > 0 {
-            event_loop.last_closed.notified().await;
+        let drained = async {
+            while event_loop.connections.get() > 0 {
+                event_loop.last_closed.notified().await;
+            }
+        };
+        if tokio::time::timeout(event_loop.config.drain_timeout(), drained).await.is_err() {
+            let connections = event_loop.connections.get();
+            tracing::warn!(connections, "responses are not finished in time (--shutdown-timeout)");
         }
         // A worker ends when one of its links is closed, and another loop may still need it.
         drop(busy);
@@ -336,6 +367,21 @@ impl Loop {
         }
     }
 
+    /// Starts the tasks that keep workers neither stuck nor too many nor too few.
+    fn look_after_workers(&self, master: Master) {
+        let Some(config) = &self.config.pool else { return };
+        let pool = || (Arc::clone(&self.pool), Rc::clone(&self.links));
+        if let Some(limit) = config.request_timeout {
+            let (pool, links) = pool();
+            tokio::task::spawn_local(enforce(limit, pool, links, master.clone()));
+        }
+        // One event loop decides for all.
+        if let Some(bounds) = config.bounds().filter(|_| self.number == 0) {
+            let (pool, links) = pool();
+            tokio::task::spawn_local(tune(bounds, pool, links, master));
+        }
+    }
+
     fn add_link(&self, new: NewLink, announce: &Announce) {
         let pid = new.pid;
         if let Err(error) = Link::start(new, self.number, &self.pool, &self.links, &self.claims) {
@@ -353,6 +399,12 @@ impl Loop {
 
     pub(crate) fn link(&self, worker: WorkerId) -> Option<Rc<Link>> {
         self.links.borrow().get(&worker).cloned()
+    }
+
+    /// The one site there is.
+    pub(crate) fn site(&self) -> &Site {
+        // An event loop without a site does not start.
+        &self.config.sites[0]
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

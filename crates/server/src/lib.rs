@@ -15,6 +15,5 @@ pub mod request;
 pub mod response;
 pub mod router;
 pub mod segment;
-pub mod settings;
 pub mod static_files;
 pub mod upstream;

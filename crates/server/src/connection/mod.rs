@@ -75,7 +75,7 @@ impl From<RequestError> for End {
 pub(crate) async fn serve(event_loop: Rc<Loop>, stream: TcpStream, peer: SocketAddr) {
     let Ok(local) = stream.local_addr() else { return };
     let ends = sock_diag::Connection { local, peer };
-    let client = Client::new(stream, ends, event_loop.settings.send_timeout);
+    let client = Client::new(stream, ends, event_loop.config.front.timeouts.send);
     let heads = HeadDecoder::new(Limits::default());
     let mut connection = Connection { event_loop, client, buffer: BytesMut::new(), heads };
     loop {
@@ -106,7 +106,7 @@ impl Connection {
     /// One request and its response. Returns whether another may follow.
     async fn serve_one(&mut self) -> Result<bool, End> {
         let mut head = self.read_head().await?;
-        let secret = self.event_loop.settings.explain.as_deref();
+        let secret = self.event_loop.explain.as_deref();
         let explained = explain::is_asked(secret, &mut head.headers);
         let bad_path =
             |why: crate::request::BadPath| End::Refused(StatusCode::BAD_REQUEST, why.0.to_owned());
@@ -161,7 +161,7 @@ impl Connection {
         if self.buffer.is_empty() {
             self.wait_for_request().await?;
         }
-        let deadline = Instant::now() + self.event_loop.settings.head_timeout;
+        let deadline = Instant::now() + self.event_loop.config.front.timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -191,7 +191,7 @@ impl Connection {
         let stopping = self.event_loop.stopping();
         tokio::select! {
             biased;
-            ready = timeout(self.event_loop.settings.idle_timeout, self.client.stream.readable()) => {
+            ready = timeout(self.event_loop.config.front.timeouts.idle, self.client.stream.readable()) => {
                 ready.map_err(|_| End::Quiet)??;
             }
             () = stopping => {
@@ -206,7 +206,8 @@ impl Connection {
     }
 
     async fn read_body(&mut self, head: &sendoff_http1::Head, keep: bool) -> Result<Body, End> {
-        let mut decoder = BodyDecoder::new(head.framing, self.event_loop.settings.max_body)?;
+        let mut decoder =
+            BodyDecoder::new(head.framing, self.event_loop.config.front.limits.max_body)?;
         let mut store = if keep { BodyStore::keep() } else { BodyStore::discard() };
         let mut asked_for = !head.expect_continue;
         loop {
@@ -226,7 +227,7 @@ impl Connection {
 
     async fn read_more_body(&mut self) -> Result<(), End> {
         self.buffer.reserve(READ);
-        let limit = self.event_loop.settings.body_timeout;
+        let limit = self.event_loop.config.front.timeouts.body;
         match timeout(limit, self.client.stream.read_buf(&mut self.buffer)).await {
             Ok(Ok(0)) => {
                 let why = "the connection was closed inside the request body".to_owned();

@@ -135,10 +135,10 @@ enum Answer {
 
 /// The words of `SENDOFF_ACCEPT` in this request. Where it is explained, none that would let bytes go around the table.
 fn accepted(event_loop: &Loop, client: &Client, direct: bool) -> Vec<u8> {
-    let settings = &event_loop.settings;
-    let framing = if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY };
+    let delivery = event_loop.site().delivery;
+    let framing = if delivery.accepts_files() { ACCEPT_FILE } else { ACCEPT_RELAY };
     let direct = direct.then_some(ACCEPT_DIRECT);
-    let region = settings.accept_regions.then_some(ACCEPT_REGION);
+    let region = delivery.accepts_regions().then_some(ACCEPT_REGION);
     let explain = client.report.is_some().then_some(ACCEPT_EXPLAIN);
     words([Some(framing), Some(ACCEPT_NAMED), direct, region, explain])
 }

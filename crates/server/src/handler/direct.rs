@@ -6,13 +6,13 @@ use std::io;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
+use sendoff_config::Direct;
 use sendoff_fastcgi::direct::{self, Rest, Sent};
 
 use super::application::{Body, cut, pass_body};
 use crate::connection::{Asked, Client, Outcome};
 use crate::front::Loop;
 use crate::router::Script;
-use crate::settings::Direct;
 use crate::upstream::{Exchange, RequestMessageBuilder};
 
 /// Scripts whose responses are remembered.
@@ -57,7 +57,7 @@ pub(super) fn offer(
     if is_explained || *asked.method == Method::HEAD || !client.may_be_lent() {
         return None;
     }
-    let wanted = match event_loop.settings.direct {
+    let wanted = match event_loop.site().delivery.direct() {
         Direct::Never => return None,
         Direct::Auto => event_loop.choice.offers(event_loop.sizes.of(script)),
         Direct::Always => true,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, StatusCode};
+use sendoff_config::Accel;
 
 mod opened;
 pub(super) mod ranges;
@@ -96,7 +97,7 @@ impl Sendable {
         root: &Path,
         follow: &[PathBuf],
         folders: &[PathBuf],
-        accel: &[(String, PathBuf)],
+        accel: &[Accel],
     ) -> io::Result<Self> {
         let in_folder = |folder: &Path| {
             Folder::open(folder, follow).map_err(|error| {
@@ -104,7 +105,7 @@ impl Sendable {
             })
         };
         let mut prefixes = Vec::new();
-        for (prefix, folder) in accel {
+        for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -360,7 +361,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("../out/f", dir.path().join("more/link")).unwrap();
         std::os::unix::fs::symlink("more", dir.path().join("alias")).unwrap();
-        let accel = [("/protected".to_owned(), dir.path().join("accel"))];
+        let accel = [Accel { prefix: "/protected".to_owned(), folder: dir.path().join("accel") }];
         let sendable =
             Sendable::open(&dir.path().join("root"), &[], &[dir.path().join("more")], &accel);
         (dir, sendable.unwrap())

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sendoff_config::Address;
 use sendoff_fastcgi::handover::Hints;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -20,7 +21,6 @@ mod driver;
 mod outgoing;
 
 use self::driver::Driver;
-use super::address::Address;
 use super::cgi::StreamedRequest;
 use super::channel::Claim;
 use super::connections::{Connections, Grant, Place, WaitError};

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -15,9 +16,11 @@ use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::cgi::{REQUEST_ID, RequestMessage};
 use super::channel::Claims;
+use super::deadline::{Stuck, Watch};
 use super::files::{BadFile, HandedFiles};
 use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
@@ -74,6 +77,8 @@ struct Answering {
     named: bool,
     /// The worker has the client's socket, unless `body_begun`.
     lent: bool,
+    /// When the script was last seen to do something.
+    watch: Watch,
     log_name: Rc<str>,
 }
 
@@ -175,6 +180,7 @@ impl Link {
             body_begun: false,
             named: false,
             lent: request.lends,
+            watch: Watch::new(client.filter(|_| request.lends)),
             log_name,
         });
         let exchange = Exchange { link: Rc::clone(self), inbox };
@@ -223,18 +229,24 @@ impl Link {
 
     /// The last thing the link's task does.
     fn lose(&self, failure: Failure) {
+        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost);
+        let has_expired =
+            matches!(&before, State::Answering(answering) if answering.watch.has_expired());
         let unread = match failure {
             Failure::Closed { unread } => unread,
             Failure::Broken(why) => {
-                tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
+                // A worker that is killed at its deadline may leave half a record.
+                if !has_expired {
+                    tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
+                }
                 false
             }
         };
-        let before = std::mem::replace(&mut *self.state.borrow_mut(), State::Lost);
         if let State::Answering(answering) = before
             && !answering.abandoned
         {
-            answering.inbox.push(Event::Lost { unread });
+            let last = if has_expired { Event::TimedOut } else { Event::Lost { unread } };
+            answering.inbox.push(last);
         }
         // The worker must notice even if the connection's task keeps the link for a while.
         self.close();
@@ -253,8 +265,31 @@ impl Link {
             && Rc::ptr_eq(&answering.inbox, inbox)
         {
             answering.abandoned = true;
+            answering.watch.forget_client();
             self.abort();
         }
+    }
+
+    /// Looks after the script that has a request of ours. If it has just become stuck, its request ends; the caller
+    /// takes the worker out of the pool and has it replaced.
+    pub(super) fn expire(&self, now: Instant, limit: Duration) -> Option<Stuck> {
+        let mut state = self.state.borrow_mut();
+        let State::Answering(answering) = &mut *state else { return None };
+        // A process that has claimed a request has its deadline where the request went.
+        answering.ticket.as_ref()?;
+        let waits_for_client = !answering.abandoned && answering.inbox.is_full();
+        if !answering.watch.expires(now, limit, waits_for_client) {
+            return None;
+        }
+        // A worker that may write to the client could do so beside our answer. The request then ends with the worker's
+        // death, which closes the link.
+        if answering.abandoned || !answering.lent || answering.body_begun {
+            if !std::mem::replace(&mut answering.abandoned, true) {
+                answering.inbox.push(Event::TimedOut);
+            }
+            self.close();
+        }
+        Some(Stuck { pid: self.pid, request: Rc::clone(&answering.log_name) })
     }
 
     fn abort(&self) {
@@ -277,6 +312,7 @@ impl Link {
             detached: false,
             named: false,
             lent: false,
+            watch: Watch::new(None),
             body_begun: true,
             log_name: "claimed".into(),
         });
@@ -494,7 +530,15 @@ fn answering(
     let State::Answering(answering) = &mut *link.state.borrow_mut() else {
         return Err(out_of_place(kind));
     };
-    if let Some(event) = pass(answering).filter(|_| !answering.abandoned) {
+    let event = pass(answering);
+    if answering.abandoned {
+        return Ok(());
+    }
+    answering.watch.spoke();
+    if answering.body_begun {
+        answering.watch.forget_client();
+    }
+    if let Some(event) = event {
         answering.inbox.push(event);
     }
     Ok(())
