@@ -1,15 +1,16 @@
 /*
  * The end of a worker that is stuck: it says where its script is, and goes.
  *
- * All of this runs in a signal handler that may have interrupted anything, PHP's allocator included.
- * It only reads PHP's structures, writes to memory of its own, and calls write(2) and _exit(2). What
- * it reads may be half changed; if that makes it crash, the worker has ended as it should, and only
- * the backtrace is missing.
+ * All of this runs in a signal handler that may have interrupted anything, PHP's allocator
+ * included. It only reads PHP's structures, writes to memory of its own, and calls write(2) and
+ * _exit(2). What it reads may be half changed; if that makes it crash, the worker has ended as it
+ * should, and only the backtrace is missing.
  */
 #include "php_sendoff.h"
 #include "zend_execute.h"
 
 #include <signal.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* A loop of calls fills the stack with frames; the innermost say where it is. */
@@ -88,23 +89,47 @@ static void append_function(const zend_function *function)
 	APPEND("()");
 }
 
+/*
+ * The instruction that the interpreter is at, as far as the machine knows. The interpreter keeps it
+ * in a register and writes it to the frame where something else may look at it: a loop without
+ * calls never does. The registers are those of ZEND_VM_IP_GLOBAL_REG (Zend/zend_execute.c).
+ */
+static const zend_op *current_instruction(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+	return (const zend_op *)context->uc_mcontext.gregs[REG_R15];
+#elif defined(__aarch64__)
+	return (const zend_op *)context->uc_mcontext.regs[28];
+#else
+	(void)context;
+	return NULL;
+#endif
+}
+
+static bool is_in(const zend_op *instruction, const zend_op_array *code)
+{
+	return instruction >= code->opcodes && instruction < code->opcodes + code->last;
+}
+
 /* The file and the line that a frame of the script is at. */
-static void append_place(const zend_execute_data *frame)
+static void append_place(const zend_execute_data *frame, const zend_op *current)
 {
 	const zend_op_array *code = &frame->func->op_array;
+	/* Within a call the register may hold anything, and compiled code does not keep the frame up to
+	 * date everywhere. */
+	const zend_op *instruction = is_in(current, code) ? current : frame->opline;
 
 	if (code->filename) {
 		APPEND(" at ");
 		append(ZSTR_VAL(code->filename), ZSTR_LEN(code->filename));
 	}
-	/* Compiled code does not keep it up to date everywhere. */
-	if (frame->opline >= code->opcodes && frame->opline < code->opcodes + code->last) {
+	if (is_in(instruction, code)) {
 		APPEND(":");
-		append_number(frame->opline->lineno);
+		append_number(instruction->lineno);
 	}
 }
 
-static void append_frames(void)
+static void append_frames(const zend_op *current)
 {
 	const zend_execute_data *frame = EG(current_execute_data);
 	unsigned long number = 0;
@@ -119,7 +144,7 @@ static void append_frames(void)
 		APPEND(" ");
 		append_function(frame->func);
 		if (ZEND_USER_CODE(frame->func->type)) {
-			append_place(frame);
+			append_place(frame, number == 1 ? current : NULL);
 		}
 	}
 	if (frame) {
@@ -127,9 +152,10 @@ static void append_frames(void)
 	}
 }
 
-static void on_stuck(int signo)
+static void on_stuck(int signo, siginfo_t *info, void *context)
 {
 	(void)signo;
+	(void)info;
 	text_len = 0;
 	/* Between requests there is nothing to say. */
 	if (EG(current_execute_data)) {
@@ -137,7 +163,7 @@ static void on_stuck(int signo)
 		append_number((unsigned long)getpid());
 		APPEND(" is ended");
 		append_request();
-		append_frames();
+		append_frames(current_instruction(context));
 		if (text_len == sizeof(text)) {
 			text_len--;
 		}
@@ -151,6 +177,7 @@ void sendoff_backtrace_on(int signo)
 {
 	struct sigaction action = {0};
 	sigfillset(&action.sa_mask);
-	action.sa_handler = on_stuck;
+	action.sa_flags = SA_SIGINFO;
+	action.sa_sigaction = on_stuck;
 	sigaction(signo, &action, NULL);
 }

@@ -162,12 +162,11 @@ impl<'a> Master<'a> {
         let mut fds =
             [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         poll_until(&mut fds, deadline)?;
-        if fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            return Ok(Wake::FrontGone);
-        }
-        // Before a worker that ended because there should be fewer is missed.
+        let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        // First of all: a worker that ended because there should be fewer must not be missed, and the last thing that a
+        // front says may be that a worker is stuck.
         self.take_messages();
-        Ok(self.take_signals())
+        Ok(if is_gone { Wake::FrontGone } else { self.take_signals() })
     }
 
     /// Does what the front has asked for.
@@ -247,9 +246,15 @@ impl<'a> Master<'a> {
     fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + self.config.shutdown_timeout;
         self.reap();
-        self.workers().for_each(|worker| worker.signal(Signal::TERM));
+        if told {
+            // The front is still there, so links do not tell them. Otherwise no signal: it would wake a script's sleep().
+            self.workers().for_each(|worker| worker.signal(Signal::TERM));
+        }
         while self.workers().next().is_some() {
-            match self.wait_for_end(deadline)? {
+            let now = Instant::now();
+            self.workers().for_each(|worker| worker.kill_if_late(now));
+            let kill_at = self.workers().filter_map(|worker| worker.kill_at()).min();
+            match self.wait_for_end(kill_at.map_or(deadline, |at| at.min(deadline)))? {
                 Wake::Reap => self.reap(),
                 Wake::Time if Instant::now() < deadline => {}
                 // The supervisor's death closes the pool and sends a signal: that is once.

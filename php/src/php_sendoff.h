@@ -60,10 +60,10 @@ int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links and the guard. The event counter `busy` takes the time
- * of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master can tell a worker that
- * fell over its work from one that cannot start, and one that served an earlier front from one that
- * serves this one. Returns the exit status of the process.
+ * been answered. Takes ownership of the links and the guard. The event counter `busy` takes the
+ * time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master can tell a worker
+ * that fell over its work from one that cannot start, and one that served an earlier front from one
+ * that serves this one. Returns the exit status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 					  uint64_t max_requests);
