@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use crate::{Config, Error};
+use crate::config::Config;
+use crate::error::Error;
 
 /// The largest configuration that is read; command lines are smaller (`ARG_MAX` is 2 MiB as a rule).
 const MAX_LEN: u64 = 64 << 20;

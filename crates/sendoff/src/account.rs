@@ -6,7 +6,7 @@ use std::path::Path;
 use sendoff_config::Account;
 use sendoff_sys::process::find_account;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// The account to change to; `None` to stay what we are. Only root can change.
 pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>, Failure> {

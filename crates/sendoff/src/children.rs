@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use sendoff_config::{AccessLog, Config};
 use tokio::process::{Child, Command};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// The program that keeps the PHP workers; it lies beside this one.
 const PHP_PROGRAM: &str = "sendoff-php";

@@ -7,8 +7,9 @@ use sendoff_config::{
     Site, Timeouts, Workers,
 };
 
+use crate::account;
+use crate::failure::Failure;
 use crate::options::{Delivery, Serve, Snapshot, WorkerCount};
-use crate::{Failure, account};
 
 /// With `--workers auto`, workers for each core that are kept while no request comes.
 const FEWEST_PER_CORE: usize = 2;
@@ -139,7 +140,7 @@ mod tests {
         let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
             panic!("expected serve")
         };
-        configure(serve, LOG_DEFAULT.to_owned())
+        configure(*serve, LOG_DEFAULT.to_owned())
     }
 
     #[test]

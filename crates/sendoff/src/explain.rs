@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use sendoff_server::explain::{FIELD, SECRET_LEN};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::options::Explain;
 
 /// What a supervisor leaves for `explain` to find, while it lives.

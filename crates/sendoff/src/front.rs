@@ -13,7 +13,7 @@ use sendoff_server::front::Front;
 use sendoff_sys::process::{become_user, keep_freed_memory, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::options::Inherited;
 
 /// Buffers of responses come and go. Without this a relayed body of 1 MB cost one `brk` and some 25 page faults.
@@ -27,7 +27,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
-    crate::start_log(&config.log);
+    crate::log::start(&config.log);
     keep_freed_memory(KEPT_MEMORY);
     let listeners = take_listeners(&inherited.listeners)?;
     let pool_socket = take(inherited.pool_fd)?;

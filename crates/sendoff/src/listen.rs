@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Connections per listener that may wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -23,7 +23,7 @@ pub(crate) struct Options {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a folder: static files and PHP. Needs no configuration.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
     /// leaves, and why it was copied. The request is made for real.
     Explain(Explain),
@@ -206,7 +206,7 @@ impl From<Snapshot> for sendoff_config::Snapshot {
 /// the rest the parser's own text also says how the command is used.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     let Some(sentence) = sentence(error) else { error.exit() };
-    crate::say(&sentence);
+    crate::log::say(&sentence);
     std::process::exit(error.exit_code())
 }
 

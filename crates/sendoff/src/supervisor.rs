@@ -15,10 +15,10 @@ use tokio::process::Child;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::Failure;
 use crate::children::{self, Recipe};
 use crate::configure::{configure, log_filter};
 use crate::explain::Door;
+use crate::failure::Failure;
 use crate::listen::listen;
 use crate::options::Serve;
 
@@ -36,7 +36,7 @@ const SIGNAL_GAP: Duration = Duration::from_millis(50);
 /// The server cannot start.
 pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let filter = log_filter();
-    crate::start_log(&filter);
+    crate::log::start(&filter);
     let config = configure(serve, filter)?;
     let (listeners, addresses) = listen(&config.listen, config.front.threads)?;
     let (pool_front, pool_php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;

@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 use super::cgi::{REQUEST_ID, RequestMessage};
 use super::channel::Claims;
-use super::deadline::{Stuck, Watch};
 use super::files::{BadFile, HandedFiles};
 use super::inbox::{Event, Inbox};
 use super::pool::{Pool, Ticket, WorkerId};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
+use super::watch::{Stuck, Watch};
 use crate::segment::Segment;
 
 /// What one `recvmsg` may bring, in bytes.

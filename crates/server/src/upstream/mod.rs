@@ -17,6 +17,7 @@ mod region;
 mod register;
 mod stream;
 mod tuner;
+mod watch;
 
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
 pub use channel::{Channel, Claim, Claims};
