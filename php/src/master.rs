@@ -21,9 +21,6 @@ const MOST_WORKERS: u32 = 1024;
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The same when the master itself has to end.
-const LAST_GRACE: Duration = Duration::from_millis(200);
-
 /// As what [`Master::run`] returned: it forks, so it may return in several processes.
 #[derive(Debug)]
 pub(crate) enum Role {
@@ -263,7 +260,7 @@ impl<'a> Master<'a> {
             }
         }
         self.workers().for_each(|worker| worker.signal(stuck_signal()));
-        let deadline = Instant::now() + LAST_GRACE;
+        let deadline = Instant::now() + self.config.last_grace();
         while self.workers().next().is_some() && Instant::now() < deadline {
             if let Wake::Reap = self.wait_for_end(deadline)? {
                 self.reap();

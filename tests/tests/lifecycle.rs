@@ -214,8 +214,8 @@ fn sigterm_ends_in_time_whatever_scripts_and_clients_do() {
         let told = Instant::now();
         server.signal(Signal::TERM);
         let (status, log) = server.await_end();
-        // A second more than it should take, for a busy machine.
-        assert!(told.elapsed() < Duration::from_millis(2500), "{:?}\n{log}", told.elapsed());
+        // Two seconds more than it should take, for a busy machine.
+        assert!(told.elapsed() < Duration::from_millis(3500), "{:?}\n{log}", told.elapsed());
         assert_eq!(status.code(), Some(0), "{log}");
         assert_eq!(left_of(family), [0; 0]);
         // No client can take what it got for a whole response, except the one whose response was.
@@ -260,7 +260,7 @@ fn processes_that_do_not_react_are_killed_in_time() {
         let told = Instant::now();
         server.signal(Signal::TERM);
         let (status, log) = server.await_end();
-        assert!(told.elapsed() < Duration::from_secs(2), "{:?}\n{log}", told.elapsed());
+        assert!(told.elapsed() < Duration::from_secs(3), "{:?}\n{log}", told.elapsed());
         assert_eq!(status.code(), Some(0), "{log}");
         assert_eq!(left_of(family), [0; 0]);
     }

@@ -61,6 +61,13 @@ impl Config {
         self.shutdown_timeout - self.reserve() / 2
     }
 
+    /// Time that the PHP master gives its last workers to log where they are, before it kills them. It fits between
+    /// `kill_timeout` and `shutdown_timeout`.
+    #[must_use]
+    pub fn last_grace(&self) -> Duration {
+        self.reserve() / 4
+    }
+
     fn reserve(&self) -> Duration {
         (self.shutdown_timeout / 10).min(RESERVE)
     }

@@ -87,6 +87,7 @@ fn the_front_ends_before_it_is_killed_and_both_within_the_time() {
         let config = Config { shutdown_timeout: all, ..config() };
         let (drain, kill) = (config.drain_timeout(), config.kill_timeout());
         assert!(drain <= kill && kill <= all && all - drain <= Duration::from_secs(1), "{all:?}");
+        assert!(kill + config.last_grace() <= all, "{all:?}");
         assert!(millis == 0 || (drain < kill && kill < all), "{all:?}");
     }
 }
