@@ -8,6 +8,7 @@ const PHP_CONFIG: [&str; 2] = ["php-config8.2", "php-config"];
 
 fn main() {
     let sources = [
+        "backtrace",
         "functions",
         "globals",
         "lazy_because",

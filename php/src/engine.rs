@@ -1,4 +1,4 @@
-//! PHP itself: the two calls into the C of the SAPI, as safe functions.
+//! PHP itself: the calls into the C of the SAPI, as safe functions.
 #![allow(unsafe_code, reason = "the only calls from Rust into the SAPI's C")]
 
 use std::ffi::{CString, c_char, c_int};
@@ -6,15 +6,32 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::process::Signal;
+use sendoff_config::Accel;
+use sendoff_sys::process::real_time_signal;
 // Linked for the C code, which calls the worker through it.
 use sendoff_capi as _;
 
+/// `sendoff_php_accel` of `php_sendoff.h`.
+#[repr(C)]
+struct CAccel {
+    prefix: *const c_char,
+    folder: *const c_char,
+}
+
+/// `sendoff_php_start` of `php_sendoff.h`.
+#[repr(C)]
+struct CStartup {
+    ini_dir: *const c_char,
+    defines: *const *const c_char,
+    define_count: usize,
+    accel: *const CAccel,
+    accel_count: usize,
+    stuck_signal: c_int,
+}
+
 unsafe extern "C" {
-    fn sendoff_php_startup(
-        ini_dir: *const c_char,
-        defines: *const *const c_char,
-        define_count: usize,
-    ) -> c_int;
+    fn sendoff_php_startup(start: *const CStartup) -> c_int;
     fn sendoff_php_serve(
         links: *const c_int,
         link_count: usize,
@@ -24,21 +41,56 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
+/// What PHP starts with.
+#[derive(Debug)]
+pub(crate) struct Startup<'a> {
+    /// The folder with `php.ini` and `conf.d`.
+    pub(crate) ini_dir: &'a Path,
+    /// Settings on top, each `KEY=VALUE`.
+    pub(crate) settings: &'a [String],
+    /// What URIs in `X-Accel-Redirect` stand for, longest prefix first: workers open what the front will look for.
+    pub(crate) accel: &'a [Accel],
+}
+
 /// PHP, started.
 #[derive(Debug)]
 pub(crate) struct Engine(());
 
+/// The signal on which a worker writes the PHP backtrace of its script to standard error and ends. A worker has a handler
+/// for it before its first request.
+pub(crate) fn stuck_signal() -> Signal {
+    real_time_signal(0)
+}
+
 impl Engine {
-    /// Starts PHP with the `php.ini` and `conf.d` of a folder and settings (`KEY=VALUE`) on top. `None` if it refused;
-    /// it has written why to standard error. Call it once.
-    pub(crate) fn start(ini_dir: &Path, settings: &[String]) -> Option<Self> {
-        let ini_dir = CString::new(ini_dir.as_os_str().as_bytes()).ok()?;
+    /// Starts PHP. `None` if it refused; it has written why to standard error. Call it once.
+    pub(crate) fn start(startup: &Startup<'_>) -> Option<Self> {
+        let text = |bytes: &[u8]| CString::new(bytes).ok();
+        let ini_dir = text(startup.ini_dir.as_os_str().as_bytes())?;
         let settings: Vec<CString> =
-            settings.iter().map(|s| CString::new(s.as_str())).collect::<Result<_, _>>().ok()?;
-        let pointers: Vec<_> = settings.iter().map(|s| s.as_ptr()).collect();
-        // SAFETY: the strings and the array live through the call, which copies what it keeps.
-        let result =
-            unsafe { sendoff_php_startup(ini_dir.as_ptr(), pointers.as_ptr(), pointers.len()) };
+            startup.settings.iter().map(|s| text(s.as_bytes())).collect::<Option<_>>()?;
+        let settings: Vec<_> = settings.iter().map(|s| s.as_ptr()).collect();
+        let accel: Vec<(CString, CString)> = startup
+            .accel
+            .iter()
+            .map(|Accel { prefix, folder }| {
+                text(prefix.as_bytes()).zip(text(folder.as_os_str().as_bytes()))
+            })
+            .collect::<Option<_>>()?;
+        let accel: Vec<_> = accel
+            .iter()
+            .map(|(prefix, folder)| CAccel { prefix: prefix.as_ptr(), folder: folder.as_ptr() })
+            .collect();
+        let start = CStartup {
+            ini_dir: ini_dir.as_ptr(),
+            defines: settings.as_ptr(),
+            define_count: settings.len(),
+            accel: accel.as_ptr(),
+            accel_count: accel.len(),
+            stuck_signal: stuck_signal().as_raw(),
+        };
+        // SAFETY: the strings and the arrays live through the call, which copies what it keeps.
+        let result = unsafe { sendoff_php_startup(&raw const start) };
         (result == 0).then_some(Self(()))
     }
 

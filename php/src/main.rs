@@ -1,124 +1,105 @@
 //! `sendoff-php`: starts PHP once and keeps workers forked from it. `sendoff serve` runs it.
 
 mod engine;
+mod failure;
+mod log;
 mod master;
 mod pool;
+mod slot;
 
 use std::io;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use rustix::process::{Gid, Pid, Signal, Uid, getppid, set_parent_process_death_signal};
 use rustix::thread::CapabilitySet;
+use sendoff_config::{Account, Config, PoolConfig, Snapshot};
 use sendoff_sys::process::{become_user, exit_now, take_inherited};
 
-use engine::Engine;
-use master::{Master, Role, WorkerStart};
+use engine::{Engine, Startup};
+use failure::Failure;
+use log::log;
+use master::{Master, Role};
 use pool::Ends;
+use slot::WorkerStart;
 
 /// Folders with `php.ini` and `conf.d`; the first that exists counts.
 const INI_DIRS: [&str; 2] = ["/etc/php/8.2/fpm", "/etc/php/8.2/embed"];
 
-/// Keeps PHP workers running and gives their sockets to the front.
+/// Keeps PHP workers running and gives their sockets to the front. Its configuration is in an inherited file.
 #[derive(Debug, Parser)]
 #[command(version)]
-pub(crate) struct Options {
+struct Inherited {
+    /// The configuration (inherited descriptor).
+    #[arg(long, value_name = "N")]
+    config_fd: RawFd,
     /// The socket on which the front learns of workers (inherited descriptor).
     #[arg(long, value_name = "N")]
     pool_fd: RawFd,
-    /// How many workers to keep.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    workers: u16,
-    /// Links of each worker: event loops of the front.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=pool::MAX_LINKS))]
-    links: u8,
-    /// Requests after which a worker makes room for a new one; 0: no limit.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    max_requests: u64,
-    /// The user workers run as.
-    #[arg(long, requires = "gid")]
-    uid: Option<u32>,
-    /// The group workers run as.
-    #[arg(long, requires = "uid")]
-    gid: Option<u32>,
-    /// What keeps a file as it was read until it is sent: a lease, or a copy.
-    #[arg(long, value_enum, default_value_t = Snapshot::Lease)]
-    snapshot: Snapshot,
-    /// A setting on top of php.ini.
-    #[arg(long, value_name = "KEY=VALUE")]
-    php_ini: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Snapshot {
-    Lease,
-    Copy,
-}
-
-impl Options {
-    fn account(&self) -> Option<(Uid, Gid)> {
-        Some((Uid::from_raw(self.uid?), Gid::from_raw(self.gid?)))
-    }
-}
-
-/// A line for the server's log.
-fn log(line: impl std::fmt::Display) {
-    use std::io::Write as _;
-    // Nothing can be done about a log that cannot be written.
-    let _ = writeln!(io::stderr(), "sendoff-php: {line}");
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    match run(&options) {
+    let inherited = Inherited::parse();
+    match run(&inherited) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            log(why);
-            ExitCode::FAILURE
+        Err(failure) => {
+            log(&failure);
+            ExitCode::from(failure.exit_code())
         }
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn run(inherited: &Inherited) -> Result<(), Failure> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|e| format!("cannot tie its life to the supervisor's: {e}"))?;
+        .map_err(io::Error::from)
+        .map_err(Failure::system("cannot tie its life to the supervisor's"))?;
     if getppid() != parent {
-        return Err("the supervisor is gone".into());
+        return Err(Failure::System("the supervisor is gone".to_owned()));
     }
-    let pool = take_inherited(options.pool_fd)
-        .map_err(|e| format!("--pool-fd {}: {e}", options.pool_fd))?;
-    let engine = Engine::start(&ini_dir(), &options.php_ini).ok_or("PHP does not start")?;
-    let role = Master::new(options, pool)
+    let config = Config::read(take("--config-fd", inherited.config_fd)?)
+        .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
+    let socket = take("--pool-fd", inherited.pool_fd)?;
+    let (Some(pool), Some(site)) = (&config.pool, config.sites.first()) else {
+        return Err(Failure::Internal("the configuration asks for no workers".to_owned()));
+    };
+    let ini_dir = ini_dir();
+    let startup = Startup { ini_dir: &ini_dir, settings: &pool.php_ini, accel: &site.accel };
+    let engine = Engine::start(&startup).ok_or(Failure::Php)?;
+    let role = Master::new(&config, pool, socket)
         .and_then(Master::run)
-        .map_err(|e| format!("cannot keep workers: {e}"))?;
+        .map_err(Failure::system("cannot keep workers"))?;
     match role {
         Role::Master => Ok(()),
-        Role::Worker(start) => serve(options, &engine, start),
+        Role::Worker(start) => serve(config.account, pool, &engine, start),
     }
 }
 
+fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
+    take_inherited(number).map_err(|error| Failure::Internal(format!("{option} {number}: {error}")))
+}
+
 /// The life of a worker.
-fn serve(options: &Options, engine: &Engine, start: WorkerStart) -> ! {
-    if let Err(e) = prepare(options, start.master) {
-        log(format_args!("cannot prepare a worker: {e}"));
+fn serve(account: Option<Account>, pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
+    if let Err(error) = prepare(account, start.master) {
+        log(format_args!("cannot prepare a worker: {error}"));
         exit_now(1);
     }
     let Ends { links, guard } = start.ends;
     // Without leases the guard has no use, but the front takes its end for the worker's.
-    let (guard, _kept) = match options.snapshot {
+    let (guard, _kept) = match pool.snapshot {
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),
     };
-    exit_now(engine.serve(links, guard, start.busy.as_fd(), options.max_requests))
+    exit_now(engine.serve(links, guard, start.busy.as_fd(), pool.max_requests))
 }
 
 /// Gives up privileges, and ties the worker's life to its master's. In this order: a change of user unties it.
-fn prepare(options: &Options, master: Pid) -> io::Result<()> {
-    if let Some((uid, gid)) = options.account() {
-        become_user(uid, gid, CapabilitySet::LEASE)?;
+fn prepare(account: Option<Account>, master: Pid) -> io::Result<()> {
+    if let Some(Account { uid, gid }) = account {
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE)?;
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {

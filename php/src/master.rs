@@ -1,23 +1,25 @@
-//! The master: forks workers, replaces those that end, ends with the front or on SIGTERM.
+//! The master: forks workers, replaces those that end or are stuck, ends with the front or on SIGTERM.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
+use sendoff_config::{Config, PoolConfig};
+use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
-use crate::pool::{self, Ends};
-use crate::{Options, log};
+use crate::engine::stuck_signal;
+use crate::log::log;
+use crate::pool;
+use crate::slot::{Slot, Worker, WorkerStart};
 
-/// How long workers may take to finish their requests when the master ends.
-const DRAIN: Duration = Duration::from_secs(30);
+/// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
+const MOST_WORKERS: u32 = 1024;
 
-/// A worker that ends sooner, and without a request, cannot start: its replacement waits.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// As what [`Master::run`] returned: it forks, so it may return in several processes.
 #[derive(Debug)]
@@ -26,29 +28,6 @@ pub(crate) enum Role {
     Master,
     /// A new worker, with its sockets.
     Worker(WorkerStart),
-}
-
-/// What a worker starts with.
-#[derive(Debug)]
-pub(crate) struct WorkerStart {
-    pub(crate) ends: Ends,
-    /// To be raised at the first request.
-    pub(crate) busy: OwnedFd,
-    pub(crate) master: Pid,
-}
-
-/// A place for one worker.
-#[derive(Debug)]
-struct Slot {
-    state: State,
-    /// How long the next replacement waits if this worker cannot start.
-    delay: Duration,
-}
-
-#[derive(Debug)]
-enum State {
-    Empty { fork_at: Instant },
-    Running { pid: Pid, since: Instant, busy: OwnedFd },
 }
 
 /// Why waiting ended.
@@ -61,49 +40,65 @@ enum Wake {
 
 #[derive(Debug)]
 pub(crate) struct Master<'a> {
-    options: &'a Options,
-    pool: OwnedFd,
+    config: &'a Config,
+    pool: &'a PoolConfig,
+    socket: OwnedFd,
     signals: SignalFd,
     /// As many as there should be workers, or more while some are about to end.
     slots: Vec<Slot>,
+    /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
+    leaving: Vec<Worker>,
     target: usize,
 }
 
 impl<'a> Master<'a> {
-    pub(crate) fn new(options: &'a Options, pool: OwnedFd) -> io::Result<Self> {
+    /// A master that starts its first workers when it [runs](Self::run). `socket` leads to the front.
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    pub(crate) fn new(
+        config: &'a Config,
+        pool: &'a PoolConfig,
+        socket: OwnedFd,
+    ) -> io::Result<Self> {
         let signals = SignalFd::new(&[Signal::TERM, Signal::INT, Signal::CHILD])?;
-        let mut master = Self { options, pool, signals, slots: Vec::new(), target: 0 };
-        master.keep(options.workers.into());
+        let (slots, leaving) = (Vec::new(), Vec::new());
+        let mut master = Self { config, pool, socket, signals, slots, leaving, target: 0 };
+        master.keep(pool.first_workers());
         Ok(master)
     }
 
     /// There should be `target` workers from now on. Those that are too many are the front's to end: it knows which are idle.
     fn keep(&mut self, target: usize) {
         self.target = target;
-        while self.slots.len() < target {
-            let state = State::Empty { fork_at: Instant::now() };
-            self.slots.push(Slot { state, delay: FIRST_DELAY });
-        }
+        self.slots.resize_with(self.slots.len().max(target), Slot::new);
         self.drop_empty_slots();
     }
 
     fn drop_empty_slots(&mut self) {
         let mut surplus = self.slots.len().saturating_sub(self.target);
         self.slots.retain(|slot| {
-            let goes = surplus > 0 && matches!(slot.state, State::Empty { .. });
+            let goes = surplus > 0 && slot.fork_at().is_some();
             surplus -= usize::from(goes);
             !goes
         });
     }
 
     /// Keeps workers until SIGTERM, or until the front has closed the pool socket.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
     pub(crate) fn run(mut self) -> io::Result<Role> {
         loop {
-            if let Some(worker) = self.fill()? {
+            self.take_messages();
+            if let Some(worker) = self.fill() {
                 self.signals.unblock();
                 return Ok(Role::Worker(worker));
             }
-            match self.wait_until(self.next_fork())? {
+            let now = Instant::now();
+            self.workers().for_each(|worker| worker.kill_if_late(now));
+            let deadline = self.next_deadline();
+            match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
@@ -112,63 +107,105 @@ impl<'a> Master<'a> {
         }
     }
 
-    fn next_fork(&self) -> Option<Instant> {
-        let fork_at = |slot: &Slot| match slot.state {
-            State::Empty { fork_at } => Some(fork_at),
-            State::Running { .. } => None,
-        };
-        self.slots.iter().filter_map(fork_at).min()
+    /// Every worker that was not reaped.
+    fn workers(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.slots.iter_mut().filter_map(Slot::worker).chain(&mut self.leaving)
+    }
+
+    /// When there is something to do that no event announces.
+    fn next_deadline(&mut self) -> Option<Instant> {
+        let fork_at = self.slots.iter().filter_map(Slot::fork_at).min();
+        self.workers().filter_map(|worker| worker.kill_at()).chain(fork_at).min()
     }
 
     /// Forks a worker for each empty slot whose time has come. Returns its start in the worker.
-    fn fill(&mut self) -> io::Result<Option<WorkerStart>> {
+    fn fill(&mut self) -> Option<WorkerStart> {
         for i in 0..self.slots.len() {
-            let State::Empty { fork_at } = self.slots[i].state else { continue };
-            if fork_at > Instant::now() {
+            if self.slots[i].fork_at().is_none_or(|at| at > Instant::now()) {
                 continue;
             }
-            match self.start_worker() {
-                Ok((Some(start), _)) => return Ok(Some(start)),
-                Ok((None, running)) => self.slots[i].state = running,
-                Err(e) => {
-                    log(format_args!("cannot start a worker: {e}"));
+            match self.start_worker(i) {
+                Ok(None) => {}
+                Ok(Some(start)) => return Some(start),
+                Err(error) => {
+                    // Without a front none is needed; the socket says next that there is none.
+                    if error.kind() != io::ErrorKind::BrokenPipe {
+                        log(format_args!("cannot start a worker: {error}"));
+                    }
                     self.slots[i].back_off();
                 }
             }
         }
-        Ok(None)
+        None
     }
 
-    fn start_worker(&self) -> io::Result<(Option<WorkerStart>, State)> {
-        let (front, ends) = pool::sockets(self.options.links)?;
+    fn start_worker(&mut self, slot: usize) -> io::Result<Option<WorkerStart>> {
+        let (front, ends) = pool::sockets(self.config.front.threads)?;
         let busy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (master, since) = (getpid(), Instant::now());
         match fork()? {
-            Forked::Child => {
-                let start = WorkerStart { ends, busy, master };
-                Ok((Some(start), State::Empty { fork_at: since }))
-            }
+            Forked::Child => Ok(Some(WorkerStart { ends, busy, master })),
             Forked::Parent(pid) => {
                 // Should this fail, the front's ends close and the worker ends by itself.
-                pool::announce(self.pool.as_fd(), pid, &front)?;
-                Ok((None, State::Running { pid, since, busy }))
+                pool::announce(self.socket.as_fd(), pid, &front)?;
+                self.slots[slot].run(Worker::new(pid, since, busy));
+                Ok(None)
             }
         }
     }
 
-    /// Waits for a signal, for the front to go, or for the time given.
+    /// Waits for a signal or a message, for the front to go, or for the time given.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
         let mut fds =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.pool, PollFlags::IN)];
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         poll_until(&mut fds, deadline)?;
-        if fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            return Ok(Wake::FrontGone);
+        let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        // First of all: a worker that ended because there should be fewer must not be missed, and the last thing that a
+        // front says may be that a worker is stuck.
+        self.take_messages();
+        Ok(if is_gone { Wake::FrontGone } else { self.take_signals() })
+    }
+
+    /// Does what the front has asked for.
+    fn take_messages(&mut self) {
+        let mut message = [0; MAX_MESSAGE];
+        while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
+            match ToMaster::decode(message) {
+                Some(ToMaster::FrontStarted { at }) => self.let_go(at),
+                Some(ToMaster::Workers(count @ 1..=MOST_WORKERS)) => self.keep(count as usize),
+                Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
+                Some(ToMaster::Workers(_)) | None => {
+                    log("the front has sent a message that makes no sense");
+                }
+            }
         }
-        // Before a worker that ended because there should be fewer is missed.
-        while let Some(target) = pool::wanted_workers(self.pool.as_fd()) {
-            self.keep(target);
+    }
+
+    /// A front has started `at` this time. Workers that have had requests before served another front: they end once
+    /// their scripts do, and may not keep others from working for this one.
+    fn let_go(&mut self, at: u64) {
+        let served_before =
+            |worker: &mut Worker| worker.first_request().is_some_and(|first| first < at);
+        let deadline = self.pool.request_timeout.map(|timeout| Instant::now() + timeout);
+        let left = self.slots.iter_mut().filter_map(|slot| slot.take_if(served_before));
+        self.leaving.extend(left);
+        for worker in &mut self.leaving {
+            deadline.into_iter().for_each(|deadline| worker.set_deadline(deadline));
         }
-        Ok(self.take_signals())
+        // However often the front dies, there are at most twice as many workers as there should be.
+        let surplus = self.leaving.len().saturating_sub(self.target);
+        self.leaving[..surplus].iter_mut().for_each(|worker| worker.set_deadline(Instant::now()));
+    }
+
+    /// The front says that a process is stuck. If it is a worker, it logs its backtrace and ends; the next one starts
+    /// when it is reaped.
+    fn replace(&mut self, pid: u32, request: &str) {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // The front may have been slower than the worker's end. Processes that are not ours are none of its business.
+        let Some(worker) = self.workers().find(|worker| Some(worker.pid) == pid) else { return };
+        log(format_args!("worker {} is stuck in {request}", worker.pid.as_raw_nonzero()));
+        worker.signal(stuck_signal());
+        worker.set_deadline(Instant::now() + GRACE);
     }
 
     fn take_signals(&mut self) -> Wake {
@@ -186,32 +223,35 @@ impl<'a> Master<'a> {
 
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let number = pid.as_raw_nonzero();
             if let Some(signal) = status.terminating_signal() {
-                log(format_args!(
-                    "worker {pid} was killed by signal {signal}",
-                    pid = pid.as_raw_nonzero()
-                ));
+                log(format_args!("worker {number} was killed by signal {signal}"));
             } else if status.exit_status() != Some(0) {
                 let status = status.exit_status().unwrap_or_default();
-                log(format_args!(
-                    "worker {pid} ended with status {status}",
-                    pid = pid.as_raw_nonzero()
-                ));
+                log(format_args!("worker {number} ended with status {status}"));
             }
             for slot in &mut self.slots {
                 slot.reaped(pid);
             }
+            self.leaving.retain(|worker| worker.pid != pid);
         }
         self.drop_empty_slots();
     }
 
-    /// Waits for the workers to end; kills them when they take too long or at a second SIGTERM.
+    /// Lets the workers finish their requests and waits for their end. When they take too long or at a second SIGTERM
+    /// they log where they are, and whatever is left then is killed.
     fn drain(mut self, mut told: bool) -> io::Result<()> {
-        let deadline = Instant::now() + DRAIN;
+        let deadline = Instant::now() + self.config.shutdown_timeout;
         self.reap();
-        while self.running().next().is_some() {
-            poll_until(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(deadline))?;
-            match self.take_signals() {
+        if told {
+            // The front is still there, so links do not tell them. Otherwise no signal: it would wake a script's sleep().
+            self.workers().for_each(|worker| worker.signal(Signal::TERM));
+        }
+        while self.workers().next().is_some() {
+            let now = Instant::now();
+            self.workers().for_each(|worker| worker.kill_if_late(now));
+            let kill_at = self.workers().filter_map(|worker| worker.kill_at()).min();
+            match self.wait_for_end(kill_at.map_or(deadline, |at| at.min(deadline)))? {
                 Wake::Reap => self.reap(),
                 Wake::Time if Instant::now() < deadline => {}
                 // The supervisor's death closes the pool and sends a signal: that is once.
@@ -219,20 +259,21 @@ impl<'a> Master<'a> {
                 Wake::Time | Wake::Terminate | Wake::FrontGone => break,
             }
         }
-        for pid in self.running() {
-            log(format_args!("worker {} does not end: killed", pid.as_raw_nonzero()));
-            // It may just have ended.
-            let _ = kill_process(pid, Signal::KILL);
+        self.workers().for_each(|worker| worker.signal(stuck_signal()));
+        let deadline = Instant::now() + self.config.last_grace();
+        while self.workers().next().is_some() && Instant::now() < deadline {
+            if let Wake::Reap = self.wait_for_end(deadline)? {
+                self.reap();
+            }
         }
+        self.workers().for_each(|worker| worker.kill());
         while wait(WaitOptions::empty()).is_ok() {}
         Ok(())
     }
 
-    fn running(&self) -> impl Iterator<Item = Pid> {
-        self.slots.iter().filter_map(|slot| match slot.state {
-            State::Running { pid, .. } => Some(pid),
-            State::Empty { .. } => None,
-        })
+    fn wait_for_end(&mut self, deadline: Instant) -> io::Result<Wake> {
+        poll_until(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(deadline))?;
+        Ok(self.take_signals())
     }
 }
 
@@ -243,26 +284,5 @@ fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<(
     match poll(fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
-    }
-}
-
-impl Slot {
-    fn reaped(&mut self, ended: Pid) {
-        let State::Running { pid, since, busy } = &self.state else { return };
-        if *pid != ended {
-            return;
-        }
-        let was_busy = rustix::io::read(busy, &mut [0; 8]).is_ok();
-        if was_busy || since.elapsed() >= SHORT_LIFE {
-            self.state = State::Empty { fork_at: Instant::now() };
-            self.delay = FIRST_DELAY;
-        } else {
-            self.back_off();
-        }
-    }
-
-    fn back_off(&mut self) {
-        self.state = State::Empty { fork_at: Instant::now() + self.delay };
-        self.delay = (self.delay * 2).min(LONGEST_DELAY);
     }
 }

@@ -30,13 +30,17 @@ static named fields[] = {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-/* The options --accel: lines of PREFIX=DIR, longest prefix first. */
-static char *accel;
+/* The options --accel, longest prefix first. */
+static sendoff_php_accel *accel;
+static size_t accel_count;
 
-void sendoff_named_startup(void)
+void sendoff_named_startup(const sendoff_php_accel *options, size_t count)
 {
-	const char *lines = getenv("SENDOFF_ACCEL");
-	accel = lines ? strdup(lines) : NULL;
+	accel = count ? malloc(count * sizeof(*accel)) : NULL;
+	for (accel_count = 0; accel && accel_count < count; accel_count++) {
+		accel[accel_count].prefix = strdup(options[accel_count].prefix);
+		accel[accel_count].folder = strdup(options[accel_count].folder);
+	}
 }
 
 static void forget(named *field)
@@ -77,26 +81,18 @@ static int open_regular(const char *path)
 }
 
 /* The folder that a decoded URI is looked up in, and what is left of the URI. */
-static const char *accel_folder(const char **uri, int *len)
+static const char *accel_folder(const char **uri)
 {
-	for (const char *line = accel; line && *line;) {
-		const char *end = strchr(line, '\n');
-		const char *equals = strchr(line, '=');
-		size_t prefix = equals ? (size_t)(equals - line) : 0;
+	for (size_t i = 0; i < accel_count; i++) {
+		const char *prefix = accel[i].prefix;
+		size_t len = strlen(prefix);
 
-		if (!end || !equals || equals > end) {
-			break;
+		if (!strncmp(*uri, prefix, len) && (prefix[len - 1] == '/' || (*uri)[len] == '/')) {
+			*uri += len;
+			return accel[i].folder;
 		}
-		if (!strncmp(*uri, line, prefix) && (line[prefix - 1] == '/' || (*uri)[prefix] == '/')) {
-			*uri += prefix;
-			*len = (int)(end - equals - 1);
-			return equals + 1;
-		}
-		line = end + 1;
 	}
-	const char *root = SENDOFF_PARAM("DOCUMENT_ROOT");
-	*len = root ? (int)strlen(root) : 0;
-	return root;
+	return SENDOFF_PARAM("DOCUMENT_ROOT");
 }
 
 static int open_uri(const char *value)
@@ -105,11 +101,11 @@ static int open_uri(const char *value)
 	size_t uri_len = php_raw_url_decode(uri, strlen(uri));
 	const char *rest = uri;
 	char *path;
-	int len, fd = -1;
-	const char *folder = *uri == '/' && strlen(uri) == uri_len ? accel_folder(&rest, &len) : NULL;
+	int fd = -1;
+	const char *folder = *uri == '/' && strlen(uri) == uri_len ? accel_folder(&rest) : NULL;
 
 	if (folder) {
-		spprintf(&path, 0, "%.*s/%s", len, folder, rest);
+		spprintf(&path, 0, "%s/%s", folder, rest);
 		fd = open_regular(path);
 		efree(path);
 	}

@@ -28,18 +28,38 @@ extern sendoff_php_ini sendoff_php_settings;
 
 /* sapi.c: what the Rust side calls. */
 
+/* A beginning of URIs in X-Accel-Redirect and the folder it stands for. */
+typedef struct {
+	const char *prefix;
+	const char *folder;
+} sendoff_php_accel;
+
+/* What PHP starts with. The caller keeps all of it; what is needed later is copied. */
+typedef struct {
+	/* The folder with php.ini and conf.d. */
+	const char *ini_dir;
+	/* Settings on top, each KEY=VALUE. */
+	const char *const *defines;
+	size_t define_count;
+	/* Longest prefix first. */
+	const sendoff_php_accel *accel;
+	size_t accel_count;
+	/* On this signal a worker writes its PHP backtrace and ends. */
+	int stuck_signal;
+} sendoff_php_start;
+
 /*
- * Starts PHP: reads php.ini from `ini_dir` and the files of its conf.d, with `defines` (KEY=VALUE)
- * on top, and loads the extensions. Call it once, before any worker is forked, so that their shared
- * memory is one. 0, or -1.
+ * Starts PHP and loads the extensions. Call it once, before any worker is forked, so that their
+ * shared memory is one. 0, or -1.
  */
-int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t define_count);
+int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links and the guard. The event counter `busy` is raised at
- * the first request, so that the master can tell a worker that fell over its work from one that
- * cannot start. Returns the exit status of the process.
+ * been answered. Takes ownership of the links and the guard. The event counter `busy` takes the
+ * time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master can tell a worker
+ * that fell over its work from one that cannot start, and one that served an earlier front from one
+ * that serves this one. Returns the exit status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 					  uint64_t max_requests);
@@ -83,8 +103,11 @@ int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
 void sendoff_user_ini_shutdown(void);
 
+/* backtrace.c: the end of a worker that is stuck. */
+void sendoff_backtrace_on(int signo);
+
 /* named.c: files that headers name. */
-void sendoff_named_startup(void);
+void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);
 int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
 						   sapi_headers_struct *headers);
 /* Right before the header block. */

@@ -10,12 +10,6 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
-/// The links and the guard ride on one message, which carries at most 64 descriptors.
-pub(crate) const MAX_LINKS: i64 = 63;
-
-/// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
-const MOST_WORKERS: u32 = 1024;
-
 /// One side's ends of a worker's sockets.
 #[derive(Debug)]
 pub(crate) struct Ends {
@@ -23,7 +17,8 @@ pub(crate) struct Ends {
     pub(crate) guard: OwnedFd,
 }
 
-/// Both sides, the front's first.
+/// Both sides, the front's first. A front has few enough event loops for one message to carry the descriptors of all
+/// ([`sendoff_config::MAX_THREADS`]).
 pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
     let pairs: Vec<_> = (0..links).map(|_| pair(SocketType::STREAM)).collect::<Result<_, _>>()?;
@@ -33,12 +28,11 @@ pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     Ok((front, Ends { links: worker_links, guard: worker_guard }))
 }
 
-/// How many workers the front wants from now on, if it has said so: a message of 4 bytes, u32 big-endian.
-pub(crate) fn wanted_workers(pool: BorrowedFd<'_>) -> Option<usize> {
-    let mut message = [0; 4];
-    let (received, _) = rustix::net::recv(pool, &mut message, RecvFlags::DONTWAIT).ok()?;
-    let wanted = u32::from_be_bytes(message);
-    (received == 4 && (1..=MOST_WORKERS).contains(&wanted)).then_some(wanted as usize)
+/// The next message of the front, if there is one.
+pub(crate) fn receive<'m>(pool: BorrowedFd<'_>, message: &'m mut [u8]) -> Option<&'m [u8]> {
+    let (received, _) = rustix::net::recv(pool, &mut *message, RecvFlags::DONTWAIT).ok()?;
+    // No bytes: the front has closed the socket.
+    Some(&message[..received]).filter(|message| !message.is_empty())
 }
 
 /// Tells the front of a new worker and gives it its ends.

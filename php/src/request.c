@@ -9,6 +9,7 @@
 #include "zend_stream.h"
 
 #include <sys/eventfd.h>
+#include <time.h>
 
 /* Only files with these extensions run, whatever name the front sends (php-fpm's
  * security.limit_extensions). */
@@ -142,6 +143,13 @@ static bool serve_request(void)
 	return started;
 }
 
+static void note_first_request(int busy)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	eventfd_write(busy, (eventfd_t)now.tv_sec * 1000000000 + (eventfd_t)now.tv_nsec);
+}
+
 /* Returns the exit status of the process. Apart, so that no local variable lives across a setjmp.
  */
 static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
@@ -150,7 +158,7 @@ static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 
 	while (sendoff_accept(sendoff_php_worker) == 1) {
 		if (served == 0) {
-			eventfd_write(busy, 1);
+			note_first_request(busy);
 		}
 		if (!serve_request()) {
 			return 1;

@@ -111,16 +111,19 @@ static void use_ini_dir(const char *dir)
 	}
 }
 
-int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t define_count)
+/* For the handler that each worker sets. */
+static int stuck_signal;
+
+int sendoff_php_startup(const sendoff_php_start *start)
 {
 	struct php_ini_builder entries;
 
 	zend_signal_startup();
 	sapi_startup(&sendoff_sapi_module);
-	use_ini_dir(ini_dir);
+	use_ini_dir(start->ini_dir);
 	php_ini_builder_init(&entries);
-	for (size_t i = 0; i < define_count; i++) {
-		php_ini_builder_define(&entries, defines[i]);
+	for (size_t i = 0; i < start->define_count; i++) {
+		php_ini_builder_define(&entries, start->defines[i]);
 	}
 	/* Kept for good: PHP reads it again when it reports its configuration. */
 	sendoff_sapi_module.ini_entries = php_ini_builder_finish(&entries);
@@ -128,7 +131,8 @@ int sendoff_php_startup(const char *ini_dir, const char *const *defines, size_t 
 		return -1;
 	}
 	sendoff_server_vars_init();
-	sendoff_named_startup();
+	sendoff_named_startup(start->accel, start->accel_count);
+	stuck_signal = start->stuck_signal;
 	return 0;
 }
 
@@ -188,6 +192,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 {
 	set_environment();
 	php_ignore_value(chdir("/"));
+	sendoff_backtrace_on(stuck_signal);
 	sendoff_php_worker = new_worker(links, link_count, guard);
 	if (!sendoff_php_worker) {
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use common::{TempDir, script};
 use rustix::process::{Signal, kill_process};
 use sendoff_fastcgi::Part;
 use sendoff_fastcgi::record::Kind;
+use sendoff_pool::ToMaster;
 
 fn get(file: &str, query: &str) -> Request {
     Request::new(&script(file)).query(query)
@@ -301,6 +303,91 @@ fn the_end_of_the_front_and_sigterm_are_one_reason_to_finish() {
 }
 
 #[test]
+fn stuck_workers_say_where_they_are_and_are_replaced() {
+    let (dir, mut master) = (TempDir::new(), Master::start_with(&[], Stdio::piped()));
+    let mut log = BufReader::new(master.stderr()).lines();
+    let mut line = || log.next().unwrap().unwrap();
+    let mut worker = master.worker();
+    let (fifo, pid) = (fifo(&dir), worker.pid.as_raw_nonzero());
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    worker.link().read_until("first ");
+    let request = "GET /x\nforged".into();
+    master.tell(&ToMaster::Replace { pid: pid.get().unsigned_abs(), request });
+    assert_eq!(line(), format!("sendoff-php: worker {pid} is stuck in GET /x?forged"));
+    let ended = line();
+    assert!(ended.starts_with(&format!("sendoff-php: worker {pid} is ended in GET ")), "{ended}");
+    assert_eq!(line(), "  #0 file_get_contents()");
+    assert_eq!(line(), format!("  #1 {{main}} at {}:6", script("stream.php")));
+    assert_gone(&mut worker);
+    // The next one takes requests, and stops before it can say anything.
+    let mut worker = master.worker();
+    let pid = worker.pid.as_raw_nonzero();
+    assert_eq!(worker.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
+    kill_process(worker.pid, Signal::STOP).unwrap();
+    master.tell(&ToMaster::Replace { pid: pid.get().unsigned_abs(), request: "GET /y".into() });
+    assert_eq!(line(), format!("sendoff-php: worker {pid} is stuck in GET /y"));
+    assert_eq!(line(), format!("sendoff-php: worker {pid} does not end: killed"));
+    assert_gone(&mut worker);
+    assert_eq!(master.worker().link().ask(&get("hello.php", "")).body(), "Hello, world\n");
+}
+
+/// The front may end right after it has said so, as it does when the server ends.
+#[test]
+fn the_last_words_of_a_front_count() {
+    let (dir, mut master) = (TempDir::new(), Master::start(&[]));
+    let mut worker = master.worker();
+    let fifo = fifo(&dir);
+    worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    worker.link().read_until("first ");
+    master.signal(Signal::STOP);
+    let pid = worker.pid.as_raw_nonzero().get().unsigned_abs();
+    master.tell(&ToMaster::Replace { pid, request: "GET /".into() });
+    master.close_pool();
+    let since = Instant::now();
+    master.signal(Signal::CONT);
+    assert_eq!(master.wait().code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(15), "it waited for the script");
+}
+
+#[test]
+fn only_workers_can_be_replaced() {
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let master = Master::start(&[]);
+    let mut worker = master.worker();
+    for pid in [other.id(), std::process::id(), 1, 0, u32::MAX, u32::MAX - other.id() + 1] {
+        master.tell(&ToMaster::Replace { pid, request: "".into() });
+    }
+    // The messages before it were taken.
+    let pid = worker.pid.as_raw_nonzero().get().unsigned_abs();
+    master.tell(&ToMaster::Replace { pid, request: "".into() });
+    assert_gone(&mut worker);
+    assert!(other.try_wait().unwrap().is_none());
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
+fn workers_of_another_front_make_room_and_end_in_time() {
+    let dir = TempDir::new();
+    let master = Master::start(&["--workers", "2", "--request-timeout", "500ms"]);
+    let (mut old, mut fresh) = (master.worker(), master.worker());
+    let fifo = fifo(&dir);
+    old.link().send(&get("stream.php", &format!("fifo={fifo}")));
+    old.link().read_until("first ");
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let at = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+    master.tell(&ToMaster::FrontStarted { at });
+    let mut new = master.worker();
+    assert_eq!(new.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
+    assert_gone(&mut old);
+    // What has served no request served no other front.
+    assert_eq!(fresh.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
+    // The message may be late: requests that have come since are this front's.
+    master.tell(&ToMaster::FrontStarted { at });
+    assert_eq!(new.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
+}
+
+#[test]
 fn a_master_without_a_front_ends() {
     let mut master = Master::start(&[]);
     let worker = master.worker();
@@ -402,11 +489,19 @@ fn what_a_script_writes_to_stderr_goes_to_the_log() {
 
 #[test]
 fn nonsense_on_the_command_line_is_refused_with_a_sentence() {
+    let text = std::env::temp_dir().join(format!("sendoff-no-config-{}", std::process::id()));
+    fs::write(&text, "{}").unwrap();
+    let garbage = fs::File::open(&text).unwrap();
+    rustix::io::fcntl_setfd(&garbage, rustix::io::FdFlags::empty()).unwrap();
+    fs::remove_file(&text).unwrap();
+    let garbage = garbage.as_raw_fd().to_string();
     for (options, complaint) in [
-        (&["--pool-fd", "77", "--workers", "1", "--links", "1"][..], "--pool-fd 77: Bad file"),
-        (&["--pool-fd", "3", "--workers", "0", "--links", "1"], "--workers"),
-        (&["--pool-fd", "3", "--workers", "1", "--links", "64"], "--links"),
-        (&["--pool-fd", "3", "--workers", "1", "--links", "1", "--uid", "1"], "--gid"),
+        (&["--config-fd", "77", "--pool-fd", "78"][..], "--config-fd 77: Bad file"),
+        (&["--config-fd", "2", "--pool-fd", "78"], "--config-fd 2: Bad file"),
+        (&["--config-fd", &garbage, "--pool-fd", "78"], "not from this version of sendoff"),
+        (&["--pool-fd", "3"], "--config-fd"),
+        (&["--config-fd", "many", "--pool-fd", "3"], "--config-fd"),
+        (&["--config-fd", "3", "--pool-fd", "3", "--workers", "1"], "--workers"),
     ] {
         let out = Command::new(env!("CARGO_BIN_EXE_sendoff-php")).args(options).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);

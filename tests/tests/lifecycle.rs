@@ -1,8 +1,10 @@
 //! Starting, stopping, and what survives what.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
+use sendoff_tests::{Broken, Client, Head, LIMIT, Request, Server, Site, pattern, processes, wait};
 use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 fn site() -> Site {
     let site = Site::with(
@@ -44,7 +46,7 @@ fn several_addresses_and_event_loops() {
         let addr =
             address.trim_start_matches("http://").trim_end_matches('/').parse().expect(address);
         for _ in 0..20 {
-            let mut client = sendoff_tests::Client::connect(addr);
+            let mut client = Client::connect(addr);
             assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
         }
     }
@@ -156,4 +158,192 @@ fn a_killed_php_master_is_replaced() {
     assert!(wait::until(LIMIT, || !processes::runs(first) && server.php_master() != first));
     assert_eq!(server.page("/ok.php"), "ok");
     assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
+}
+
+/// Scripts that do not end, each in its own way. `pipe` is a FIFO that nothing is written to.
+const ENDLESS: [(&str, &str); 5] = [
+    ("read.php", "<?php echo 'begun'; ob_flush(); flush(); file_get_contents('pipe');"),
+    ("sleep.php", "<?php echo 'begun'; ob_flush(); flush(); while (true) sleep(1000);"),
+    (
+        "deaf.php",
+        "<?php ignore_user_abort(true); set_time_limit(0);
+         while (true) { echo 'begun'; ob_flush(); flush(); usleep(1000); }",
+    ),
+    ("after.php", "<?php echo 'begun'; fastcgi_finish_request(); while (true) sleep(1000);"),
+    ("stopped.php", "<?php echo 'begun'; ob_flush(); flush(); posix_kill(getmypid(), 19);"),
+];
+
+/// A server whose scripts and clients do not end. The clients must live as long as it should be so.
+fn with_endless_work(site: &Site, options: &[&str]) -> (Server, Vec<(Client, Head)>) {
+    site.fifo("pipe");
+    site.write("big.php", "<?php echo str_repeat('x', 30000000);");
+    site.write("big", pattern(1, 30_000_000));
+    for (name, script) in ENDLESS {
+        site.write(name, script);
+    }
+    let server = Server::start(site.root(), options);
+    let begin = |name: &str| {
+        let mut client = Client::connect_narrow(server.addr(), 4096);
+        client.send(Request::get(&format!("/{name}")).bytes());
+        let head = client.head().unwrap();
+        (client, head)
+    };
+    let names = ENDLESS.iter().map(|(name, _)| *name);
+    // The last ones read no more than the head.
+    let clients = names.chain(["big.php", "big"]).map(begin).collect();
+    (server, clients)
+}
+
+/// What of these processes is left in the end.
+fn left_of(family: Vec<u32>) -> Vec<u32> {
+    let mut left = family;
+    wait::until(LIMIT, || {
+        left.retain(|pid| processes::runs(*pid));
+        left.is_empty()
+    });
+    left
+}
+
+#[test]
+fn sigterm_ends_in_time_whatever_scripts_and_clients_do() {
+    for workers in ["6", "auto"] {
+        let site = site();
+        let options = ["--workers", workers, "--shutdown-timeout", "1500ms"];
+        let (server, clients) = with_endless_work(&site, &options);
+        let family = processes::descendants(server.pid());
+        let told = Instant::now();
+        server.signal(Signal::TERM);
+        let (status, log) = server.await_end();
+        // Two seconds more than it should take, for a busy machine.
+        assert!(told.elapsed() < Duration::from_millis(3500), "{:?}\n{log}", told.elapsed());
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert_eq!(left_of(family), [0; 0]);
+        // No client can take what it got for a whole response, except the one whose response was.
+        for (number, (mut client, head)) in clients.into_iter().enumerate() {
+            match (client.body_of(head, "GET"), ENDLESS.get(number)) {
+                (Ok(whole), Some(("after.php", _))) => assert_eq!(whole.text(), "begun"),
+                (Err(Broken::Cut(_)), _) => {}
+                other => panic!("client {number}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn scripts_that_end_in_time_are_waited_for_after_their_responses() {
+    let site = site();
+    let pipe = site.fifo("later");
+    site.write(
+        "later.php",
+        "<?php echo 'done'; fastcgi_finish_request(); file_put_contents('result', file_get_contents('later'));",
+    );
+    let server = Server::start(site.root(), &[]);
+    assert_eq!(server.page("/later.php"), "done");
+    let front = server.front();
+    server.signal(Signal::TERM);
+    assert!(wait::until(LIMIT, || !processes::runs(front)));
+    pipe.release();
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(std::fs::read(site.path("result")).unwrap(), b"go");
+}
+
+#[test]
+fn processes_that_do_not_react_are_killed_in_time() {
+    let stopped: [fn(&Server) -> u32; 2] = [Server::front, Server::php_master];
+    for process in stopped {
+        let site = site();
+        let (server, _clients) =
+            with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1s"]);
+        let family = processes::descendants(server.pid());
+        processes::signal(process(&server), Signal::STOP);
+        let told = Instant::now();
+        server.signal(Signal::TERM);
+        let (status, log) = server.await_end();
+        assert!(told.elapsed() < Duration::from_secs(3), "{:?}\n{log}", told.elapsed());
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert_eq!(left_of(family), [0; 0]);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_stuck_scripts_at_once() {
+    let site = site();
+    let (server, _clients) =
+        with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1h"]);
+    let family = processes::descendants(server.pid());
+    server.signal(Signal::TERM);
+    assert!(refuses(&server));
+    server.signal(Signal::TERM);
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(left_of(family), [0; 0]);
+}
+
+#[test]
+fn stuck_scripts_do_not_outlive_a_killed_supervisor_for_long() {
+    let site = site();
+    let (server, _clients) =
+        with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1s"]);
+    let family = processes::descendants(server.pid());
+    server.signal(Signal::KILL);
+    server.await_end();
+    assert_eq!(left_of(family), [0; 0]);
+}
+
+#[test]
+fn a_new_front_has_workers_though_the_old_ones_are_stuck() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "2"]);
+    let stuck = server.workers();
+    let mut clients: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(Request::get("/wait.php").bytes());
+        client.head().unwrap();
+    }
+    let front = server.front();
+    processes::signal(front, Signal::KILL);
+    assert!(wait::until(LIMIT, || server.front() != front));
+    let answered = wait::until(LIMIT, || {
+        let answer = server.connect().try_ask(&Request::get("/ok.php"));
+        answer.is_ok_and(|response| response.text() == "ok")
+    });
+    assert!(answered, "{}", server.log());
+    assert_eq!(server.workers().len(), 4, "two for the new front, two that wait");
+    // Both wait for the pipe to be opened.
+    pipe.release();
+    assert_eq!(left_of(stuck), [0; 0]);
+    assert_eq!(server.workers().len(), 2);
+    drop(clients);
+}
+
+#[test]
+fn however_often_processes_are_killed_there_are_as_many_as_there_should_be() {
+    let site = site();
+    site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "3", "--request-timeout", "500ms"]);
+    let mut gone = Vec::new();
+    for round in 0..6 {
+        let mut client = server.connect();
+        let _ = client.try_send(Request::get("/wait.php").bytes());
+        let victim = if round % 2 == 0 { server.front() } else { server.php_master() };
+        gone.extend(processes::descendants(server.pid()));
+        processes::signal(victim, Signal::KILL);
+        assert!(wait::until(LIMIT, || !processes::runs(victim)));
+    }
+    let answered = wait::until(LIMIT, || {
+        TcpStream::connect(server.addr()).is_ok_and(|_| {
+            let answer = server.connect().try_ask(&Request::get("/ok.php"));
+            answer.is_ok_and(|response| response.status() == 200)
+        })
+    });
+    assert!(answered, "{}", server.log());
+    let settled = || {
+        let now = processes::descendants(server.pid());
+        now.len() == 5 && server.workers().len() == 3
+    };
+    assert!(wait::until(LIMIT, settled), "{:?}", processes::descendants(server.pid()));
+    gone.retain(|pid| !processes::descendants(server.pid()).contains(pid));
+    assert_eq!(left_of(gone), [0; 0]);
 }

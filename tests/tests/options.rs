@@ -121,3 +121,64 @@ fn the_access_log_has_a_line_per_request() {
         assert!(lines.contains(part), "{lines}");
     }
 }
+
+#[test]
+fn times_and_sizes_have_units() {
+    let site = Site::with("in.php", "<?php echo strlen(file_get_contents('php://input'));");
+    let server = Server::start(site.root(), &["--max-body", "64K", "--idle-timeout", "300ms"]);
+    let post = |size| Request::post("/in.php", "text/plain", vec![b'x'; size]);
+    assert_eq!(server.ask(&post(65_536)).text(), "65536");
+    assert_eq!(server.connect().try_ask(&post(65_537)).unwrap().status(), 413);
+    let mut idle = server.connect();
+    assert_eq!(idle.ask(&post(1)).text(), "1");
+    assert!(matches!(ends(&mut idle), None | Some(408)));
+}
+
+#[test]
+fn bad_values_cost_one_sentence() {
+    let site = Site::with("a.txt", "static");
+    for (option, value, says) in [
+        ("--request-timeout", "soon", "30s, 500ms or 2m"),
+        ("--shutdown-timeout", "5x", "30s, 500ms or 2m"),
+        ("--idle-timeout", "0", "more than 0"),
+        ("--head-timeout", "1e3", "30s, 500ms or 2m"),
+        ("--max-body", "64MB", "4096, 64K, 100M or 1G"),
+        ("--workers", "many", "neither a number from 1 to 1024 nor auto"),
+        ("--threads", "64", "1..=63"),
+        ("--delivery", "pigeon", "auto, direct, file, region, relay"),
+        ("--accel", "files=/x", "/PREFIX=DIR"),
+        ("--fastcgi", "/app", "/PREFIX=ADDRESS"),
+        ("--php-ini", "memory_limit", "KEY=VALUE"),
+        ("--sendfile-from", "/nowhere/at/all", "No such file"),
+        ("--access-log", "/nowhere/at/all", "No such file"),
+    ] {
+        let Err(failed) = Server::try_start(site.root(), &[option, value]) else {
+            panic!("{option} {value} started")
+        };
+        assert_eq!((failed.code, &*failed.stdout), (Some(2), ""), "{failed:?}");
+        let said = failed.stderr.trim_end();
+        assert!(said.contains(says) && said.contains(value), "{said}");
+        // Beside warnings of a server that is about to start.
+        assert_eq!(said.lines().filter(|line| line.starts_with("sendoff: ")).count(), 1, "{said}");
+        assert!(
+            said.lines().all(|line| line.starts_with("sendoff: ") || line.contains(" WARN ")),
+            "{said}"
+        );
+    }
+}
+
+/// What is decided on the command line reaches the processes in a file, and nowhere else.
+#[test]
+fn children_get_their_configuration_by_descriptor_alone() {
+    let site = Site::with("env.php", "<?php echo implode(',', array_keys(getenv()));");
+    let folder = site.folder("private");
+    let accel = format!("/secret={}", folder.display());
+    let options = ["--php-ini", "memory_limit=77M", "--accel", &accel];
+    let server = Server::start(site.root(), &options);
+    for pid in [server.front(), server.php_master()] {
+        let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        for told in ["memory_limit", "secret", "SENDOFF_ACCEL"] {
+            assert!(!read("cmdline").contains(told) && !read("environ").contains(told), "{told}");
+        }
+    }
+}

@@ -362,6 +362,22 @@ impl<C: Caller> Front<C> {
         }
     }
 
+    /// Whether the worker is at work on a response; false once it works on behind the end of one.
+    #[must_use]
+    pub fn is_answering(&self) -> bool {
+        matches!(self.state, State::Busy(_))
+    }
+
+    /// Whether the worker may write to the client's socket: it was lent and not given back.
+    #[must_use]
+    pub fn may_write_to_client(&self) -> bool {
+        let State::Busy(Busy { progress, .. }) = &self.state else { return false };
+        matches!(
+            progress,
+            Progress::Nothing(ClientSocket::Lent) | Progress::Length(ClientSocket::Lent)
+        )
+    }
+
     /// Files that are open on the link.
     #[must_use]
     pub fn files(&self) -> usize {

@@ -3,9 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sendoff_sys::process::{Account, find_account};
+use sendoff_config::Account;
+use sendoff_sys::process::find_account;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// The account to change to; `None` to stay what we are. Only root can change.
 pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>, Failure> {
@@ -14,7 +15,7 @@ pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>,
         if !uid.is_root() {
             return Ok(None);
         }
-        let owner = std::fs::metadata(root).map_err(Failure::context(root.display()))?;
+        let owner = std::fs::metadata(root).map_err(Failure::system(root.display()))?;
         if owner.uid() == 0 {
             tracing::warn!(
                 "{} belongs to root, so PHP runs as root: better say --user www-data",
@@ -25,12 +26,13 @@ pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>,
         return Ok(Some(Account { uid: owner.uid(), gid: owner.gid() }));
     };
     let account = find_account(name)
-        .ok_or_else(|| Failure(format!("--user {name}: there is no such user")))?;
+        .ok_or_else(|| Failure::Input(format!("--user {name}: there is no such user")))?;
+    let account = Account { uid: account.uid, gid: account.gid };
     if account.uid == uid.as_raw() {
         Ok(None)
     } else if uid.is_root() {
         Ok(Some(account))
     } else {
-        Err(Failure(format!("--user {name}: only root can run PHP as another user")))
+        Err(Failure::Input(format!("--user {name}: only root can run PHP as another user")))
     }
 }

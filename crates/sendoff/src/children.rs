@@ -3,94 +3,79 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
-use sendoff_sys::process::Account;
+use sendoff_config::{AccessLog, Config};
 use tokio::process::{Child, Command};
 
-use crate::Failure;
-use crate::options::{Serve, Snapshot};
+use crate::failure::Failure;
 
-/// Makes a child process again and again from the same ingredients.
+/// The program that keeps the PHP workers; it lies beside this one.
+const PHP_PROGRAM: &str = "sendoff-php";
+
+/// What it takes to start a child process, any number of times. The child learns everything else from the configuration,
+/// whose descriptor it inherits.
 #[derive(Debug)]
 pub(crate) struct Recipe {
-    /// What it is called in messages.
+    /// Name of the child in messages.
     pub(crate) name: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
-    environment: Vec<(&'static str, OsString)>,
-    /// Left open in the child, under the same numbers. The supervisor keeps them for the next child.
+    /// Open in the child under the same numbers. The supervisor keeps them for the next child.
     descriptors: Vec<OwnedFd>,
-    /// Our standard output is for the ready line and for an access log that was sent there; what else a child prints is
-    /// for the log.
+    /// Whether the child's standard output is the server's. It is for the ready line and for an access log that was sent
+    /// there; what another child prints goes to standard error.
     keeps_stdout: bool,
 }
 
 impl Recipe {
-    /// The front: this program again, with the same options.
+    /// The front: this program, as `sendoff front`.
+    ///
+    /// # Errors
+    /// The path of this program is not known.
     pub(crate) fn front(
-        serve: &Serve,
+        config: &Config,
+        sealed: OwnedFd,
         listeners: Vec<Vec<OwnedFd>>,
         pool: OwnedFd,
         ready: OwnedFd,
         explain: Option<OwnedFd>,
-        account: Option<Account>,
     ) -> Result<Self, Failure> {
         let numbers = |fds: &Vec<OwnedFd>| {
             fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect::<Vec<_>>().join(",")
         };
         let listener_numbers = listeners.iter().map(numbers).collect::<Vec<_>>().join(";");
         let mut arguments: Vec<OsString> = vec!["front".into()];
-        // Everything after `serve`.
-        arguments.extend(std::env::args_os().skip(2));
-        arguments.extend(option("--listeners", listener_numbers));
-        arguments.extend(option("--pool-fd", pool.as_raw_fd()));
-        arguments.extend(option("--ready-fd", ready.as_raw_fd()));
-        arguments.extend(explain.iter().flat_map(|fd| option("--explain-fd", fd.as_raw_fd())));
-        arguments.extend(account_options(account));
-        let program = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
+        arguments.push(option("--config-fd", sealed.as_raw_fd()));
+        arguments.push(option("--listeners", listener_numbers));
+        arguments.push(option("--pool-fd", pool.as_raw_fd()));
+        arguments.push(option("--ready-fd", ready.as_raw_fd()));
+        arguments.extend(explain.iter().map(|fd| option("--explain-fd", fd.as_raw_fd())));
         let descriptors =
-            listeners.into_iter().flatten().chain([pool, ready]).chain(explain).collect();
-        let keeps_stdout = serve.access_log.as_deref() == Some(Path::new("-"));
-        let environment = Vec::new();
-        Ok(Self { name: "front", program, arguments, environment, descriptors, keeps_stdout })
+            listeners.into_iter().flatten().chain([sealed, pool, ready]).chain(explain).collect();
+        let keeps_stdout = config.front.access_log == Some(AccessLog::Stdout);
+        Ok(Self { name: "front", program: this_program()?, arguments, descriptors, keeps_stdout })
     }
 
-    /// The PHP master, which lies beside this program.
-    pub(crate) fn php_master(
-        serve: &Serve,
-        pool: OwnedFd,
-        account: Option<Account>,
-    ) -> Result<Self, Failure> {
-        let me = std::env::current_exe().map_err(Failure::context("cannot find myself"))?;
-        let program = me.parent().unwrap_or(Path::new("/")).join("sendoff-php");
+    /// The PHP master.
+    ///
+    /// # Errors
+    /// Its program is missing.
+    pub(crate) fn php_master(sealed: OwnedFd, pool: OwnedFd) -> Result<Self, Failure> {
+        let program = this_program()?.with_file_name(PHP_PROGRAM);
         if !program.is_file() {
-            return Err(Failure(format!(
-                "{} is missing: it belongs beside sendoff",
-                program.display()
+            let program = program.display();
+            return Err(Failure::System(format!(
+                "{program} is missing: it belongs beside sendoff"
             )));
         }
-        let mut arguments: Vec<OsString> = Vec::new();
-        arguments.extend(option("--pool-fd", pool.as_raw_fd()));
-        arguments.extend(option("--workers", serve.needed_workers()));
-        arguments.extend(option("--links", serve.threads()));
-        arguments.extend(option("--max-requests", serve.max_requests));
-        arguments.extend(option(
-            "--snapshot",
-            match serve.snapshot {
-                Snapshot::Lease => "lease",
-                Snapshot::Copy => "copy",
-            },
-        ));
-        arguments.extend(serve.php_ini.iter().flat_map(|setting| option("--php-ini", setting)));
-        arguments.extend(account_options(account));
-        let descriptors = vec![pool];
-        let environment = vec![("SENDOFF_ACCEL", accel_lines(&serve.accel))];
-        let name = "PHP master";
-        Ok(Self { name, program, arguments, environment, descriptors, keeps_stdout: false })
+        let arguments =
+            vec![option("--config-fd", sealed.as_raw_fd()), option("--pool-fd", pool.as_raw_fd())];
+        let descriptors = vec![sealed, pool];
+        Ok(Self { name: "PHP master", program, arguments, descriptors, keeps_stdout: false })
     }
 
     /// There will be no next child: closes what was kept for it.
@@ -99,6 +84,9 @@ impl Recipe {
     }
 
     /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.
+    ///
+    /// # Errors
+    /// The system refuses.
     pub(crate) fn start(&self) -> Result<Child, Failure> {
         let failed = || format!("cannot start the {} ({})", self.name, self.program.display());
         let inherit = |flags| -> io::Result<()> {
@@ -109,45 +97,27 @@ impl Recipe {
         } else {
             let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
                 .map_err(io::Error::from);
-            stderr.map_err(Failure::context(failed()))?.into()
+            stderr.map_err(Failure::system(failed()))?.into()
         };
-        inherit(FdFlags::empty()).map_err(Failure::context(failed()))?;
+        inherit(FdFlags::empty()).map_err(Failure::system(failed()))?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(stdout)
             .process_group(0)
             .spawn()
-            .map_err(Failure::context(failed()));
-        inherit(FdFlags::CLOEXEC).map_err(Failure::context(failed()))?;
+            .map_err(Failure::system(failed()));
+        inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
         child
     }
 }
 
-/// What URIs in `X-Accel-Redirect` mean, for the workers: they open what the front will look for.
-fn accel_lines(accel: &[(String, PathBuf)]) -> OsString {
-    let mut accel: Vec<_> = accel.iter().collect();
-    accel.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-    let mut lines = OsString::new();
-    for (prefix, folder) in accel {
-        if let Ok(folder) = folder.canonicalize() {
-            lines.push(prefix);
-            lines.push("=");
-            lines.push(folder);
-            lines.push("\n");
-        }
-    }
-    lines
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(Failure::system("the path of this program is not known"))
 }
 
-fn option(name: &str, value: impl std::fmt::Display) -> [OsString; 1] {
-    [format!("{name}={value}").into()]
-}
-
-fn account_options(account: Option<Account>) -> Vec<OsString> {
-    let options = |Account { uid, gid }| [option("--uid", uid), option("--gid", gid)].concat();
-    account.map(options).unwrap_or_default()
+fn option(name: &str, value: impl std::fmt::Display) -> OsString {
+    format!("{name}={value}").into()
 }
 
 /// Sends a signal to a child that has not been waited for.

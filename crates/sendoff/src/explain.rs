@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use sendoff_server::observe::explain::{FIELD, SECRET_LEN};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::options::Explain;
 
 /// What a supervisor leaves for `explain` to find, while it lives.
@@ -103,17 +103,17 @@ fn is_ours(folder: &Path) -> bool {
 pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
     let url = Url::parse(&explain.url)?;
     if explain.header.iter().any(|field| field.contains(['\r', '\n']) || !field.contains(':')) {
-        return Err(Failure("--header: expected NAME: VALUE".to_owned()));
+        return Err(Failure::Input("--header: expected NAME: VALUE".to_owned()));
     }
     let (address, secret) = find(&url)?;
     let answer = ask(&url, address, &secret, &explain.header)
-        .map_err(Failure::context(format!("the server at {address} does not answer")))?;
+        .map_err(Failure::system(format!("the server at {address} does not answer")))?;
     let Some(page) = explained(&answer) else {
-        return Err(Failure(format!(
+        return Err(Failure::System(format!(
             "the server at {address} explains nothing: it is not the one that left its secret"
         )));
     };
-    io::stdout().lock().write_all(page).map_err(Failure::context("standard output"))
+    io::stdout().lock().write_all(page).map_err(Failure::system("standard output"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ struct Url<'a> {
 
 impl<'a> Url<'a> {
     fn parse(text: &'a str) -> Result<Self, Failure> {
-        let bad = |why: &str| Failure(format!("{text}: {why}"));
+        let bad = |why: &str| Failure::Input(format!("{text}: {why}"));
         let rest =
             text.strip_prefix("http://").ok_or_else(|| bad("expected http://HOST:PORT/..."))?;
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
@@ -187,11 +187,11 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let exact = found.iter().find(|(address, _)| Some(address.ip()) == url.ip);
     let Some((address, path)) = exact.or(found.first()) else {
         let port = url.port;
-        return Err(Failure(format!(
+        return Err(Failure::System(format!(
             "no sendoff server of this user listens on port {port} of this machine"
         )));
     };
-    let secret = fs::read_to_string(path).map_err(Failure::context(path.display()))?;
+    let secret = fs::read_to_string(path).map_err(Failure::system(path.display()))?;
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -227,7 +227,7 @@ mod tests {
             ("http://[::1]:81/#x", "[::1]:81", 81, "/"),
             ("http://[::1]?x", "[::1]", 80, "?x"),
         ] {
-            let url = Url::parse(text).unwrap_or_else(|why| panic!("{}", why.0));
+            let url = Url::parse(text).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!((url.authority, url.port, url.target), (authority, port, target));
             let start = format!("GET /{} HTTP/1.1\r\nHost: ", target.trim_start_matches('/'));
             assert!(url.request("", &[]).starts_with(&start));

@@ -1,68 +1,72 @@
 //! The parent process: opens listeners, keeps the front and the PHP master running, ends them.
 
+use std::convert::Infallible;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
+use sendoff_config::Config;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::children::{self, Recipe};
+use crate::configure::{configure, log_filter};
 use crate::explain::Door;
+use crate::failure::Failure;
+use crate::listen::listen;
 use crate::options::Serve;
-use crate::{Failure, account};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// A child that lived shorter than this is started again with a pause, which doubles each time.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
-    let root = serve.root.canonicalize().map_err(Failure::context(serve.root.display()))?;
-    if !root.is_dir() {
-        return Err(Failure(format!("{} is not a folder", root.display())));
-    }
-    if let Some(setting) = serve.php_ini.iter().find(|setting| !setting.contains('=')) {
-        return Err(Failure(format!("--php-ini {setting}: expected KEY=VALUE")));
-    }
-    let account = account::choose(serve.user.as_deref(), &root)?;
-    let (listeners, addresses) = listen(serve)?;
-    let (pool_front, pool_php) = pool_sockets().map_err(Failure::context("cannot make sockets"))?;
+/// Between two signals to the PHP master: sent at once, they would arrive as one.
+const SIGNAL_GAP: Duration = Duration::from_millis(50);
+
+/// Serves until a signal ends the server.
+///
+/// # Errors
+/// The server cannot start.
+pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
+    let filter = log_filter();
+    crate::log::start(&filter);
+    let config = configure(serve, filter)?;
+    let (listeners, addresses) = listen(&config.listen, config.front.threads)?;
+    let (pool_front, pool_php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
-        .map_err(Failure::context("cannot make a pipe"))?;
+        .map_err(Failure::system("cannot make a pipe"))?;
     // Until the server has ended.
     let (_door, secret) = Door::open(&addresses).unzip();
-    let front = Recipe::front(serve, listeners, pool_front, ready_out, secret, account)?;
-    let named = serve.sendfile_from.iter().chain(serve.accel.iter().map(|(_, folder)| folder));
-    if let Some(folder) = named.into_iter().find(|folder| !folder.is_dir()) {
-        return Err(Failure(format!("{} is not a folder", folder.display())));
-    }
-    // The front takes a closed pool socket for the end of the supervisor, so without a master somebody else holds it.
-    let (php, _pool_php) = if serve.needed_workers() > 0 {
-        (Some(Recipe::php_master(serve, pool_php, account)?), None)
-    } else {
-        (None, Some(pool_php))
+    let sealed = || {
+        let sealed = config.seal();
+        sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
+    };
+    let front = Recipe::front(&config, sealed()?, listeners, pool_front, ready_out, secret)?;
+    // The front takes a closed pool socket for the end of the supervisor, so without a master the supervisor keeps it.
+    let (php, _pool_php) = match &config.pool {
+        Some(_) => (Some(Recipe::php_master(sealed()?, pool_php)?), None),
+        None => (None, Some(pool_php)),
     };
     let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}/")).collect();
-    let line = format!("sendoff: serving {} at {}", root.display(), urls.join(", "));
+    let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
+    let line = format!("sendoff: serving {} at {}", roots.join(", "), urls.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::context("cannot start an event loop"))?;
+        .map_err(Failure::system("cannot start an event loop"))?;
     runtime.block_on(async {
-        let mut signals = Signals::new().map_err(Failure::context("cannot handle signals"))?;
+        let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
         let front = Kept::start(front)?;
         let php = php.map(Kept::start).transpose()?;
-        Supervisor { front, php }.run(ready_in, &line, &mut signals).await
+        Supervisor { config, front, php }.run(ready_in, &line, &mut signals).await
     })
 }
 
@@ -71,6 +75,7 @@ struct Kept {
     recipe: Recipe,
     child: Child,
     started: Instant,
+    /// How long the next start waits if the child lives shortly.
     pause: Duration,
 }
 
@@ -80,39 +85,98 @@ impl Kept {
         Ok(Self { recipe, child, started: Instant::now(), pause: FIRST_PAUSE })
     }
 
-    /// Ends when it dies, and says how.
-    async fn death(&mut self) -> String {
-        match self.child.wait().await {
-            Ok(status) => format!("the {} ended ({status})", self.recipe.name),
-            Err(error) => format!("the {} is lost: {error}", self.recipe.name),
+    /// Ends when the child dies, and says how.
+    async fn death(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Ends when the child dies before it was of any use.
+    async fn failure(&mut self) -> Failure {
+        let ended = self.death().await;
+        // A child that ended by itself has said why.
+        if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
+            return Failure::Said(u8::try_from(code).unwrap_or(1));
+        }
+        let name = self.recipe.name;
+        Failure::System(format!("the {name} {} before it was ready", how(ended)))
+    }
+
+    /// Starts the child again whenever it dies.
+    async fn keep(&mut self) -> Infallible {
+        loop {
+            let how = how(self.death().await);
+            tracing::error!("the {} {how}, it is started again", self.recipe.name);
+            self.restart().await;
         }
     }
 
-    async fn restart(&mut self) -> Result<(), Failure> {
+    async fn restart(&mut self) {
         if self.started.elapsed() < SHORT_LIFE {
-            sleep(self.pause).await;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.wait().await;
         } else {
             self.pause = FIRST_PAUSE;
         }
-        self.child = self.recipe.start()?;
-        self.started = Instant::now();
-        Ok(())
+        loop {
+            match self.recipe.start() {
+                Ok(child) => {
+                    self.child = child;
+                    self.started = Instant::now();
+                    return;
+                }
+                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
+                Err(failure) => tracing::error!("{failure}"),
+            }
+            self.wait().await;
+        }
+    }
+
+    async fn wait(&mut self) {
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Kills the child if it has not ended by then.
+    async fn end_by(&mut self, deadline: Instant) {
+        if timeout_at(deadline, self.child.wait()).await.is_err() {
+            tracing::warn!("the {} has not ended in time, it is killed", self.recipe.name);
+            self.kill().await;
+        }
+    }
+
+    async fn kill(&mut self) {
+        // An error means that it is gone.
+        let _ = self.child.kill().await;
+    }
+}
+
+fn how(ended: io::Result<ExitStatus>) -> String {
+    match ended {
+        Ok(status) => format!("ended ({status})"),
+        Err(error) => format!("is lost: {error}"),
+    }
+}
+
+/// Waits for the failure of a child that may not exist.
+async fn failure_of(child: &mut Option<Kept>) -> Failure {
+    match child {
+        Some(child) => child.failure().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Keeps a child that may not exist.
+async fn keep(child: &mut Option<Kept>) -> Infallible {
+    match child {
+        Some(child) => child.keep().await,
+        None => std::future::pending().await,
     }
 }
 
 struct Supervisor {
+    config: Config,
     front: Kept,
-    /// None if FastCGI applications answer all that workers could.
+    /// `None` if FastCGI applications answer every request that workers could.
     php: Option<Kept>,
-}
-
-/// Ends when the child dies; never if there is none.
-async fn death_of(child: &mut Option<Kept>) -> String {
-    match child {
-        Some(child) => child.death().await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Supervisor {
@@ -122,64 +186,66 @@ impl Supervisor {
         line: &str,
         signals: &mut Signals,
     ) -> Result<(), Failure> {
-        let keep = tokio::select! {
-            result = self.keep_running(ready, line) => result,
-            () = signals.next() => Ok(()),
+        let served = tokio::select! {
+            failure = self.keep_running(ready, line) => match failure {
+                Ok(never) => match never {},
+                Err(failure) => Err(failure),
+            },
+            () = signals.next() => {
+                tokio::select! {
+                    () = self.stop() => {}
+                    () = signals.next() => {}
+                }
+                Ok(())
+            }
         };
-        let stopped = tokio::select! {
-            () = self.stop() => keep,
-            () = signals.next() => keep,
-        };
-        // What is left now was told to go at once.
-        for kept in [Some(&mut self.front), self.php.as_mut()].into_iter().flatten() {
-            // An error means it is gone.
-            let _ = kept.child.kill().await;
+        // What is left now is to go at once. Workers die with their master.
+        self.front.kill().await;
+        if let Some(php) = &mut self.php {
+            php.kill().await;
         }
-        stopped
+        served
     }
 
-    /// Goes on until something cannot be repaired.
-    async fn keep_running(&mut self, ready: OwnedFd, line: &str) -> Result<(), Failure> {
+    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready.
+    async fn keep_running(&mut self, ready: OwnedFd, line: &str) -> Result<Infallible, Failure> {
         let ready =
-            pipe::Receiver::from_owned_fd(ready).map_err(Failure::context("cannot read a pipe"))?;
+            pipe::Receiver::from_owned_fd(ready).map_err(Failure::system("cannot read a pipe"))?;
         tokio::pin!(ready);
         tokio::select! {
             biased;
-            read = ready.read_u8() => read.map(|_| ()).map_err(Failure::context("the front closed its pipe"))?,
-            why = self.front.death() => return Err(Failure(format!("{why} before it was ready"))),
-            why = death_of(&mut self.php) => return Err(Failure(format!("{why} before it was ready"))),
+            read = ready.read_u8() => {
+                read.map_err(Failure::system("the front closed its pipe"))?;
+            }
+            failure = self.front.failure() => return Err(failure),
+            failure = failure_of(&mut self.php) => return Err(failure),
         }
         let mut stdout = io::stdout().lock();
-        // If nobody reads it, the server is ready all the same.
+        // The server is ready even if standard output is closed.
         let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
         drop(stdout);
-        loop {
-            tokio::select! {
-                why = self.front.death() => {
-                    tracing::error!("{why}, it is started again");
-                    self.front.restart().await?;
-                }
-                why = death_of(&mut self.php) => {
-                    tracing::error!("{why}, it is started again");
-                    if let Some(php) = &mut self.php {
-                        php.restart().await?;
-                    }
-                }
-            }
-        }
+        Ok(tokio::select! {
+            never = self.front.keep() => never,
+            never = keep(&mut self.php) => never,
+        })
     }
 
-    /// Lets the front finish its responses, then the workers their scripts.
+    /// Lets the front finish its responses, then the workers their scripts, and ends in time whatever they do.
     async fn stop(&mut self) {
-        // A listener kept open here would take connections that nobody accepts; and workers that the master announces when
-        // the front has gone must find nobody, or they would wait for requests for ever.
+        let told = Instant::now();
+        let kill_at = told + self.config.kill_timeout();
+        // A listener kept open here would take connections that no process accepts; and workers that the master announces
+        // after the end of the front must find the socket closed, or they would wait for requests for ever.
         self.front.recipe.close();
         children::signal(&self.front.child, Signal::TERM);
-        // How they end matters to nobody any more.
-        let _ = self.front.child.wait().await;
-        if let Some(php) = &mut self.php {
+        self.front.end_by(kill_at).await;
+        let Some(php) = &mut self.php else { return };
+        children::signal(&php.child, Signal::TERM);
+        let kill_at = kill_at.max(Instant::now() + SIGNAL_GAP);
+        if timeout_at(kill_at, php.child.wait()).await.is_err() {
+            // A second signal makes it kill its workers.
             children::signal(&php.child, Signal::TERM);
-            let _ = php.child.wait().await;
+            php.end_by(told + self.config.shutdown_timeout).await;
         }
     }
 }
@@ -215,52 +281,4 @@ fn pool_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?)
-}
-
-/// Opens the listeners: for each event loop one per address, so that the kernel spreads connections (`SO_REUSEPORT`).
-fn listen(serve: &Serve) -> Result<(Vec<Vec<OwnedFd>>, Vec<SocketAddr>), Failure> {
-    let mut loops: Vec<Vec<OwnedFd>> = (0..serve.threads()).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for &wanted in &serve.listen {
-        // Without the option another server's sockets of the same user would share the port in silence.
-        let probe =
-            bind(wanted, false).map_err(Failure::context(format!("cannot listen on {wanted}")))?;
-        let address = local_address(&probe)
-            .map_err(Failure::context(format!("cannot listen on {wanted}")))?;
-        drop(probe);
-        for of_loop in &mut loops {
-            let socket = bind(address, true)
-                .and_then(|socket| {
-                    rustix::net::listen(&socket, BACKLOG).map(|()| socket).map_err(io::Error::from)
-                })
-                .map_err(Failure::context(format!("cannot listen on {address}")))?;
-            of_loop.push(socket);
-        }
-        addresses.push(address);
-    }
-    Ok((loops, addresses))
-}
-
-fn bind(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        Some(ipproto::TCP),
-    )?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, shared)?;
-    // Accepted sockets inherit it.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
-}
-
-fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    let address = rustix::net::getsockname(socket)?;
-    SocketAddr::try_from(address).map_err(|_| io::Error::other("the socket has no address"))
 }

@@ -26,7 +26,6 @@ pub mod request;
 mod responder;
 pub mod response;
 mod service;
-pub mod settings;
 mod site;
 pub mod static_files;
 mod transport;

@@ -1,20 +1,20 @@
 //! What a protocol asks of the server: decide on a request, answer it, note it down. The handlers' side of the seam.
 
 use http::StatusCode;
+use sendoff_config::FrontConfig;
 
 use crate::cut::Cut;
 use crate::observe::access_log::Line;
 use crate::request::Request;
 use crate::responder::Responder;
-use crate::settings::Settings;
 
 /// Answers requests. One value per event loop.
 pub(crate) trait Service {
     /// Who will answer a request, and how.
     type Plan;
 
-    /// Time and size limits.
-    fn settings(&self) -> &Settings;
+    /// What clients may do: times and sizes.
+    fn limits(&self) -> &FrontConfig;
 
     /// Decides who answers, before the body has been read. Fields that are meant for the server itself are removed.
     fn plan(&self, request: &mut Request) -> Self::Plan;

@@ -32,6 +32,16 @@ pub fn fork() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
+/// The real-time signal number `n`, counted from the first that the C library leaves to programs. Programs and libraries
+/// use them rarely, so that a handler for it is seldom in another's way.
+#[must_use]
+pub fn real_time_signal(n: u8) -> Signal {
+    let first = libc::SIGRTMIN();
+    let number = first + libc::c_int::from(n).min(libc::SIGRTMAX() - first);
+    // SAFETY: it is between SIGRTMIN and SIGRTMAX, so the kernel knows it and the C library does not use it.
+    unsafe { Signal::from_raw_unchecked(number) }
+}
+
 /// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.

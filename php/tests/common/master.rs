@@ -9,10 +9,15 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType, recvmsg, socketpair, sockopt,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use sendoff_config::{
+    Account, Config, Delivery, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, Workers,
+    units,
+};
+use sendoff_pool::ToMaster;
 
 use super::link::Link;
 
@@ -31,6 +36,58 @@ impl Worker {
 pub struct Master {
     child: Child,
     pool: Option<OwnedFd>,
+}
+
+/// The configuration that these options of a test stand for; without any, one worker with one link.
+fn config(options: &[&str]) -> Config {
+    let mut pool = PoolConfig {
+        workers: Workers::Fixed(1),
+        php_ini: Vec::new(),
+        max_requests: 0,
+        request_timeout: None,
+        snapshot: Snapshot::Lease,
+    };
+    let (mut links, mut account) = (1, Account { uid: 0, gid: 0 });
+    let mut shutdown_timeout = Duration::from_secs(30);
+    for option in options.chunks(2) {
+        let value = option[1];
+        match option[0] {
+            "--workers" => pool.workers = Workers::Fixed(value.parse().unwrap()),
+            "--links" => links = value.parse().unwrap(),
+            "--max-requests" => pool.max_requests = value.parse().unwrap(),
+            "--php-ini" => pool.php_ini.push(value.to_owned()),
+            "--snapshot" if value == "copy" => pool.snapshot = Snapshot::Copy,
+            "--uid" => account.uid = value.parse().unwrap(),
+            "--gid" => account.gid = value.parse().unwrap(),
+            "--request-timeout" => pool.request_timeout = Some(units::time(value).unwrap()),
+            "--shutdown-timeout" => shutdown_timeout = units::time(value).unwrap(),
+            other => panic!("{other} is not an option of these tests"),
+        }
+    }
+    let none = Duration::ZERO;
+    Config {
+        log: String::new(),
+        listen: Vec::new(),
+        account: Some(account).filter(|account| account.uid != 0),
+        shutdown_timeout,
+        front: FrontConfig {
+            threads: links,
+            access_log: None,
+            timeouts: Timeouts { head: none, body: none, idle: none, send: none },
+            limits: Limits { max_body: 0 },
+        },
+        sites: vec![Site {
+            root: "/".into(),
+            follow: Vec::new(),
+            fastcgi: Vec::new(),
+            fastcgi_timeout: none,
+            sendfile_from: Vec::new(),
+            accel: Vec::new(),
+            delivery: Delivery::Auto,
+            channel: false,
+        }],
+        pool: Some(pool),
+    }
 }
 
 /// Between making the pool socket inheritable and the fork, no other test may fork.
@@ -62,14 +119,18 @@ impl Master {
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(Duration::from_secs(20)))
             .unwrap();
         fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
+        let config = config(options).seal().unwrap();
+        fcntl_setfd(&config, FdFlags::empty()).unwrap();
         command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());
-        for (name, default) in [("--workers", "1"), ("--links", "1")] {
-            if !options.contains(&name) {
-                command.args([name, default]);
-            }
-        }
-        let child = command.args(options).stdin(Stdio::null()).spawn().unwrap();
+        command.arg("--config-fd").arg(config.as_raw_fd().to_string());
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
         Self { child, pool: Some(ours) }
+    }
+
+    /// Tells the master something, as the front does.
+    pub fn tell(&self, message: &ToMaster<'_>) {
+        let pool = self.pool.as_ref().unwrap();
+        rustix::net::send(pool, &message.encode(), SendFlags::empty()).unwrap();
     }
 
     /// The next worker that the master announces.

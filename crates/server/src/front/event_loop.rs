@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sendoff_config::Config;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
@@ -17,22 +17,22 @@ use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
-use crate::settings::Settings;
+use crate::observe::explain::Secret;
 use crate::site::Site;
-use crate::upstream::{Application, Channel, Link, NewLink, Pool, sweep, tune};
+use crate::upstream::{Application, Channel, Link, Master, NewLink, Pool, enforce, sweep, tune};
 
 /// An event loop that is about to run.
 pub(super) struct EventLoop {
     pub(super) number: usize,
-    pub(super) settings: Arc<Settings>,
+    pub(super) config: Arc<Config>,
+    pub(super) explain: Option<Arc<Secret>>,
     pub(super) pool: Arc<Pool>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) applications: Arc<[Arc<Application>]>,
     pub(super) channel: Option<Channel>,
     pub(super) listeners: Vec<TcpListener>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
-    /// Where this event loop says how many workers there should be.
-    pub(super) master: Option<OwnedFd>,
+    pub(super) master: Master,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: Budget,
@@ -61,13 +61,15 @@ impl EventLoop {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, settings, pool, applications, listeners, links, .. } = self;
+        let Self { number, config, explain, pool, applications, listeners, links, .. } = self;
         let Self { snapshots, channel, master, stop, announce, budget, .. } = self;
         let Self { access_log, busy, draining, .. } = self;
+        let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let services = Rc::new(Services {
             number,
-            site: Site::open(&settings, budget.static_files)?,
-            settings,
+            site: Site::open(site, budget.static_files)?,
+            config: Arc::clone(&config),
+            explain,
             pool,
             links: Rc::default(),
             applications,
@@ -91,11 +93,8 @@ impl EventLoop {
         if number == 0 && !services.applications.is_empty() {
             spawn_local(sweep(Arc::clone(&services.applications)));
         }
-        if let Some((bounds, master)) = services.settings.workers.zip(master) {
-            let (pool, links) = (Arc::clone(&services.pool), Rc::clone(&services.links));
-            spawn_local(tune(bounds, pool, links, master));
-        }
-        let (lives, idle) = (Rc::clone(&lifecycle), services.settings.idle_timeout);
+        look_after_workers(&services, master);
+        let (lives, idle) = (Rc::clone(&lifecycle), config.front.timeouts.idle);
         spawn_local(async move { lives.end_idle(idle).await });
         announce.loop_runs();
         spawn_local(take_links(Rc::clone(&services), links, snapshots, announce));
@@ -120,6 +119,21 @@ impl EventLoop {
             log.flush();
         }
         Ok(())
+    }
+}
+
+/// Starts the tasks that keep workers neither stuck nor too many nor too few.
+fn look_after_workers(services: &Services, master: Master) {
+    let Some(config) = &services.config.pool else { return };
+    let pool = || (Arc::clone(&services.pool), Rc::clone(&services.links));
+    if let Some(limit) = config.request_timeout {
+        let (pool, links) = pool();
+        spawn_local(enforce(limit, pool, links, master.clone()));
+    }
+    // One event loop decides for all.
+    if let Some(bounds) = config.bounds().filter(|_| services.number == 0) {
+        let (pool, links) = pool();
+        spawn_local(tune(bounds, pool, links, master));
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn announce(
     direct: bool,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
-    let region = services.settings.accept_regions && application.knows_region();
+    let region = services.site.delivery.accepts_regions() && application.knows_region();
     let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
     if !words.is_empty() {
         // Such an application has no use for the channel: files could come on its own connection.

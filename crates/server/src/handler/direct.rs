@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use sendoff_config::Direct;
 use sendoff_fastcgi::direct::{self, Sent};
 
 use super::relay::{self, Body};
@@ -9,7 +10,6 @@ use super::services::Services;
 use crate::cut::Cut;
 use crate::filter;
 use crate::responder::{Responder, Terms};
-use crate::settings::Direct;
 use crate::site::router::Script;
 use crate::upstream::{Exchange, RequestMessageBuilder};
 
@@ -34,7 +34,7 @@ pub(super) fn offer(
     let Some(lender) = responder.lender().filter(|lender| lender.may_lend()) else {
         return Offer::Impossible;
     };
-    let wanted = match services.settings.direct {
+    let wanted = match services.site.delivery.direct() {
         Direct::Never => return Offer::Impossible,
         Direct::Auto => services.choice.offers(services.sizes.of(script)),
         Direct::Always => true,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use sendoff_config::FrontConfig;
 
 use super::services::Services;
 use super::{error, explain, file, script};
@@ -11,7 +12,6 @@ use crate::observe::explain::is_asked;
 use crate::request::Request;
 use crate::responder::Responder;
 use crate::service::Service;
-use crate::settings::Settings;
 use crate::site::router::Route;
 
 /// Who answers a request.
@@ -34,12 +34,12 @@ enum Answer {
 impl Service for Services {
     type Plan = Plan;
 
-    fn settings(&self) -> &Settings {
-        &self.settings
+    fn limits(&self) -> &FrontConfig {
+        &self.config.front
     }
 
     fn plan(&self, request: &mut Request) -> Plan {
-        let secret = self.settings.explain.as_deref();
+        let secret = self.explain.as_deref();
         let explained = is_asked(secret, &mut request.headers);
         let answer = if request.method == Method::TRACE {
             Answer::Trace

@@ -115,7 +115,7 @@ impl Call<'_> {
     ) -> (Answered, Offer) {
         let offer = direct::offer(self.services, script, responder, &mut parameters);
         let explained = responder.report().is_some();
-        let accept = accepted(&self.services.settings, explained, offer == Offer::Made);
+        let accept = accepted(self.services.site.delivery, explained, offer == Offer::Made);
         parameters.param(ACCEPT_PARAM, &accept);
         let message = match &self.request.body {
             request::Body::Memory(bytes) => parameters.with_bytes(bytes),

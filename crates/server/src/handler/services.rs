@@ -3,13 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sendoff_config::Config;
+
 use super::choice::Choice;
 use super::sizes::Sizes;
 use crate::clock::Clock;
 use crate::filter;
 use crate::observe::access_log::AccessLog;
+use crate::observe::explain::Secret;
 use crate::response::ResponseHead;
-use crate::settings::Settings;
 use crate::site::Site;
 use crate::upstream::{Application, Channel, Claims, Link, Links, Pool, WorkerId};
 
@@ -17,7 +19,9 @@ use crate::upstream::{Application, Channel, Claims, Link, Links, Pool, WorkerId}
 pub(crate) struct Services {
     /// Of the event loop.
     pub(crate) number: usize,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) config: Arc<Config>,
+    /// What `sendoff explain` knows; `None`: nothing is explained.
+    pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) site: Site,
     pub(crate) pool: Arc<Pool>,
     pub(crate) links: Rc<Links>,

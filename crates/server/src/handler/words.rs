@@ -1,21 +1,20 @@
 //! What the front says that it accepts in answer to a request (`docs/handover.md` §1).
 
+use sendoff_config::Delivery;
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_REGION, ACCEPT_RELAY,
 };
 
-use crate::settings::Settings;
-
 /// The words of `SENDOFF_ACCEPT` in a request to a worker. A request that is explained has none that would let bytes go around
 /// the table.
-pub(super) fn accepted(settings: &Settings, explained: bool, direct: bool) -> Vec<u8> {
-    let files = if settings.accept_files { ACCEPT_FILE } else { ACCEPT_RELAY };
+pub(super) fn accepted(delivery: Delivery, explained: bool, direct: bool) -> Vec<u8> {
+    let files = if delivery.accepts_files() { ACCEPT_FILE } else { ACCEPT_RELAY };
     words([
         Some(files),
         Some(ACCEPT_NAMED),
         direct.then_some(ACCEPT_DIRECT),
-        settings.accept_regions.then_some(ACCEPT_REGION),
+        delivery.accepts_regions().then_some(ACCEPT_REGION),
         explained.then_some(ACCEPT_EXPLAIN),
     ])
 }

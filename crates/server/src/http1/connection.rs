@@ -132,7 +132,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     async fn read_head(&mut self) -> Result<Head, End> {
-        let deadline = Instant::now() + self.service.settings().head_timeout;
+        let deadline = Instant::now() + self.service.limits().timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -164,7 +164,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Decides who answers, and reads the body. The last value: whether the connection can be kept; it cannot if a body was not
     /// read because the client waits for leave to send it.
     async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
-        let mut decoder = BodyDecoder::new(head.framing, self.service.settings().max_body)?;
+        let mut decoder = BodyDecoder::new(head.framing, self.service.limits().limits.max_body)?;
         let waits = head.expect_continue;
         let request = received::request(head, Scheme::Http, self.transport.ends());
         let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
@@ -193,7 +193,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
 
     async fn read_more_body(&mut self) -> Result<(), End> {
         self.buffer.reserve(READ);
-        let limit = self.service.settings().body_timeout;
+        let limit = self.service.limits().timeouts.body;
         match timeout(limit, self.read()).await {
             Ok(Ok(0)) => {
                 let why = "the connection was closed inside the request body";
@@ -206,7 +206,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
 
     /// Sends bytes that are no part of a response.
     async fn send_interim(&mut self, mut bytes: &'static [u8]) -> io::Result<()> {
-        let limit = self.service.settings().send_timeout;
+        let limit = self.service.limits().timeouts.send;
         while !bytes.is_empty() {
             match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
                 Ok(n) => bytes = &bytes[n..],

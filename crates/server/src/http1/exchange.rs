@@ -279,13 +279,13 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         } else if self.transport.sent() > before
             && let Some(timer) = &mut self.blocked
         {
-            timer.as_mut().reset(Instant::now() + self.service.settings().send_timeout);
+            timer.as_mut().reset(Instant::now() + self.service.limits().timeouts.send);
         }
         Ok(progress)
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let timeout = self.service.settings().send_timeout;
+        let timeout = self.service.limits().timeouts.send;
         let timer = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
         if timer.as_mut().poll(cx).is_ready() {
             let why = format!("the client took nothing for {} s", timeout.as_secs_f32());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
+use sendoff_config::{FrontConfig, Limits, Timeouts};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
 
@@ -19,20 +20,19 @@ use crate::responder::{Lender, Responder, flush, respond, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::{FileSegment, OpenFile, Segment};
 use crate::service::Service;
-use crate::settings::{Direct, Settings};
 use crate::transport::Tcp;
 
 /// A server that answers nothing and remembers what it should log.
 struct Noting {
-    settings: Settings,
+    limits: FrontConfig,
     lines: RefCell<Vec<(u16, u64)>>,
 }
 
 impl Service for Noting {
     type Plan = ();
 
-    fn settings(&self) -> &Settings {
-        &self.settings
+    fn limits(&self) -> &FrontConfig {
+        &self.limits
     }
 
     fn plan(&self, _request: &mut Request) {}
@@ -54,28 +54,13 @@ impl Service for Noting {
     }
 }
 
-fn settings() -> Settings {
+fn limits() -> FrontConfig {
     let time = Duration::from_secs(20);
-    Settings {
-        root: "/".into(),
-        follow: vec![],
-        accept_files: true,
-        accept_regions: true,
-        direct: Direct::Auto,
-        channel: false,
-        workers: None,
-        fastcgi: vec![],
-        fastcgi_timeout: time,
-        sendfile_from: vec![],
-        accel: vec![],
-        max_body: 0,
-        head_timeout: time,
-        body_timeout: time,
-        idle_timeout: time,
-        send_timeout: time,
-        shutdown_timeout: time,
+    FrontConfig {
+        threads: 1,
         access_log: None,
-        explain: None,
+        timeouts: Timeouts { head: time, body: time, idle: time, send: time },
+        limits: Limits { max_body: 0 },
     }
 }
 
@@ -103,7 +88,7 @@ fn pair() -> Pair {
     let (stop, stopping) = watch::channel(Stage::Serving);
     Pair {
         transport: Tcp::new(ours, peer).unwrap(),
-        service: Noting { settings: settings(), lines: RefCell::default() },
+        service: Noting { limits: limits(), lines: RefCell::default() },
         lifecycle: Lifecycle::new(stopping),
         stop,
         buffer: BytesMut::new(),

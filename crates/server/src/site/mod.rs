@@ -8,8 +8,7 @@ use std::io;
 
 use router::Router;
 use sendable::Sendable;
-
-use crate::settings::Settings;
+use sendoff_config::Delivery;
 
 /// One site on one event loop.
 #[derive(Debug)]
@@ -17,6 +16,7 @@ pub(crate) struct Site {
     pub(crate) router: Router,
     /// The files that applications may name.
     pub(crate) sendable: Sendable,
+    pub(crate) delivery: Delivery,
 }
 
 impl Site {
@@ -24,12 +24,13 @@ impl Site {
     ///
     /// # Errors
     /// One of them cannot be opened.
-    pub(crate) fn open(settings: &Settings, open_files: usize) -> io::Result<Self> {
-        let Settings { root, follow, sendfile_from, accel, fastcgi, .. } = settings;
+    pub(crate) fn open(config: &sendoff_config::Site, open_files: usize) -> io::Result<Self> {
+        let sendoff_config::Site { root, follow, sendfile_from, accel, fastcgi, .. } = config;
         let mut router = Router::new(root, follow, open_files)?;
         for (number, attachment) in fastcgi.iter().enumerate() {
             router.attach(&attachment.matching, number);
         }
-        Ok(Self { router, sendable: Sendable::open(root, follow, sendfile_from, accel)? })
+        let sendable = Sendable::open(root, follow, sendfile_from, accel)?;
+        Ok(Self { router, sendable, delivery: config.delivery })
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use http::StatusCode;
+use sendoff_config::Matching;
 
-use crate::settings::Matching;
 use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, Root, refuses};
 
 /// Index files of a folder, in order.

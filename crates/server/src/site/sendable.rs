@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use http::StatusCode;
+use sendoff_config::Accel;
 
 use super::router::is_source;
 use crate::request::decode_path;
@@ -76,7 +77,7 @@ impl Sendable {
         root: &Path,
         follow: &[PathBuf],
         folders: &[PathBuf],
-        accel: &[(String, PathBuf)],
+        accel: &[Accel],
     ) -> io::Result<Self> {
         let in_folder = |folder: &Path| {
             Folder::open(folder, follow).map_err(|error| {
@@ -84,7 +85,7 @@ impl Sendable {
             })
         };
         let mut prefixes = Vec::new();
-        for (prefix, folder) in accel {
+        for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -179,7 +180,7 @@ pub(crate) mod tests {
         }
         std::os::unix::fs::symlink("../out/f", dir.path().join("more/link")).unwrap();
         std::os::unix::fs::symlink("more", dir.path().join("alias")).unwrap();
-        let accel = [("/protected".to_owned(), dir.path().join("accel"))];
+        let accel = [Accel { prefix: "/protected".to_owned(), folder: dir.path().join("accel") }];
         let sendable =
             Sendable::open(&dir.path().join("root"), &[], &[dir.path().join("more")], &accel);
         (dir, sendable.unwrap())

@@ -2,6 +2,7 @@
 //!
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
+use sendoff_config::Address;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +14,6 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::address::Address;
 use super::connections::{Connections, Grant};
 use super::driver::Driver;
 use super::framed::{self, Framed};

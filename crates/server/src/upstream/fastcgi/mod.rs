@@ -1,6 +1,5 @@
 //! FastCGI applications that were started elsewhere (`docs/fastcgi.md`).
 
-pub(super) mod address;
 mod answer;
 pub(super) mod application;
 pub(super) mod channel;

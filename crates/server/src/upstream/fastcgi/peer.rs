@@ -1,12 +1,12 @@
 //! What is known of an application, and its connections between two requests.
 
+use sendoff_config::Address;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sendoff_fastcgi::handover::Hints;
 
-use super::address::Address;
 use super::connections::Place;
 use super::stream::{Parked, Stream};
 use crate::upstream::script_log::Budget;

@@ -7,10 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use sendoff_config::Address;
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
-
-use super::address::Address;
 
 /// A connection, registered with the event loop it is used on.
 #[derive(Debug)]

@@ -8,20 +8,23 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_link::front::{self, Caller, ClientSocket, Ended, Front, Hangup};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::pool::{Ticket, WorkerId};
+use super::watch::{Stuck, Watch};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
 use crate::upstream::script_log::{Entry, Severity};
 
 #[cfg(test)]
-mod tests;
+pub(in crate::upstream) mod tests;
 
 /// The links of one event loop.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
@@ -51,7 +54,7 @@ impl Caller for Server {
 #[derive(Debug)]
 pub(super) enum Attachment {
     /// The client's socket.
-    Client(OwnedFd),
+    Client(Rc<OwnedFd>),
     /// The file with the request body.
     Body(Rc<OwnedFd>),
 }
@@ -69,14 +72,17 @@ impl AsFd for Attachment {
 #[derive(Debug)]
 pub(super) struct Work {
     /// Dropped when the worker is free. `None`: the front does not give this process its requests.
-    _ticket: Option<Ticket>,
+    ticket: Option<Ticket>,
     /// The request, for the log.
     label: Rc<str>,
+    /// When the script was last seen to do something.
+    watch: RefCell<Watch>,
 }
 
 impl Work {
-    pub(super) fn new(ticket: Option<Ticket>, label: Rc<str>) -> Self {
-        Self { _ticket: ticket, label }
+    /// `client`: the socket that the worker may write to.
+    pub(super) fn new(ticket: Option<Ticket>, label: Rc<str>, client: Option<Rc<OwnedFd>>) -> Self {
+        Self { ticket, label, watch: RefCell::new(Watch::new(client)) }
     }
 }
 
@@ -106,14 +112,15 @@ impl Link {
         label: Rc<str>,
     ) -> Result<WorkerExchange, UpstreamError> {
         // In the order of their records.
-        let mut attached = Vec::new();
+        let mut lent = None;
         if let Some(client) = client.filter(|_| request.lends) {
-            attached.push(Attachment::Client(client.try_clone_to_owned().map_err(no_descriptor)?));
+            lent = Some(Rc::new(client.try_clone_to_owned().map_err(no_descriptor)?));
         }
-        attached.extend(request.body.clone().map(Attachment::Body));
+        let body = request.body.clone().map(Attachment::Body);
+        let attached = lent.clone().map(Attachment::Client).into_iter().chain(body).collect();
         let socket = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
         let request = front::Request { records: request.records.clone(), attached, client: socket };
-        let work = Work::new(Some(ticket), label);
+        let work = Work::new(Some(ticket), label, lent);
         let inbox = Rc::new(Inbox::default());
         let begun = self.front.borrow_mut().begin(request, work, Rc::clone(&inbox));
         begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
@@ -182,12 +189,17 @@ impl Link {
         };
         let Ended { recipient, held, broken } = ended;
         let why = why.or_else(|| broken.map(|broken| broken.to_string()));
-        if let Some(why) = &why {
+        // A worker that is killed at its deadline may leave half a record.
+        let is_late = held.as_ref().is_some_and(|work| work.watch.borrow().has_expired());
+        if let Some(why) = why.as_ref().filter(|_| !is_late) {
             self.log_broken(why);
         }
         if let Some((inbox, retry)) = recipient {
-            let died = || UpstreamError::died(retry);
-            inbox.push(Event::Failed(why.map_or_else(died, UpstreamError::broken)));
+            inbox.push(Event::Failed(match why {
+                _ if is_late => UpstreamError::silent(),
+                Some(why) => UpstreamError::broken(why),
+                None => UpstreamError::died(retry),
+            }));
         }
         drop(held);
         // The worker must notice even if the connection's task keeps the link for a while.
@@ -221,9 +233,39 @@ impl Link {
 
     /// Passes a part of the response on, if it is wanted.
     pub(super) fn deliver(&self, event: Event) {
-        if let Some(inbox) = self.front.borrow().recipient() {
-            inbox.push(event);
+        let front = self.front.borrow();
+        let Some(inbox) = front.recipient() else { return };
+        if let Some(work) = front.held() {
+            work.watch.borrow_mut().spoke(front.may_write_to_client());
         }
+        inbox.push(event);
+    }
+
+    /// Looks after the script that has a request of the front's. If it has just become stuck, its request ends; the caller
+    /// takes the worker out of the pool and has it replaced.
+    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Stuck> {
+        let front = self.front.borrow();
+        // What follows `fastcgi_finish_request()` has no deadline. A process that has claimed a request has its deadline
+        // where the request went.
+        let work = front.held().filter(|work| front.is_answering() && work.ticket.is_some())?;
+        let inbox = front.recipient().cloned();
+        let waits_for_client = inbox.as_ref().is_some_and(|inbox| inbox.is_full());
+        if !work.watch.borrow_mut().expires(now, limit, waits_for_client) {
+            return None;
+        }
+        let stuck = Stuck { pid: self.pid, request: Rc::clone(&work.label) };
+        let may_write_to_client = front.may_write_to_client();
+        drop(front);
+        // A worker that may write to the client could do so beside an error page. The request then ends with the worker's
+        // death, which closes the link.
+        if inbox.is_none() || !may_write_to_client {
+            if let Some(inbox) = inbox {
+                self.front.borrow_mut().give_up(|_| true);
+                inbox.push(Event::Failed(UpstreamError::silent()));
+            }
+            self.close();
+        }
+        Some(stuck)
     }
 
     /// Where what comes now goes, if the connection's task is behind with it.

@@ -200,7 +200,7 @@ impl Reader {
             Output::Claim(secret) => {
                 let claimed_on = Rc::clone(link);
                 let recipient = self.claims.take(secret, move |inbox| claimed_on.abandon(inbox));
-                let work = Work::new(None, "claimed".into());
+                let work = Work::new(None, "claimed".into(), None);
                 link.front.borrow_mut().claim(work, recipient);
                 if link.flush().is_err() {
                     link.close();

@@ -1,16 +1,15 @@
 //! How many PHP workers there are, if the operator leaves it to us: more while requests wait although the processors do
 //! not, fewer once workers have had nothing to do for a while.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::SendFlags;
+use sendoff_config::Bounds;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::link::Links;
+use super::master::Master;
 use super::pool::{Load, Pool};
 
 /// How often the pool is looked at.
@@ -28,17 +27,6 @@ const SPARE: f64 = 0.1;
 
 /// When a master that has not done what it was told is told again: it may be a new one.
 const REPEAT: Duration = Duration::from_secs(1);
-
-/// Between which numbers of workers to choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Kept even if nobody asks for anything.
-    pub min: usize,
-    /// Never exceeded.
-    pub max: usize,
-    /// Workers that were not needed for so long are ended.
-    pub idle: Duration,
-}
 
 /// The decision. It knows no clock and no sockets.
 #[derive(Debug)]
@@ -78,7 +66,7 @@ impl Tuner {
 
 /// Keeps the number of workers right: tells the master over the pool socket, and closes the links of those that should end.
 /// Runs on one event loop, for ever.
-pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: OwnedFd) {
+pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tuner = Tuner::new(bounds, Instant::now());
@@ -93,7 +81,7 @@ pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Own
         // Those that are busy just now go another time.
         target = target.max(load.workers - surplus.len());
         let is_late = load.workers < target && now - told.1 >= REPEAT;
-        if (target != told.0 || is_late) && tell(&master, target).is_ok() {
+        if (target != told.0 || is_late) && master.keep_workers(target).is_ok() {
             told = (target, now);
         }
         // After the master knows, or it would replace them.
@@ -103,14 +91,6 @@ pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Own
             }
         }
     }
-}
-
-/// A message to the master: how many workers to keep, u32 big-endian.
-fn tell(master: &OwnedFd, target: usize) -> io::Result<()> {
-    let message = u32::try_from(target).unwrap_or(u32::MAX).to_be_bytes();
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::send(master, &message, flags)?;
-    Ok(())
 }
 
 /// The processors' time since the machine started, in clock ticks (proc_stat(5)).

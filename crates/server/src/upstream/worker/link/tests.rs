@@ -25,7 +25,7 @@ mod hostile;
 mod region;
 
 /// A link whose worker is played by the test, with the worker's end.
-fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
+pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -42,7 +42,7 @@ fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 
-async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
+pub(in crate::upstream) async fn begin(pool: &Arc<Pool>, links: &Links) -> WorkerExchange {
     let request = RequestMessageBuilder::new().with_bytes(b"");
     begin_with(pool, links, &request, None).await
 }
@@ -58,7 +58,7 @@ async fn begin_with(
     link.begin(ticket, request, client, "GET /".into()).unwrap()
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub(in crate::upstream) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let test = async { tokio::time::timeout(Duration::from_secs(20), test).await };
     tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");

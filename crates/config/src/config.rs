@@ -1,0 +1,74 @@
+//! The whole configuration.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::front::FrontConfig;
+use crate::pool::PoolConfig;
+use crate::site::Site;
+
+/// What a server is to do, with every default filled in and every path absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`.
+    pub log: String,
+    /// The addresses to listen on, as the operator wrote them: port 0 stands for any free port.
+    pub listen: Vec<SocketAddr>,
+    /// The user that the front and the workers change to; `None`: they stay what the supervisor is.
+    pub account: Option<Account>,
+    /// Time from the signal that ends the server until its last process is gone.
+    pub shutdown_timeout: Duration,
+    /// The process that speaks HTTP.
+    pub front: FrontConfig,
+    /// What is served. One site today.
+    pub sites: Vec<Site>,
+    /// The PHP workers; `None` if FastCGI applications answer every request that workers could.
+    pub pool: Option<PoolConfig>,
+}
+
+/// A user, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+}
+
+/// The most of `shutdown_timeout` that is kept for cutting connections and ending processes.
+const RESERVE: Duration = Duration::from_secs(1);
+
+/// ```text
+///  signal                             drain_timeout     kill_timeout     shutdown_timeout
+///    ├───────────────────────────────────────┼────────────────┼────────────────┤
+///      front: open responses finish             front: resets     front killed    master killed, and its
+///      then workers: scripts finish             and ends          workers killed  workers with it
+/// ```
+impl Config {
+    /// Time from the signal until the front resets the connections that are still in the middle of a response, and ends.
+    #[must_use]
+    pub fn drain_timeout(&self) -> Duration {
+        self.shutdown_timeout - self.reserve()
+    }
+
+    /// Time from the signal until the supervisor kills the front and the workers that have not ended by themselves.
+    #[must_use]
+    pub fn kill_timeout(&self) -> Duration {
+        self.shutdown_timeout - self.reserve() / 2
+    }
+
+    /// Time that the PHP master gives its last workers to log where they are, before it kills them. It fits between
+    /// `kill_timeout` and `shutdown_timeout`.
+    #[must_use]
+    pub fn last_grace(&self) -> Duration {
+        self.reserve() / 4
+    }
+
+    fn reserve(&self) -> Duration {
+        (self.shutdown_timeout / 10).min(RESERVE)
+    }
+}

@@ -1,0 +1,28 @@
+//! The resolved configuration: one immutable value that `sendoff` makes at its start and gives to its processes.
+//!
+//! The supervisor writes the value to a sealed file ([`Config::seal`]); the front and the PHP master inherit the open file
+//! and read it ([`Config::read`]). So each process works with the same decisions: no child parses the command line or looks
+//! at an environment variable, and a child that is started again finds what the first one found.
+//!
+//! The encoding is JSON. It is read once per process start, so its speed does not matter; it is in the dependency tree
+//! already, names its fields (a binary of another version fails with a sentence instead of reading nonsense), and
+//! `cat /proc/PID/fd/N` shows an operator what a running process was told.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+mod front;
+mod path;
+mod pool;
+mod sealed;
+mod site;
+pub mod units;
+
+pub use config::{Account, Config};
+pub use error::Error;
+pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
+pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
+pub use site::{Accel, Address, Attachment, Delivery, Direct, Matching, Site};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! How the configuration gets into another process: in a file without a name whose bytes are final.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// The largest configuration that is read; command lines are smaller (`ARG_MAX` is 2 MiB as a rule).
+const MAX_LEN: u64 = 64 << 20;
+
+impl Config {
+    /// Writes the configuration to a file that exists in memory only and that no process can change any more. Children
+    /// inherit the descriptor if its close-on-exec flag is cleared.
+    ///
+    /// # Errors
+    /// The system has no descriptor or memory for it.
+    pub fn seal(&self) -> Result<OwnedFd, Error> {
+        let text = serde_json::to_vec_pretty(self).map_err(Error::Foreign)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(memfd_create("sendoff-config", flags).map_err(io::Error::from)?);
+        file.write_all(&text)?;
+        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
+        Ok(file.into())
+    }
+
+    /// Reads what [`seal`](Self::seal) wrote. From the beginning, wherever the offset of the descriptor is: the offset
+    /// belongs to all processes that inherited the file, and a child that is started again reads it again.
+    ///
+    /// # Errors
+    /// The descriptor cannot be read, or does not hold a configuration.
+    pub fn read(file: OwnedFd) -> Result<Self, Error> {
+        let file = File::from(file);
+        let len = file.metadata()?.len().min(MAX_LEN);
+        let mut text = vec![0; usize::try_from(len).unwrap_or(0)];
+        file.read_exact_at(&mut text, 0)?;
+        serde_json::from_slice(&text).map_err(Error::Foreign)
+    }
+}

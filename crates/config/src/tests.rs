@@ -1,0 +1,173 @@
+use std::ffi::OsStr;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+
+fn config() -> Config {
+    Config {
+        log: "info".to_owned(),
+        listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:80".parse().unwrap()],
+        account: Some(Account { uid: 33, gid: 33 }),
+        shutdown_timeout: Duration::from_secs(30),
+        front: FrontConfig {
+            threads: 2,
+            access_log: Some(AccessLog::File("/var/log/a".into())),
+            timeouts: Timeouts {
+                head: Duration::from_millis(500),
+                body: Duration::from_secs(1),
+                idle: Duration::from_secs(2),
+                send: Duration::new(3, 1),
+            },
+            limits: Limits { max_body: u64::MAX },
+        },
+        sites: vec![Site {
+            root: PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")),
+            follow: vec!["/a".into(), OsStr::from_bytes(b"/\x80").into()],
+            fastcgi: vec!["/app=tcp:localhost:9000".parse().unwrap()],
+            fastcgi_timeout: Duration::from_secs(60),
+            sendfile_from: vec![],
+            accel: vec!["/files=/var/lib/app".parse().unwrap()],
+            delivery: Delivery::Auto,
+            channel: true,
+        }],
+        pool: Some(PoolConfig {
+            workers: Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
+            php_ini: vec!["date.timezone=\"Europe/Berlin\"".to_owned()],
+            max_requests: 0,
+            request_timeout: None,
+            snapshot: Snapshot::Lease,
+        }),
+    }
+}
+
+#[test]
+fn what_was_sealed_is_read_again_and_again() {
+    let config = config();
+    let sealed = config.seal().unwrap();
+    let mut inherited = std::fs::File::from(sealed.try_clone().unwrap());
+    // A process that shares the descriptor has read to its end.
+    inherited.seek(SeekFrom::End(0)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(Config::read(sealed.try_clone().unwrap()).unwrap(), config);
+    }
+    let mut rest = String::new();
+    assert_eq!(inherited.read_to_string(&mut rest).unwrap(), 0, "the offset stays where it was");
+}
+
+#[test]
+fn nothing_can_change_a_sealed_configuration() {
+    let sealed = config().seal().unwrap();
+    let mut file = std::fs::File::from(sealed.try_clone().unwrap());
+    assert!(file.write_all(b"x").is_err());
+    assert!(file.set_len(0).is_err());
+    assert!(Config::read(sealed).is_ok());
+}
+
+#[test]
+fn other_bytes_are_refused() {
+    let text = serde_json::to_string(&config()).unwrap();
+    for wrong in ["", "{}", &text.replace("\"log\"", "\"lag\""), &text[..text.len() - 1]] {
+        let mut file = std::fs::File::from(
+            rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+        );
+        file.write_all(wrong.as_bytes()).unwrap();
+        assert!(matches!(Config::read(file.into()), Err(Error::Foreign(_))), "{wrong}");
+    }
+    let (_ours, pipe) = rustix::pipe::pipe().unwrap();
+    assert!(Config::read(pipe).is_err());
+}
+
+#[test]
+fn the_front_ends_before_it_is_killed_and_both_within_the_time() {
+    for millis in [0, 1, 100, 1000, 30_000, 3_600_000] {
+        let all = Duration::from_millis(millis);
+        let config = Config { shutdown_timeout: all, ..config() };
+        let (drain, kill) = (config.drain_timeout(), config.kill_timeout());
+        assert!(drain <= kill && kill <= all && all - drain <= Duration::from_secs(1), "{all:?}");
+        assert!(kill + config.last_grace() <= all, "{all:?}");
+        assert!(millis == 0 || (drain < kill && kill < all), "{all:?}");
+    }
+}
+
+#[test]
+fn times_have_units() {
+    for (text, millis) in [
+        ("30s", 30_000),
+        ("500ms", 500),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("75", 75_000),
+        ("0.5", 500),
+        ("1.5m", 90_000),
+        ("0", 0),
+    ] {
+        assert_eq!(units::time(text), Ok(Duration::from_millis(millis)), "{text}");
+    }
+    for bad in [
+        "",
+        "s",
+        "5x",
+        "5 s",
+        "-1",
+        "+1",
+        "1e3",
+        "inf",
+        "nan",
+        "1.2.3",
+        ".",
+        "99999999999999999999h",
+    ] {
+        assert!(units::time(bad).is_err_and(|why| why.contains(bad)), "{bad}");
+    }
+    assert!(units::positive_time("0ms").is_err());
+    assert_eq!(units::positive_time("1ms"), Ok(Duration::from_millis(1)));
+}
+
+#[test]
+fn sizes_have_units() {
+    for (text, bytes) in
+        [("0", 0), ("4096", 4096), ("64K", 1 << 16), ("64M", 64 << 20), ("1g", 1 << 30)]
+    {
+        assert_eq!(units::size(text), Ok(bytes), "{text}");
+    }
+    for bad in ["", "M", "1.5M", "64MB", "64 M", "-1", "99999999999G", "1T"] {
+        assert!(units::size(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn attachments_say_what_they_answer() {
+    for (text, replaces) in [
+        (".php=unix:/x", true),
+        ("/=unix:/x", true),
+        (".pl=unix:/x", false),
+        ("/a/=unix:/x", false),
+    ] {
+        let attachment: Attachment = text.parse().unwrap();
+        assert_eq!(attachment.replaces_workers(), replaces, "{text}");
+    }
+    for bad in ["php=unix:/x", ".=unix:/x", ".php=9000", "/app"] {
+        assert!(bad.parse::<Attachment>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn addresses_are_read_and_written_alike() {
+    for text in ["unix:/run/a.sock", "tcp:127.0.0.1:9000", "tcp:[::1]:9000", "tcp:php:9000"] {
+        assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+    }
+    for bad in ["", "unix:a.sock", "tcp:9000", "tcp::9000", "tcp:h:0", "tcp:h:99999", "h:9000"] {
+        assert!(bad.parse::<Address>().is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn an_accel_names_a_prefix_and_a_folder() {
+    assert!("/files=/x".parse::<Accel>().is_ok());
+    for bad in ["files=/x", "/files", "/files=", ""] {
+        assert!(bad.parse::<Accel>().is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,131 @@
+//! What the front tells the PHP master over the pool socket. The socket keeps the boundaries of messages
+//! (`SOCK_SEQPACKET`), so a message has no length of its own.
+//!
+//! | kind | content | meaning |
+//! |---|---|---|
+//! | 1 | u64 | a front has started at this time: workers that served another front are on their own |
+//! | 2 | u32 | keep this many workers |
+//! | 3 | u32, text | the process with this id is stuck: replace it; the text names its request |
+//!
+//! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction, the announcement of a worker with its descriptors, is not here: it goes with
+//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`.
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+
+/// The largest message in bytes; the text of a request is cut to fit.
+pub const MAX_MESSAGE: usize = 1024;
+
+const FRONT_STARTED: u8 = 1;
+const WORKERS: u8 = 2;
+const REPLACE: u8 = 3;
+
+/// A message to the PHP master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToMaster<'a> {
+    /// A front has started. The first message of each front.
+    FrontStarted {
+        /// When, in nanoseconds of `CLOCK_MONOTONIC`. Before the front has received a worker.
+        at: u64,
+    },
+    /// There should be this many workers.
+    Workers(u32),
+    /// A worker is stuck and must be replaced.
+    Replace {
+        /// Its process id.
+        pid: u32,
+        /// The request it has, for the log.
+        request: Cow<'a, str>,
+    },
+}
+
+impl<'a> ToMaster<'a> {
+    /// The message in bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, number, text) = match self {
+            Self::FrontStarted { at } => {
+                return [&[FRONT_STARTED][..], &at.to_be_bytes()].concat();
+            }
+            Self::Workers(count) => (WORKERS, count, ""),
+            Self::Replace { pid, request } => (REPLACE, pid, &**request),
+        };
+        let mut message = vec![kind];
+        message.extend(number.to_be_bytes());
+        let room = MAX_MESSAGE - message.len();
+        message.extend(&text.as_bytes()[..text.len().min(room)]);
+        message
+    }
+
+    /// Reads a message; `None` if it is not one. The text of a request may come from a client: control characters in it are
+    /// replaced, so that it can be printed in one line.
+    #[must_use]
+    pub fn decode(message: &'a [u8]) -> Option<Self> {
+        let (&kind, content) = message.split_first()?;
+        let number = || content.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        match kind {
+            FRONT_STARTED => {
+                Some(Self::FrontStarted { at: u64::from_be_bytes(content.try_into().ok()?) })
+            }
+            WORKERS if content.len() == 4 => Some(Self::Workers(number()?)),
+            REPLACE => {
+                let request = String::from_utf8_lossy(content.get(4..)?);
+                let is_bad = |c: char| c.is_control();
+                let request = if request.contains(is_bad) {
+                    request.replace(is_bad, "?").into()
+                } else {
+                    request
+                };
+                Some(Self::Replace { pid: number()?, request })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replace(request: &str) -> ToMaster<'_> {
+        ToMaster::Replace { pid: 4711, request: request.into() }
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        for message in [
+            ToMaster::FrontStarted { at: u64::MAX - 1 },
+            ToMaster::Workers(0),
+            ToMaster::Workers(u32::MAX),
+            replace("GET /a"),
+            replace(""),
+        ] {
+            assert_eq!(ToMaster::decode(&message.encode()), Some(message.clone()));
+        }
+    }
+
+    #[test]
+    fn a_long_request_is_cut_and_cannot_forge_lines_of_the_log() {
+        let long = "é".repeat(MAX_MESSAGE);
+        let message = replace(&long).encode();
+        assert_eq!(message.len(), MAX_MESSAGE);
+        assert!(matches!(ToMaster::decode(&message), Some(ToMaster::Replace { pid: 4711, .. })));
+        let message = replace("GET /\nsendoff: all is well\x1b[2J").encode();
+        assert_eq!(ToMaster::decode(&message), Some(replace("GET /?sendoff: all is well?[2J")));
+    }
+
+    #[test]
+    fn other_bytes_are_no_message() {
+        for bad in [
+            &b""[..],
+            &[0],
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0],
+            &[2, 0, 0, 0, 1, 0],
+            &[3, 0, 0, 0],
+            &[4, 0, 0, 0, 1],
+        ] {
+            assert_eq!(ToMaster::decode(bad), None, "{bad:?}");
+        }
+    }
+}

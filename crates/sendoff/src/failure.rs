@@ -1,0 +1,49 @@
+//! Why a process of the server ends, and with which exit status.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::process::ExitCode;
+
+/// Why a process of the server cannot start or go on: one sentence for the operator.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The operator asked for what cannot be: change the command line.
+    Input(String),
+    /// The system refused something: change the machine, or try again.
+    System(String),
+    /// The server's parts do not work together: a defect, or files of different versions.
+    Internal(String),
+    /// A child process has said why, and ended with this status.
+    Said(u8),
+}
+
+impl Failure {
+    /// For an error of the system: "what: error".
+    pub(crate) fn system(what: impl Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System(format!("{what}: {error}"))
+    }
+
+    /// For something that the command line names and the system refuses: "what: error".
+    pub(crate) fn input(what: impl Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Input(format!("{what}: {error}"))
+    }
+
+    /// The exit status; sysexits(3) has the last one, the others are every program's.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::System(_) => ExitCode::from(1),
+            Self::Input(_) => ExitCode::from(2),
+            Self::Internal(_) => ExitCode::from(70),
+            Self::Said(status) => ExitCode::from(*status),
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(why) | Self::System(why) | Self::Internal(why) => f.write_str(why),
+            Self::Said(status) => write!(f, "a process ended with status {status}"),
+        }
+    }
+}

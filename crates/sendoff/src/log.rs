@@ -1,0 +1,19 @@
+//! What the processes of the server write to standard error.
+
+/// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.
+pub(crate) fn start(filter: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // They go to standard error too; if that is what is broken, it would panic.
+        .log_internal_errors(false)
+        .init();
+}
+
+/// Writes a sentence for the operator.
+#[allow(clippy::print_stderr, reason = "the last words of a process")]
+pub(crate) fn say(sentence: &impl std::fmt::Display) {
+    eprintln!("sendoff: {sentence}");
+}

@@ -1,0 +1,116 @@
+//! The deadline of scripts (`--request-timeout`): a script that neither ends nor sends anything for that long is stuck.
+//!
+//! Sending counts, not the time since the request began: a download or an event stream may take hours. Time in which the
+//! script waits for a slow client does not count; that is what `--send-timeout` is for. After the client has left nothing
+//! is sent any more, so a script that goes on has one deadline left. What a script does after `fastcgi_finish_request()`
+//! is not limited, as under php-fpm.
+//!
+//! A task on each event loop looks at the loop's links, a few times per deadline. Requests themselves pay with one flag per
+//! record.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::link::Links;
+use super::master::Master;
+use super::pool::Pool;
+use super::watch::Stuck;
+
+/// How often links are looked at: so many times per deadline, within these bounds. A deadline passes unnoticed for one
+/// interval at most.
+const LOOKS: u32 = 8;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes workers that are stuck out of the pool and has the master replace them. Their requests end with
+/// [`Event::Failed`](crate::upstream::Event::Failed). Runs on each event loop, for ever.
+pub async fn enforce(limit: Duration, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
+    let mut ticks = interval((limit / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut unsaid: Vec<Stuck> = Vec::new();
+    loop {
+        let now = ticks.tick().await;
+        for (&worker, link) in links.borrow().iter() {
+            let Some(stuck) = link.expire(now, limit) else { continue };
+            pool.remove(worker);
+            tracing::error!(
+                worker = stuck.pid,
+                request = &*stuck.request,
+                "the script has sent nothing for {limit:?} (--request-timeout), its worker is replaced"
+            );
+            unsaid.push(stuck);
+        }
+        // A master that is behind with its messages is told at the next look.
+        unsaid.retain(|stuck| master.replace(stuck.pid, &stuck.request).is_err());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+    use sendoff_fastcgi::record::{Header, Kind};
+    use sendoff_pool::ToMaster;
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::upstream::worker::link::tests::{begin, link, run};
+    use crate::upstream::{Event, Exchange, UpstreamErrorKind};
+
+    const LIMIT: Duration = Duration::from_millis(200);
+
+    /// Expects the master to be told, and nobody to get the worker any more.
+    async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
+        let mut message = [0; 100];
+        let (len, _) = loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if let Ok(received) = recv(master, &mut message, RecvFlags::DONTWAIT) {
+                break received;
+            }
+        };
+        let expected = ToMaster::Replace { pid: 1, request: "GET /".into() };
+        assert_eq!(ToMaster::decode(&message[..len]), Some(expected));
+        assert_eq!(pool.workers(), 0);
+        while !links.borrow().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[test]
+    fn a_request_that_gets_no_answer_ends_and_so_does_one_that_its_client_has_left() {
+        for left in [false, true] {
+            run(async {
+                let (pool, links, mut worker) = link();
+                let kind = SocketType::SEQPACKET;
+                let (ours, master) =
+                    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+                let exchange = begin(&pool, &links).await;
+                let since = Instant::now();
+                let enforcing = enforce(
+                    LIMIT,
+                    Arc::clone(&pool),
+                    Rc::clone(&links),
+                    Master::new(&ours).unwrap(),
+                );
+                tokio::task::spawn_local(enforcing);
+                let wire = [&Header::new(Kind::STDOUT, 1, 1).encode()[..], b"x"].concat();
+                worker.write_all(&wire).await.unwrap();
+                let exchange = Exchange::Worker(exchange);
+                assert!(matches!(exchange.next().await, Event::Segment(_)));
+                if left {
+                    drop(exchange);
+                } else {
+                    let Event::Failed(error) = exchange.next().await else { panic!("it ends") };
+                    assert_eq!(error.kind(), UpstreamErrorKind::Silent);
+                }
+                is_replaced(&pool, &links, &master).await;
+                assert!(since.elapsed() >= LIMIT);
+            });
+        }
+    }
+}

@@ -1,0 +1,183 @@
+/*
+ * The end of a worker that is stuck: it says where its script is, and goes.
+ *
+ * All of this runs in a signal handler that may have interrupted anything, PHP's allocator
+ * included. It only reads PHP's structures, writes to memory of its own, and calls write(2) and
+ * _exit(2). What it reads may be half changed; if that makes it crash, the worker has ended as it
+ * should, and only the backtrace is missing.
+ */
+#include "php_sendoff.h"
+#include "zend_execute.h"
+
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* A loop of calls fills the stack with frames; the innermost say where it is. */
+#define MAX_FRAMES 64
+
+/* The whole text leaves with one write, so that no other process writes between its lines. */
+static char text[16384];
+static size_t text_len;
+
+static void append(const char *part, size_t len)
+{
+	size_t room = sizeof(text) - text_len;
+	if (len > room) {
+		len = room;
+	}
+	memcpy(text + text_len, part, len);
+	text_len += len;
+}
+
+#define APPEND(literal) append(literal, sizeof(literal) - 1)
+
+static void append_number(unsigned long number)
+{
+	char digits[24];
+	size_t at = sizeof(digits);
+	do {
+		digits[--at] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	append(digits + at, sizeof(digits) - at);
+}
+
+/* Text from a client: control characters could forge lines of the log. */
+static void append_printable(const char *part)
+{
+	for (; *part; part++) {
+		char c = (unsigned char)*part < ' ' || *part == 0x7f ? '?' : *part;
+		append(&c, 1);
+	}
+}
+
+static void append_request(void)
+{
+	const char *uri = SG(request_info).request_uri;
+	const char *query = SG(request_info).query_string;
+
+	if (SG(request_info).request_method && uri) {
+		APPEND(" in ");
+		append_printable(SG(request_info).request_method);
+		APPEND(" ");
+		append_printable(uri);
+		if (query && *query) {
+			APPEND("?");
+			append_printable(query);
+		}
+	}
+}
+
+static void append_function(const zend_function *function)
+{
+	const zend_class_entry *scope = function->common.scope;
+
+	if (!function->common.function_name) {
+		APPEND("{main}");
+		return;
+	}
+	if (scope && scope->name) {
+		append(ZSTR_VAL(scope->name), ZSTR_LEN(scope->name));
+		if (function->common.fn_flags & ZEND_ACC_STATIC) {
+			APPEND("::");
+		} else {
+			APPEND("->");
+		}
+	}
+	append(ZSTR_VAL(function->common.function_name), ZSTR_LEN(function->common.function_name));
+	APPEND("()");
+}
+
+/*
+ * The instruction that the interpreter is at, as far as the machine knows. The interpreter keeps it
+ * in a register and writes it to the frame where something else may look at it: a loop without
+ * calls never does. The registers are those of ZEND_VM_IP_GLOBAL_REG (Zend/zend_execute.c).
+ */
+static const zend_op *current_instruction(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+	return (const zend_op *)context->uc_mcontext.gregs[REG_R15];
+#elif defined(__aarch64__)
+	return (const zend_op *)context->uc_mcontext.regs[28];
+#else
+	(void)context;
+	return NULL;
+#endif
+}
+
+static bool is_in(const zend_op *instruction, const zend_op_array *code)
+{
+	return instruction >= code->opcodes && instruction < code->opcodes + code->last;
+}
+
+/* The file and the line that a frame of the script is at. */
+static void append_place(const zend_execute_data *frame, const zend_op *current)
+{
+	const zend_op_array *code = &frame->func->op_array;
+	/* Within a call the register may hold anything, and compiled code does not keep the frame up to
+	 * date everywhere. */
+	const zend_op *instruction = is_in(current, code) ? current : frame->opline;
+
+	if (code->filename) {
+		APPEND(" at ");
+		append(ZSTR_VAL(code->filename), ZSTR_LEN(code->filename));
+	}
+	if (is_in(instruction, code)) {
+		APPEND(":");
+		append_number(instruction->lineno);
+	}
+}
+
+static void append_frames(const zend_op *current)
+{
+	const zend_execute_data *frame = EG(current_execute_data);
+	unsigned long number = 0;
+
+	for (; frame && number < MAX_FRAMES; frame = frame->prev_execute_data) {
+		/* Frames without a function are the engine's own. */
+		if (!frame->func) {
+			continue;
+		}
+		APPEND("\n  #");
+		append_number(number++);
+		APPEND(" ");
+		append_function(frame->func);
+		if (ZEND_USER_CODE(frame->func->type)) {
+			append_place(frame, number == 1 ? current : NULL);
+		}
+	}
+	if (frame) {
+		APPEND("\n  ...");
+	}
+}
+
+static void on_stuck(int signo, siginfo_t *info, void *context)
+{
+	(void)signo;
+	(void)info;
+	text_len = 0;
+	/* Between requests there is nothing to say. */
+	if (EG(current_execute_data)) {
+		APPEND("sendoff-php: worker ");
+		append_number((unsigned long)getpid());
+		APPEND(" is ended");
+		append_request();
+		append_frames(current_instruction(context));
+		if (text_len == sizeof(text)) {
+			text_len--;
+		}
+		APPEND("\n");
+		php_ignore_value(write(STDERR_FILENO, text, text_len));
+	}
+	_exit(0);
+}
+
+void sendoff_backtrace_on(int signo)
+{
+	struct sigaction action = {0};
+	sigfillset(&action.sa_mask);
+	action.sa_flags = SA_SIGINFO;
+	action.sa_sigaction = on_stuck;
+	sigaction(signo, &action, NULL);
+}

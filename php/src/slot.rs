@@ -1,0 +1,149 @@
+//! The place of one worker: it is empty, or a worker runs in it.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::log::log;
+use crate::pool::Ends;
+
+/// A worker that ends sooner, and without a request, cannot start: its replacement waits.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// What a worker starts with.
+#[derive(Debug)]
+pub(crate) struct WorkerStart {
+    pub(crate) ends: Ends,
+    /// An event counter, which takes the time of the first request.
+    pub(crate) busy: OwnedFd,
+    pub(crate) master: Pid,
+}
+
+/// A worker process, not reaped yet.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) pid: Pid,
+    since: Instant,
+    busy: OwnedFd,
+    /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`, as far as the master has looked.
+    first_request: Option<u64>,
+    /// When it is killed if it has not ended by itself.
+    kill_at: Option<Instant>,
+}
+
+impl Worker {
+    pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd) -> Self {
+        Self { pid, since, busy, first_request: None, kill_at: None }
+    }
+
+    /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it has had none.
+    pub(crate) fn first_request(&mut self) -> Option<u64> {
+        let mut time = [0; 8];
+        // The counter is empty again once it was read.
+        if rustix::io::read(&self.busy, &mut time) == Ok(time.len()) {
+            self.first_request = Some(u64::from_ne_bytes(time));
+        }
+        self.first_request
+    }
+
+    pub(crate) fn kill_at(&self) -> Option<Instant> {
+        self.kill_at
+    }
+
+    /// It has until then to end by itself. An earlier deadline stays.
+    pub(crate) fn set_deadline(&mut self, kill_at: Instant) {
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |before| before.min(kill_at)));
+    }
+
+    /// Kills it if its deadline has passed.
+    pub(crate) fn kill_if_late(&mut self, now: Instant) {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.kill();
+            self.kill_at = None;
+        }
+    }
+
+    pub(crate) fn kill(&self) {
+        log(format_args!("worker {} does not end: killed", self.pid.as_raw_nonzero()));
+        self.signal(Signal::KILL);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It may just have ended.
+        let _ = kill_process(self.pid, signal);
+    }
+}
+
+/// A place for one worker.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    state: State,
+    /// How long the next replacement waits if this worker cannot start.
+    delay: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Empty { fork_at: Instant },
+    Running(Worker),
+}
+
+impl Slot {
+    /// A place for a worker that may start now.
+    pub(crate) fn new() -> Self {
+        Self { state: State::Empty { fork_at: Instant::now() }, delay: FIRST_DELAY }
+    }
+
+    /// When the next worker may start here; `None` while one runs.
+    pub(crate) fn fork_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Empty { fork_at } => Some(fork_at),
+            State::Running(_) => None,
+        }
+    }
+
+    pub(crate) fn worker(&mut self) -> Option<&mut Worker> {
+        match &mut self.state {
+            State::Empty { .. } => None,
+            State::Running(worker) => Some(worker),
+        }
+    }
+
+    pub(crate) fn run(&mut self, worker: Worker) {
+        self.state = State::Running(worker);
+    }
+
+    /// Takes the worker out if `condition` holds for it. Another one may take its place at once.
+    pub(crate) fn take_if(
+        &mut self,
+        condition: impl FnOnce(&mut Worker) -> bool,
+    ) -> Option<Worker> {
+        if !condition(self.worker()?) {
+            return None;
+        }
+        match std::mem::replace(self, Self::new()).state {
+            State::Running(worker) => Some(worker),
+            State::Empty { .. } => None,
+        }
+    }
+
+    /// A process has ended. If it is the worker of this place, the next one starts at once, or later if this one could not
+    /// start.
+    pub(crate) fn reaped(&mut self, pid: Pid) {
+        let Some(worker) = self.worker().filter(|worker| worker.pid == pid) else { return };
+        if worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE {
+            *self = Self::new();
+        } else {
+            self.back_off();
+        }
+    }
+
+    /// The next worker starts after a pause, which doubles each time.
+    pub(crate) fn back_off(&mut self) {
+        self.state = State::Empty { fork_at: Instant::now() + self.delay };
+        self.delay = (self.delay * 2).min(LONGEST_DELAY);
+    }
+}
