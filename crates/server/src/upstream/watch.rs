@@ -23,7 +23,8 @@ pub(super) struct Watch {
     spoke: bool,
     /// The client's socket, as long as the worker may write to it: such output does not pass the front.
     client: Option<OwnedFd>,
-    /// What the kernel had been given for the client at the last look.
+    /// What the kernel had been given for the client at the last look; the first look, a system call that most requests
+    /// end before, always finds more.
     written: Option<u64>,
     /// The deadline has passed. It passes once.
     expired: bool,
@@ -34,8 +35,7 @@ impl Watch {
     pub(super) fn new(client: Option<BorrowedFd<'_>>) -> Self {
         // Without a copy of the socket only what passes the front counts as progress.
         let client = client.and_then(|client| client.try_clone_to_owned().ok());
-        let written = client.as_ref().and_then(written);
-        Self { alive: Instant::now(), spoke: false, client, written, expired: false }
+        Self { alive: Instant::now(), spoke: false, client, written: None, expired: false }
     }
 
     /// The script has sent something.
