@@ -64,7 +64,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
-    /// Expects the master to be told, and nobody to get the worker any more.
+    /// Expects that the master is told and that the worker gets no more requests.
     async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
         let mut message = [0; 100];
         let (len, _) = loop {
