@@ -16,7 +16,7 @@ fn site() -> Site {
     site
 }
 
-/// Whether nobody listens any more.
+/// Whether the server stops listening.
 fn refuses(server: &Server) -> bool {
     wait::until(LIMIT, || TcpStream::connect(server.addr()).is_err())
 }

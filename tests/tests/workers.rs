@@ -24,14 +24,14 @@ fn all_at_once(site: &Site, server: &Server, scripts: usize) {
         .collect();
     let arrived = wait::until(LIMIT, || server.workers().len() >= scripts);
     assert!(arrived, "{} workers for {scripts} scripts", server.workers().len());
-    // Nobody was let go yet: all of them must be at work at once, the last one too.
+    // No script was released yet: all of them must be at work at once, the last one too.
     for (number, (pipe, client)) in pipes.iter().zip(&mut clients).enumerate().rev() {
         pipe.release();
         assert_eq!(client.response("GET").text(), format!("pipe{number}"));
     }
 }
 
-/// Whether so many are left in the end, and nobody comes instead of those that went.
+/// Whether this number of workers is left in the end, and none takes the place of those that went.
 fn shrinks_to(server: &Server, workers: usize) -> bool {
     let few = || server.workers().len() == workers;
     wait::until(LIMIT, few) && !wait::until(Duration::from_millis(500), || !few())
@@ -83,7 +83,7 @@ fn a_front_that_is_started_again_goes_on_with_the_workers_there_are() {
 /// What a worker has handed over, lent or written outlives it, for a client that takes its time; and so does the promise that
 /// a file is sent as it was read.
 #[test]
-#[ignore = "heavy: make test-heavy; whoever writes the file waits for the clients"]
+#[ignore = "heavy: make test-heavy; the writer of the file waits for the clients"]
 fn a_worker_that_is_let_go_owes_its_last_client_nothing() {
     let (file, text) = (pattern(1, 1 << 20), "made ".repeat(60_000));
     for delivery in ["region", "direct"] {

@@ -1,6 +1,6 @@
 //! `sendoff explain URL`: asks a running server on this machine how a response leaves, and prints the answer.
 //!
-//! Only who could also look into the server's memory may ask. The supervisor writes a secret to a file that only its user
+//! Only a user who could also read the server's memory may ask. The supervisor writes a secret to a file that only its user
 //! can read, one for each address it listens on; `explain` finds the file by the URL's port and sends the secret along,
 //! to that address and nowhere else: the URL's host only becomes the `Host` field.
 
@@ -45,7 +45,7 @@ impl Door {
         let mut door = Self { files: Vec::new(), secret };
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         if !is_ours(folder) {
-            return Err(io::Error::other("it belongs to somebody else"));
+            return Err(io::Error::other("it belongs to another user"));
         }
         for address in addresses {
             let path = folder.join(address.to_string());
@@ -168,7 +168,7 @@ impl<'a> Url<'a> {
 fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let mut found: Vec<(SocketAddr, PathBuf)> = Vec::new();
     for folder in folders() {
-        // In /tmp anybody may have made it.
+        // In /tmp any user may have made it.
         if !is_ours(&folder) {
             continue;
         }

@@ -19,8 +19,8 @@ use super::master::Master;
 use super::pool::Pool;
 use super::watch::Stuck;
 
-/// How often links are looked at: so many times per deadline, within these bounds. A deadline passes unnoticed for one
-/// interval at most.
+/// How often links are looked at: this many times per deadline, within these bounds. A deadline passes unnoticed for one
+/// interval, or two if the worker has the client's socket.
 const LOOKS: u32 = 8;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
-    /// Expects the master to be told, and nobody to get the worker any more.
+    /// Expects that the master is told and that the worker gets no more requests.
     async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
         let mut message = [0; 100];
         let (len, _) = loop {

@@ -1,5 +1,5 @@
-//! How many PHP workers there are, if the operator leaves it to us: more while requests wait although the processors do
-//! not, fewer once workers have had nothing to do for a while.
+//! The number of PHP workers with `--workers auto`: more while requests wait although the processors have time, fewer once
+//! workers have been idle for a while.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ const TICK: Duration = Duration::from_millis(100);
 const WAIT: Duration = Duration::from_millis(10);
 
 /// A request that waits this long gets a worker though the processors are busy: some scripts compute for minutes, and
-/// the kernel shares them fairly.
+/// the kernel divides the processors fairly.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// With less than this part of the processors' time idle, more workers would only take it from each other.
 const SPARE: f64 = 0.1;
 
-/// When a master that has not done what it was told is told again: it may be a new one.
+/// When a master that has not started the wanted workers is told again: it may have been restarted.
 const REPEAT: Duration = Duration::from_secs(1);
 
 /// The decision. It knows no clock and no sockets.
@@ -44,10 +44,10 @@ impl Tuner {
         Self { bounds, target: bounds.min, peak: 0, since: now }
     }
 
-    /// How many workers there should be now. `idle_cpu` is the part of the processors' time since the last call that
-    /// nobody used.
+    /// The number of workers that there should be now. `idle_cpu` is the part of the processors' time since the last call
+    /// in which they were idle.
     fn decide(&mut self, load: Load, idle_cpu: f64, now: Instant) -> usize {
-        // A front that was started again finds the workers of the one before.
+        // A front that was started again finds workers that are there already.
         self.target = self.target.max(load.workers).min(self.bounds.max);
         self.peak = self.peak.max(load.peak);
         let needed = (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
@@ -102,7 +102,7 @@ struct CpuTime {
 
 impl CpuTime {
     fn read() -> Self {
-        // Without it nobody knows, and the processors count as idle.
+        // Without the file the processors count as idle.
         std::fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |s| Self::parse(&s))
     }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_processors_want_no_more_workers_unless_somebody_waits_for_long() {
+    fn busy_processors_want_no_more_workers_unless_a_request_waits_for_long() {
         let (mut tuner, now) = tuner();
         assert_eq!(tuner.decide(waiting(4, 9, WAIT), 0.05, now), 4);
         assert_eq!(tuner.decide(waiting(4, 9, LONG_WAIT), 0.05, now), 5);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_nobody_needed_go() {
+    fn workers_that_were_idle_go() {
         let (mut tuner, now) = tuner();
         assert_eq!(tuner.decide(waiting(4, 4, WAIT), 0.9, now), 8);
         assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE / 2), 8);

@@ -23,7 +23,8 @@ pub(super) struct Watch {
     spoke: bool,
     /// The client's socket, as long as the worker may write to it: such output does not pass the front.
     client: Option<Rc<OwnedFd>>,
-    /// What the kernel had been given for the client at the last look.
+    /// What the kernel had been given for the client at the last look; the first look, a system call that most requests
+    /// end before, always finds more.
     written: Option<u64>,
     /// The deadline has passed. It passes once.
     expired: bool,
@@ -32,8 +33,7 @@ pub(super) struct Watch {
 impl Watch {
     /// A worker gets a request now, and the socket of its `client` if it may write to it.
     pub(super) fn new(client: Option<Rc<OwnedFd>>) -> Self {
-        let written = client.as_deref().and_then(written);
-        Self { alive: Instant::now(), spoke: false, client, written, expired: false }
+        Self { alive: Instant::now(), spoke: false, client, written: None, expired: false }
     }
 
     /// The script has sent something, and may write to the client itself or not any more.
