@@ -22,7 +22,7 @@
 /* An announcement ends with what names the request, in hexadecimal digits. */
 #define CLAIM_LEN 32
 
-/* A frame's length that says: the rest of the body comes on a link. */
+/* The frame length that announces that the rest of the body comes on a link. */
 #define MOVED 0xffffffffu
 
 /* Bytes of one frame. */
@@ -31,9 +31,10 @@
 /* After a front that could not be reached, in seconds: it may be in another network namespace. */
 #define RETRY_SECONDS 5
 
-/* Where the body of the response at hand goes. */
+/* Where the body of the current response goes. */
 typedef enum body {
-	/* As ever. The headers have not been sent, or the front has not asked for more. */
+	/* To PHP's SAPI, unframed: the headers have not been sent, or the front has not announced a
+	   channel. */
 	BODY_PLAIN,
 	/* To PHP's SAPI, in frames. */
 	BODY_FRAMED,
@@ -44,12 +45,12 @@ typedef enum body {
 } body;
 
 static body where;
-/* Whose worker this is: scripts may fork. */
+/* The process that the worker belongs to: scripts may fork. */
 static pid_t owner;
 static sendoff_worker *worker;
-/* The worker knows of the request. */
+/* The worker has begun the request (sendoff_channel_begin()). */
 static bool taken_on;
-/* The front should learn that we are here. */
+/* The next response tells the front that the extension is here. */
 static bool greeting;
 static char claim[CLAIM_LEN + 1];
 static time_t retry_at;

@@ -1,8 +1,8 @@
 /*
  * Opening what may become a mapped file: only files that this kernel guards completely.
  *
- * Every writer must come past the lease that the worker takes: that is true
- * on file systems whose every writer this kernel knows, and not true on all of these, see below.
+ * Every writer must come past the lease that the worker takes: that is true on file systems where
+ * this kernel knows every writer, with the exceptions below.
  */
 #include "lazy.h"
 
@@ -24,7 +24,7 @@
  * process.
  *
  * On overlayfs the kernel grants a lease although a process still has the file mapped for writing,
- * through a descriptor that he has closed (seen with Linux 6.18; elsewhere such a mapping counts as
+ * through a descriptor that it has closed (seen with Linux 6.18; elsewhere such a mapping counts as
  * an open file). What it stores changes the string although no lease breaks. No process does that
  * on a mount that is read-only.
  */

@@ -10,7 +10,8 @@
  */
 #include "lazy.h"
 
-/* How much must be found, and in how much it is searched. (PHP's own tests run with less.) */
+/* The shortest match. (LAZY_SEARCH_MIN is the shortest output that is searched.) (PHP's own tests
+ * run with less.) */
 #ifndef MATCH_MIN
 #define MATCH_MIN ((size_t)16 * 1024)
 #endif
@@ -20,7 +21,7 @@
 /* Matches are cut to multiples of this, unless they end where one of the compared ranges ends. */
 #define STEP 4096
 #define RECENT 4
-/* Places that look like a beginning and are none, in one search. */
+/* False starts in one search: places that look like the beginning of a lazy string. */
 #define MISTAKES_MAX 4
 /* How far from its beginning a lazy string is searched for a part, beyond what was written. */
 #define DEPTH_MAX ((size_t)1 << 20)
@@ -29,7 +30,7 @@
 static const zend_string *recent[RECENT];
 static uint32_t noted;
 
-/* Searches in vain before most are left out, and how many are. */
+/* After more than PATIENCE searches in vain, only one in LEFT_OUT is made. */
 #define PATIENCE 8
 #define LEFT_OUT 32
 static uint32_t in_vain;

@@ -12,7 +12,7 @@
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
 
-/* Whether the response of the request at hand has ended: what is echoed now goes nowhere. */
+/* Whether the response of the current request has ended: what is echoed now goes nowhere. */
 extern bool sendoff_php_finished;
 
 /* Settings of php.ini, under the names php-fpm gave them. */

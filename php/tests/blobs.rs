@@ -132,7 +132,7 @@ fn what_is_short_or_no_constant_leaves_as_bytes() {
         ("later.php", page("<?php echo substr('", &html, "', 8);"), html[8..].to_vec()),
     ] {
         site.file(name, &code);
-        // Whatever opcache makes of it: what is computed when it compiles is a constant.
+        // An expression that opcache computes when it compiles is a constant, too.
         assert_eq!(joined(site.learned(name)), expected, "{name}");
     }
     assert_eq!(site.learned("short.php"), [Piece::Bytes(html[..THRESHOLD - 1].to_vec())]);

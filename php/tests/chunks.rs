@@ -1,4 +1,5 @@
-//! Chunk loops: `echo fread($f, 8192)` sends without reading, and whatever happens in between, the bytes are PHP's.
+//! Chunk loops: `echo fread($f, 8192)` sends without reading, and the bytes are those that PHP would send, also if the
+//! file or the stream changes in between.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 

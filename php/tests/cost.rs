@@ -67,7 +67,7 @@ fn spent(pid: i32) -> u64 {
     stat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The least of a few runs, in microseconds per response: what is on top is somebody else's.
+/// The least of a few runs, in microseconds per response: the difference to the others is the load of other processes.
 fn cost(pid: i32, rounds: u32, mut ask: impl FnMut()) -> u64 {
     (0..5).for_each(|_| ask());
     let runs = (0..5).map(|_| {

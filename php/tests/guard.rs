@@ -118,7 +118,7 @@ fn a_child_process_has_no_part_in_held_files() {
     for ours in ["held", "socket:", "eventfd", "signalfd"] {
         assert!(!listed.contains(ours), "{ours}: {listed}");
     }
-    // The child of exec() lives on. When the worker and the front have gone, nobody guards the file.
+    // The child of exec() lives on. When the worker and the front have gone, the file is not guarded any more.
     kill_process(pid, Signal::KILL).unwrap();
     drop(front);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);

@@ -79,7 +79,7 @@ fn a_copy_is_recognised() {
             r#"ob_start(fn ($s) => $s); echo file_get_contents("$d/a");"#,
         ] {
             let pieces = joined(site.ask(code));
-            // Nobody has said which file that is.
+            // No read has said which file that is.
             let unknown = code.contains("readfile");
             let expected = if unknown { Piece::Bytes(a.clone()) } else { file(&a) };
             assert_eq!(pieces, [expected], "{setting}, {code}");
@@ -244,7 +244,7 @@ fn a_file_that_changes_during_a_loop() {
     }
 }
 
-/// What PHP has read ahead of a line is what it writes, whatever the file is by then.
+/// What PHP has read ahead of a line is what it writes, also if the file has changed by then.
 #[test]
 fn what_was_read_ahead_is_not_read_again() {
     for way in [

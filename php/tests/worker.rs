@@ -22,7 +22,7 @@ fn get(file: &str, query: &str) -> Request {
     Request::new(&script(file)).query(query)
 }
 
-/// A named pipe; whoever reads it waits until [`open_fifo`].
+/// A named pipe; a script that reads it waits until [`open_fifo`].
 fn fifo(dir: &TempDir) -> String {
     let path = dir.file("fifo");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());

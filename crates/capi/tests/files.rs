@@ -1,4 +1,4 @@
-//! Held files: what reaches the front, and what happens when somebody writes to them.
+//! Held files: what reaches the front, and what happens when another process writes to them.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unsafe_code, reason = "a region of address space is given away")]
 
@@ -50,7 +50,7 @@ impl Drop for Folder {
 
 /// Address space that is never given back.
 fn reserve(len: usize) -> *mut std::ffi::c_void {
-    // SAFETY: the kernel chooses an address that nobody uses.
+    // SAFETY: the kernel chooses an address that is not in use.
     unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE) }
         .unwrap()
 }
@@ -106,7 +106,7 @@ fn hold(worker: &mut Worker, path: &Path) -> Mapped {
     try_hold(worker, path).unwrap()
 }
 
-/// Somebody who changes a file; tells when he is through.
+/// A writer of a file; reports when its write has returned.
 fn writer(change: impl FnOnce() + Send + 'static) -> Receiver<()> {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -503,7 +503,7 @@ fn an_idle_worker_lets_go_of_deleted_files() {
     worker.file_drop(idle.id);
 }
 
-/// Nobody can delete a blob, so a worker that holds only blobs does not look.
+/// A blob has no name that could be deleted, so a worker that holds only blobs does not look.
 #[test]
 fn an_idle_worker_that_held_a_blob_before_lets_go_of_a_deleted_file() {
     let folder = Folder::new("blob-before");

@@ -110,7 +110,8 @@ fn response(socket: &mut UnixStream, buf: &mut BytesMut, decoder: &mut Decoder) 
     }
 }
 
-/// Sends each request when the answer to the one before has come; the one after `count` is broken off.
+/// Sends each request when the previous response has arrived; the request after `count` is broken
+/// off.
 fn converse(mut socket: UnixStream, seed: usize, count: u16) {
     let (mut buf, mut decoder) = (BytesMut::new(), Decoder::default());
     for id in 1..=count {

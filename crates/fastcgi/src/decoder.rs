@@ -117,7 +117,7 @@ impl Decoder {
         Some(Part::Stream { kind, request_id, data })
     }
 
-    /// Whether content of the record at hand has yet to come.
+    /// Whether content of the current record has yet to come.
     #[must_use]
     pub fn is_inside_content(&self) -> bool {
         matches!(self.state, State::Content { .. })

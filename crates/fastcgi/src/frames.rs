@@ -25,7 +25,7 @@ pub struct Frames {
     /// The part of a head that has come.
     head: [u8; 4],
     head_len: usize,
-    /// Bytes left of the frame at hand.
+    /// Bytes left of the current frame.
     left: u32,
     moved: bool,
 }

@@ -1,4 +1,4 @@
-//! Blobs: stored once, named on every link, and gone without anybody's answer.
+//! Blobs: stored once, named on every link, and dropped without waiting for an answer.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod front;
@@ -64,7 +64,7 @@ fn a_blob_is_opened_once_on_each_link_and_released_on_those() {
         let given = front.links[0].fds.pop_front().unwrap();
         assert_eq!(contents(&given), TEXT, "the front's descriptor outlives the blob");
         assert!(sendoff_sys::memfd::is_final(&given));
-        // Nobody has answered, and the id is not used again.
+        // No front has answered, and the id is not used again.
         let next = worker.blob_store(TEXT).unwrap();
         assert_ne!(next, blob);
         assert!(!worker.file_use(blob));

@@ -132,7 +132,7 @@ fn nobody_there_is_no_worker() {
         claim: TOKEN,
     };
     assert!(Worker::register(&nobody).is_err());
-    // Somebody who hangs up is not a front either.
+    // A peer that hangs up is not a front either.
     let registry = Registry::new("rude");
     let announcement = registry.announcement(0, 1);
     let process = std::thread::spawn(move || Worker::register(&announcement).is_err());

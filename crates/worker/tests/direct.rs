@@ -56,7 +56,8 @@ fn begun() -> (Front, Worker, TcpStream) {
     (front, worker, client)
 }
 
-/// The socket is closed when the front hears of the end: the client sees one, for nobody else has the socket here.
+/// The socket is closed when the front hears of the end: the client sees one, because no other process has the socket
+/// here.
 fn read_all(mut client: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     client.read_to_end(&mut all).unwrap();
@@ -167,7 +168,7 @@ fn pages_in_small_pieces_go_to_the_client() {
     }
 }
 
-/// What the client does not take, the front gets, and the worker waits for nobody.
+/// What the client does not take, the front gets, and the worker does not wait.
 #[test]
 fn what_a_full_socket_does_not_take_goes_to_the_front() {
     let payload: Vec<u8> = (0..900_000_u32).map(|n| (n % 251) as u8).collect();
@@ -278,7 +279,7 @@ fn a_response_that_was_cut_gets_no_end() {
     for http_10 in [false, true] {
         let (mut front, mut worker) = connect(1);
         let mut cut = request(1, &[("REQUEST_METHOD", "PUT")], &[b'b'; 100_000]);
-        // So that the worker does not look whether more comes before somebody reads.
+        // So that the worker does not look whether more comes before the client reads.
         cut.truncate(cut.len() - 8);
         let mut client = lend_with(&mut front, http_10, false, &cut);
         assert!(worker.accept());

@@ -179,7 +179,7 @@ fn text_around_a_file_keeps_the_length() {
     }
 }
 
-/// Whoever flushes says little at a time: what follows a flush travels in records, until it is much again.
+/// An application that flushes writes small pieces: what follows a flush travels in records, until it is large again.
 #[test]
 fn after_a_flush_little_is_not_lent() {
     let (mut front, mut worker) = connect(1);
@@ -211,7 +211,7 @@ fn a_large_head_travels_in_records() {
     assert_eq!((response.bytes.len(), response.pieces[0].0), (80_000, 40_000));
 }
 
-/// Nobody asked for it.
+/// The request did not announce `region`.
 #[test]
 fn without_the_word_there_is_no_region() {
     let (mut front, mut worker) = connect(1);

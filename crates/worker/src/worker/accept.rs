@@ -67,7 +67,7 @@ impl Worker {
             if self.requests.running().is_some_and(begins) {
                 return Ok(true);
             }
-            // Once a request has begun, its link is the only one that counts.
+            // Once a request has begun, only its link is read.
             link = (!self.requests.is_idle()).then_some(at);
             if link.is_some() && self.receive(at)? == 0 {
                 return Err(Bad::Cut);

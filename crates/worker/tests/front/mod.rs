@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Whether something has come that nobody has looked at.
+    /// Whether bytes have arrived that the test has not looked at.
     pub fn has_more(&self) -> bool {
         !self.buf.is_empty() || rustix::io::ioctl_fionread(&self.socket).unwrap() > 0
     }
