@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_tests::{Broken, Client, Request, Server, Site, pattern};
 
-/// How long a writer may be held (`docs/handover.md` §3): the first while at most 4 MB are under way.
+/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): the first while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
 const AT_MOST: Duration = Duration::from_secs(5);
 

@@ -236,7 +236,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         if room > 0 {
             match &mut segment {
                 Segment::Bytes(bytes) => {
-                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX))
+                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
                 }
                 Segment::File(file) => file.len = room,
             }
