@@ -148,8 +148,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 
     /// The request, for the log.
-    pub(super) fn line(&self) -> &RequestLine {
-        &self.asked.line
+    pub(super) fn line(&self) -> String {
+        self.asked.line.to_string()
     }
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -207,7 +207,10 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         for (name, value) in &fields {
             if encoder.field(name, value).is_err() {
                 let (request, name) = (self.line(), name.escape_ascii());
-                tracing::warn!(%request, "a response field was left out, it holds control characters: {name}");
+                tracing::warn!(
+                    request,
+                    "a response field was left out, it holds control characters: {name}"
+                );
             }
         }
         let length = length.filter(|_| status != StatusCode::NO_CONTENT);
