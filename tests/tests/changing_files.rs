@@ -6,12 +6,13 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Broken, Client, Request, Server, Site, pattern};
+use rustix::process::Signal;
+use sendoff_tests::{Broken, Client, Head, Request, Server, Site, pattern, processes};
 
 /// How long a writer may be held (`docs/handover.md` §3): the first while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
@@ -53,7 +54,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
 }
 
 /// Asks for a file and reads no more than the head of the response.
-fn ask(connect: Connect<'_>, name: &str) -> (Client, sendoff_tests::Head) {
+fn ask(connect: Connect<'_>, name: &str) -> (Client, Head) {
     let mut client = connect();
     client.send(Request::get(&format!("/page.php?f={name}")).bytes());
     let head = client.head().unwrap();
@@ -199,6 +200,83 @@ fn clients_that_stop_for_ever() {
         right_or_cut("a client reads", client.body_of(head, "GET"), &pattern(5, size), size);
     }
     no_complaints(&server);
+}
+
+/// A script that sends the same 20 MB again and again to a client that takes nothing, until the front does not read the
+/// link any more and the script stands still.
+struct UnreadLink {
+    /// It leaves before the server ends.
+    client: Client,
+    server: Server,
+    head: Head,
+    path: PathBuf,
+    old: Vec<u8>,
+    worker: u32,
+    _site: Site,
+}
+
+impl UnreadLink {
+    const SIZE: usize = 20 * MB;
+
+    fn new() -> Self {
+        let script = "<?php
+            $s = file_get_contents('f');
+            file_put_contents('worker', getmypid());
+            $i = 0;
+            while (true) { echo $s; if (++$i % 100 === 0) file_put_contents('written', $i); }";
+        let site = Site::with("page.php", script);
+        let old = pattern(1, Self::SIZE);
+        let (path, written) = (site.write("f", &old), site.write("written", ""));
+        let worker = site.write("worker", "");
+        let server = start(&site, &["--php-ini", "max_execution_time=0"]);
+        let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
+        let (client, head) = ask(&connect, "f");
+        let mut so_far = (String::new(), Instant::now());
+        while so_far.0.is_empty() || so_far.1.elapsed() < Duration::from_millis(500) {
+            let now = fs::read_to_string(&written).unwrap();
+            if now != so_far.0 {
+                so_far = (now, Instant::now());
+            }
+            thread::yield_now();
+        }
+        let worker = fs::read_to_string(worker).unwrap().parse().unwrap();
+        Self { client, server, head, path, old, worker, _site: site }
+    }
+
+    fn overwrite(&self, case: &str) {
+        let new = pattern(2, Self::SIZE);
+        check_held(case, Self::SIZE, || CHANGES[0].1(&self.path, &new).unwrap());
+    }
+}
+
+/// The worker's `RECALL` lies behind what the front does not read.
+#[test]
+fn a_recall_behind_a_link_that_is_not_read() {
+    let mut unread = UnreadLink::new();
+    unread.overwrite("an unread link");
+    // The script's private copy, and the output that waits.
+    let memory = processes::private_memory(unread.worker);
+    assert!(memory < 300 << 20, "the worker takes {memory} bytes");
+    match unread.client.body_of(unread.head, "GET") {
+        Err(Broken::Cut(part)) => {
+            assert!(unread.old.starts_with(&part.body), "wrong bytes before the cut");
+        }
+        other => panic!("{:?}", other.map(|response| response.body.len())),
+    }
+}
+
+/// The front has to notice although it does not read.
+#[test]
+fn a_worker_that_dies_while_its_link_is_not_read() {
+    let mut unread = UnreadLink::new();
+    processes::signal(unread.worker, Signal::KILL);
+    unread.overwrite("a dead worker");
+    let mut expected = unread.old.iter().cycle();
+    for _ in 0..3 {
+        let chunk = unread.client.chunk();
+        assert!(!chunk.is_empty() && chunk.iter().all(|is| Some(is) == expected.next()));
+    }
+    no_complaints(&unread.server);
 }
 
 /// The worker copies what its script still holds.
