@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{Broken, Client, Head, Request, Server, Site, pattern, processes};
+use sendoff_tests::{Broken, Client, Extended, Head, Request, Server, Site, pattern, processes};
 
-/// How long a writer may be held (`docs/handover.md` §3): the first while at most 4 MB are under way.
+/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): the first while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
 const AT_MOST: Duration = Duration::from_secs(5);
 
@@ -154,6 +154,57 @@ fn clients_that_pause() {
         pause(wide, &site, size, 0, 3);
     }
     no_complaints(&server);
+}
+
+/// However bytes reach the client, and with as many of the script's own around the file as lie in shared memory or go to the
+/// client's socket.
+#[test]
+fn every_delivery_mode() {
+    for delivery in ["relay", "file", "region", "direct"] {
+        for around in [0, 300 * KB] {
+            // It has read the file when its first byte arrives.
+            let script = "<?php $s = str_repeat('.', AROUND);
+                $f = file_get_contents($_GET['f']); echo $s, $f, $s;";
+            let site = Site::with("page.php", &script.replace("AROUND", &around.to_string()));
+            let server = start(&site, &["--delivery", delivery, "--threads", "2"]);
+            for size in [100 * KB, 4 * MB, 20 * MB] {
+                let case = format!("{delivery}, {size} bytes in {around}");
+                let (old, new) = (pattern(1, size), pattern(2, size));
+                let path = site.write("f", &old);
+                let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
+                let clients: Vec<_> = (0..3).map(|_| ask(&connect, "f")).collect();
+                check_held(&case, size, || CHANGES[0].1(&path, &new).unwrap());
+                let dots = vec![b'.'; around];
+                let expected = [&dots, &old, &dots].map(Vec::as_slice).concat();
+                for (mut client, head) in clients {
+                    right_or_cut(&case, client.body_of(head, "GET"), &expected, size);
+                }
+            }
+            no_complaints(&server);
+        }
+    }
+}
+
+/// php-fpm with `sendoff.so` behind our front: files come on links that its processes have opened.
+#[test]
+fn files_that_php_fpm_hands_over() {
+    let extended = Extended::start(site(), "", &["--send-timeout", "600"]);
+    let (server, site) = (&extended.server, &extended.site);
+    let narrow: Connect<'_> = &|| Client::connect_narrow(server.addr(), 16 * 1024);
+    for size in SIZES {
+        let (response, (handed_over, _)) = {
+            site.write("f", pattern(1, size));
+            extended.counted("echo file_get_contents('f');")
+        };
+        assert!(response.expect(200) == pattern(1, size));
+        assert_eq!(handed_over, size as u64);
+        for downloads in [1, 3] {
+            pause(narrow, site, size, 0, downloads);
+        }
+        pause(narrow, site, size, 2, 1);
+    }
+    crawling(&|| server.connect(), site, 500 * KB, Some(250 * KB));
+    no_complaints(server);
 }
 
 #[test]
