@@ -354,6 +354,31 @@ fn a_script_that_holds_a_gigabyte() {
     assert_eq!(client.response("GET").text(), "1073741824970");
 }
 
+/// The worker copies what its script still holds, and once more what of it waits to be sent.
+#[test]
+#[ignore = "heavy: make test-heavy; takes 4 GiB of memory"]
+fn a_script_that_has_written_a_gigabyte() {
+    let script = "<?php
+        echo file_get_contents('f');
+        file_put_contents('has-written', 'yes');
+        file_get_contents('go-on');";
+    let site = Site::with("page.php", script);
+    let (has_written, go_on) = (site.fifo("has-written"), site.fifo("go-on"));
+    let path = site.write("f", [b'a'; 20_000]);
+    let size = 1 << 30;
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(size).unwrap();
+    let server = start(&site, &[]);
+    let mut client = server.connect();
+    client.send(Request::get("/page.php").bytes());
+    has_written.await_script();
+    check_held("a gigabyte, written", 1 << 30, || CHANGES[0].1(&path, &[b'b'; 20_000]).unwrap());
+    go_on.release();
+    let body = client.response("GET").body;
+    assert_eq!(body.len() as u64, size);
+    assert!(body[..20_000] == [b'a'; 20_000] && body[20_000..].iter().all(|byte| *byte == 0));
+    no_complaints(&server);
+}
+
 /// Clients behind a veth pair: their receive queues cannot be looked at.
 #[test]
 fn clients_in_another_network() {

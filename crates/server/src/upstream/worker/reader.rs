@@ -34,7 +34,8 @@ const RECEIVE_MIN: usize = 16 * 1024;
 /// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
 const MAX_LEAVING: usize = 1024;
 
-/// Completes when the other end is closed, and not for bytes that wait to be read: links carry no urgent data.
+/// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
+/// for urgent data too, but tokio registers no socket for them.)
 const HANGUP: Interest = Interest::PRIORITY;
 
 impl From<front::Broken> for Ending {
