@@ -12,6 +12,7 @@ mod explain;
 mod file;
 mod named;
 mod parameters;
+pub(crate) mod patience;
 mod ranges;
 mod relay;
 mod script;

@@ -324,6 +324,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
 
     fn note_slow(&mut self) {
         self.kept_up = false;
+        self.queue.note_slow();
     }
 
     fn kept_up(&self) -> bool {
