@@ -1,5 +1,5 @@
-//! Files that change while responses with their contents are on the way to slow clients: each complete response is one
-//! version of the file, and what comes before a cut is the beginning of one. `docs/snapshot.md` has the promise.
+//! Files that change while slow clients download them: each complete response is one version of the file, and a response that
+//! was cut is the beginning of one version. `docs/snapshot.md` has the promise.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, OpenOptions};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_tests::{Broken, Client, Request, Server, Site, pattern};
 
-/// How long a writer may be held (`docs/handover.md` §3): the first while at most 4 MB are under way.
+/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): `USUALLY` while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
 const AT_MOST: Duration = Duration::from_secs(5);
 
