@@ -1,7 +1,7 @@
 /*
- * A FastCGI responder that makes as many bytes as its query says: one line, again and again.
- * `sendoff-bench --thesis c` measures how the bytes get out. Most programs print their page piece
- * by piece, as this one does; with "&whole" it makes the page in memory first and prints it at
+ * A FastCGI responder that prints one line repeatedly, up to the number of bytes in its query.
+ * `sendoff-bench --thesis c` measures how the bytes reach the client. Most programs print their page
+ * piece by piece, as this one does; with "&whole" it builds the page in memory and prints it at
  * once.
  */
 #include <fcgiapp.h>

@@ -1,7 +1,7 @@
 //! CPU time of a tree of server processes, from /proc.
 //!
-//! Living threads are read from `schedstat` (nanoseconds); processes that ended are found in the time their parent has waited
-//! for (clock ticks), so a worker that was recycled during a run is still counted.
+//! The time of running threads comes from `schedstat` (nanoseconds), that of ended processes from their parent's time of waited-for
+//! children (clock ticks), so a worker that was replaced during a run is still counted.
 
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub(crate) fn tree(roots: &[u32]) -> Result<Vec<Process>> {
         let Some(pid) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // A process may end while we look; then it has no children of ours either.
+        // A process may end meanwhile; then it has no children either.
         if let Some(stat) = Stat::read(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
@@ -99,7 +99,7 @@ fn runs_an_application(pid: u32) -> bool {
 fn threads(pid: u32) -> Option<Duration> {
     let mut nanos = 0_u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        // A thread that ends here takes its microseconds with it.
+        // The time of a thread that ends here is lost; it is some microseconds.
         let Ok(text) = fs::read_to_string(task.ok()?.path().join("schedstat")) else {
             continue;
         };
@@ -108,7 +108,7 @@ fn threads(pid: u32) -> Option<Duration> {
     (nanos > 0).then(|| Duration::from_nanos(nanos))
 }
 
-/// What we use of /proc/PID/stat (proc_pid_stat(5)).
+/// The fields of /proc/PID/stat that are used here (proc_pid_stat(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,

@@ -1,11 +1,11 @@
 //! Response framing, without I/O: bytes come in, body pieces go out (RFC 9112 §6 and §7).
 //!
-//! The load generator may drop body bytes in the kernel instead of reading them; [`Decoder::skippable`] says how many of the
-//! next bytes carry nothing but body, so chunk headers are always looked at and the length is always known.
+//! The load generator may drop body bytes in the kernel instead of reading them. [`Decoder::skippable`] says how many of the
+//! next bytes are certainly body, so chunk headers are always parsed and the length is always known.
 
 use std::fmt;
 
-/// Longest response head accepted; the servers measured here send about 300 bytes.
+/// The longest response head that is accepted; the measured servers send about 300 bytes.
 const MAX_HEAD: usize = 16 * 1024;
 /// Longest chunk-size or trailer line accepted.
 const MAX_LINE: usize = 1024;
@@ -18,7 +18,7 @@ pub(crate) enum FramingError {
     Head(String),
     /// A chunk size, chunk end or trailer is malformed.
     Chunk(&'static str),
-    /// More than one length, or a length nobody can mean.
+    /// More than one length, or an impossible one.
     Length(String),
     /// The peer sent bytes after the response ended.
     Surplus(usize),
@@ -68,7 +68,7 @@ impl Decoder {
         Self { state: State::Head, pending: Vec::new(), status: 0, keep_alive: true, body_len: 0 }
     }
 
-    /// Makes ready for the next response; keeps the buffer.
+    /// Prepares for the next response; keeps the buffer.
     pub(crate) fn reset(&mut self) {
         self.state = State::Head;
         self.pending.clear();
@@ -108,7 +108,7 @@ impl Decoder {
         }
     }
 
-    /// Notes that `n` body bytes were thrown away unread; `n` must not exceed [`skippable`](Self::skippable).
+    /// Notes that `n` body bytes were dropped unread; `n` must not exceed [`skippable`](Self::skippable).
     pub(crate) fn skip(&mut self, n: u64) {
         self.body_len += n;
         self.advance_body(n);

@@ -1,7 +1,7 @@
 //! The load generator: a closed loop over keep-alive connections, on one thread.
 //!
-//! It shares the machine with the servers, so it works as little as it can: bodies that are not compared are dropped in the
-//! kernel (`MSG_TRUNC`, tcp(7)), but every status, length and chunk header is looked at. The first response on each
+//! It shares the machine with the servers, so it uses little CPU time: bodies that are not compared are dropped in the
+//! kernel (`MSG_TRUNC`, tcp(7)), but every status, length and chunk header is checked. The first response on each
 //! connection and a random one in a hundred later ones are compared byte by byte.
 
 use crate::http::Decoder;
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 
 /// One response in this many is compared byte by byte.
 const COMPARE_ONE_IN: u32 = 100;
-/// Read size where a head is expected: little body comes along to be copied for nothing.
+/// Read size where a head is expected: small, so that few body bytes are copied with it.
 const HEAD_READ: usize = 2 * 1024;
-/// From this many bytes on, dropping them with a call of its own costs less than copying them out. nginx sends chunks of some
-/// 10 KB; many of them in one read are cheaper than two calls for each.
+/// From this many bytes on, a separate call that drops them costs less than copying them. nginx sends chunks of about
+/// 10 KB; one read for many of them is cheaper than two calls for each.
 const DISCARD_FROM: u64 = 64 * 1024;
 /// Room for one read or one discard.
 const BUFFER: usize = 1024 * 1024;
 /// A run in which nothing arrives for this long has failed.
 const STALL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// After this many wrong responses more of them tell nothing new.
+/// A run ends after this many wrong responses.
 const MAX_ERRORS: u64 = 100;
 
-/// When to stop asking; responses on their way are still awaited.
+/// When to stop sending requests; responses to earlier ones are still awaited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Time(Duration),
     Responses(u64),
 }
 
-/// What one run saw.
+/// The result of one run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Correct responses.
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
         Ok(client)
     }
 
-    /// Keeps one request outstanding on each connection until the limit, then awaits what is on its way.
+    /// Keeps one request outstanding on each connection until the limit, then awaits the last responses.
     pub(crate) fn run(&mut self, limit: Limit) -> Result<Outcome> {
         let cpu_before = thread_cpu();
         let started = Instant::now();
@@ -202,7 +202,7 @@ impl<'a> Client<'a> {
 
     fn ready(&mut self, index: usize, tally: &mut Tally) -> Result<()> {
         if !self.connections[index].waiting {
-            // The server may close an idle connection, but nobody asked it for more bytes.
+            // The server may close an idle connection, but must not send bytes on it.
             let idle = &self.connections[index].stream;
             if matches!(recv(idle, &mut self.buffer[..1], RecvFlags::empty()), Ok((_, 1))) {
                 tally.error("bytes after the end of a response");

@@ -1,5 +1,5 @@
-//! Paired measurement: within a round every server does the same workload for the same time, one after the other, so that what
-//! the machine's neighbours do hits all of them alike; only ratios within a round are compared.
+//! Paired measurement: within a round every server runs the same workload for the same time, one after the other, so that
+//! other load on the machine affects all of them alike. Only ratios within a round are compared.
 
 use crate::cpu;
 use crate::load::{Client, Limit, Outcome, Target};
@@ -42,10 +42,10 @@ impl Sample {
     }
 }
 
-/// All runs of one server for one workload; a failed run has no place among the samples.
+/// All runs of one server for one workload.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
-    /// By round.
+    /// By round; `None` for a failed run.
     pub(crate) samples: Vec<Option<Sample>>,
     pub(crate) failures: Vec<String>,
 }
@@ -87,13 +87,13 @@ pub(crate) fn measure(
     let mut series: Vec<Series> = contestants.iter().map(|_| Series::default()).collect();
     for round in 0..plan.rounds {
         let mut order: Vec<usize> = (0..contestants.len()).collect();
-        // Whoever comes second profits from a warm cache; turn by turn it is somebody else.
+        // The second server profits from warm caches, so the order alternates.
         if round % 2 == 1 {
             order.reverse();
         }
         for index in order {
             if !series[index].failures.is_empty() {
-                // Nothing more to learn, and a server that hangs would cost a long wait each time.
+                // Not tried again after a failure: a server that hangs would cost a long wait each time.
                 continue;
             }
             let contestant = &contestants[index];
@@ -146,7 +146,7 @@ mod tests {
     fn ratios_pair_the_rounds() {
         let series =
             |rates: [f64; 3]| Series { samples: rates.map(sample).to_vec(), failures: vec![] };
-        // The second round ran on a machine twice as fast; paired, that does not show.
+        // The machine was twice as fast in the second round, which does not change the ratios.
         let (reference, own) = (series([100.0, 200.0, 100.0]), series([300.0, 600.0, 310.0]));
         let ratio = own.ratio(&reference, |s| s.rate).expect("no failures");
         assert_eq!((ratio.median, ratio.min, ratio.max), (3.0, 3.0, 3.1));

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
-/// What the reader needs in order to believe, or repeat, the numbers.
+/// What a reader needs in order to judge, or reproduce, the numbers.
 pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
     let proc = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu_info = proc("/proc/cpuinfo");
@@ -49,7 +49,7 @@ pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
     text.lines().map(|line| format!("{line}  \n")).collect()
 }
 
-/// The table of one server (`index`) against the reference. Targets are shown for sendoff, whose they are.
+/// The table of one server (`index`) against the reference. Targets exist only for sendoff.
 pub(crate) fn table(names: &[String], index: usize, measured: &[Measured]) -> String {
     let (reference, name) = (&names[0], &names[index]);
     let mut text = format!("## {name} against {reference}\n\n");
@@ -68,7 +68,7 @@ pub(crate) fn table(names: &[String], index: usize, measured: &[Measured]) -> St
     for one in measured {
         let (base, own) = (&one.series[0], &one.series[index]);
         let rate = own.ratio(base, |s| s.rate);
-        // The other way round, so that more is better in both ratio columns.
+        // The inverse ratio, so that more is better in both columns.
         let cpu = base.ratio(own, Sample::server_us);
         let target = one.workload.target.filter(|_| name == SENDOFF);
         row(
@@ -102,7 +102,7 @@ pub(crate) fn single(names: &[String], measured: &[Measured]) -> String {
     text
 }
 
-/// What the load generator itself used, which lowers every server's requests/s on a machine they share.
+/// The load generator's own CPU time, which lowers every server's requests/s, because they share the machine.
 pub(crate) fn client_table(names: &[String], measured: &[Measured]) -> String {
     let mut text = "## CPU µs of the client per response\n\n".to_owned();
     let title = |first: &str| -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Where the time goes: system calls per response (strace) and the hottest functions (perf) of each server.
 //!
-//! strace slows its victim down by far; only the counts mean anything.
+//! strace slows the traced process down considerably, so only the counts are meaningful.
 
 use crate::cpu::{self, Process, Role};
 use crate::load::{Client, Limit, Target};
@@ -102,7 +102,7 @@ fn warm_client<'a>(
     Ok(client)
 }
 
-/// Starts strace for all processes of one role and waits until it has taken hold of each.
+/// Starts strace for all processes of one role and waits until it is attached to each.
 fn attach(processes: &[Process], role: Role, output: &Path) -> Result<Child> {
     let pids = role_pids(processes, Some(role));
     let mut tracer = Command::new("strace")
@@ -130,7 +130,7 @@ fn role_pids(processes: &[Process], role: Option<Role>) -> Vec<String> {
     pids.map(|p| p.pid.to_string()).collect()
 }
 
-/// Ends a tracer as Ctrl-C would, on which it writes what it found.
+/// Ends a tracer by SIGINT, at which it writes its results.
 fn interrupt(tracer: &mut Child) -> Result<()> {
     let pid = i32::try_from(tracer.id()).ok().and_then(Pid::from_raw);
     kill_process(pid.context("no process number")?, Signal::INT)?;

@@ -1,4 +1,4 @@
-//! Processes that scenarios start: how they end, and what they say.
+//! Processes that scenarios start: their end, and their output.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use crate::{LIMIT, wait};
 
-/// A command whose process gets a signal when the thread that starts it ends, for whatever reason.
+/// A command whose process gets a signal when the thread that starts it ends.
 pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program);
     command
 }
 
-/// Appends what comes from `source` to `log`, until its end.
+/// Appends the contents of `source` to `log`, until its end.
 pub(crate) fn collect_into(
     log: &Arc<Mutex<String>>,
     mut source: impl Read + Send + 'static,

@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is given and reads only as much as it is told.
+//! A client that sends exactly the given bytes and reads only when it is told to.
 
 use crate::LIMIT;
 use crate::message::{Framing, Head, Request, Response};
@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-/// Why there is no whole response.
+/// Why there is no complete response.
 #[derive(Debug)]
 pub enum Broken {
     /// The connection ended before a response began.
@@ -15,7 +15,7 @@ pub enum Broken {
     Cut(Box<Response>),
     /// Nothing came for [`LIMIT`].
     Hangs,
-    /// What came is not HTTP.
+    /// The bytes that came are not HTTP.
     Malformed(String),
 }
 
@@ -29,20 +29,20 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection is refused.
     pub fn connect(addr: SocketAddr) -> Self {
         Self::over(TcpStream::connect(addr).expect("connect"))
     }
 
-    /// Connects with a small receive buffer, so that the server must keep what is not read.
+    /// Connects with a small receive buffer, so that the server has to keep what the client does not read.
     ///
     /// # Panics
-    /// If nobody listens.
+    /// If the connection is refused.
     pub fn connect_narrow(addr: SocketAddr, receive_buffer: usize) -> Self {
-        // A server that another scenario starts meanwhile must not inherit it.
+        // Close-on-exec: a server that another scenario starts meanwhile must not inherit it.
         let flags = SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
-        // Before connect(): the window offered in the handshake follows from it.
+        // Before connect(), because it determines the window of the handshake.
         sockopt::set_socket_recv_buffer_size(&fd, receive_buffer).expect("SO_RCVBUF");
         connect(&fd, &addr).expect("connect");
         Self::over(TcpStream::from(fd))
@@ -81,7 +81,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Says that nothing more will be sent.
+    /// Ends the sending direction.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
@@ -101,7 +101,7 @@ impl Client {
     /// # Errors
     /// What came instead of a response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
-        // A server may answer and close before it has read everything; the answer is what counts.
+        // A server may answer and close before it has read the whole request, so an error of the write is ignored.
         let _ = self.try_send(request.bytes());
         self.try_response(&request.method)
     }
@@ -154,7 +154,7 @@ impl Client {
     /// Reads the body that belongs to a head already read.
     ///
     /// # Errors
-    /// [`Broken::Cut`] with what came of it, and others.
+    /// [`Broken::Cut`] with the part that has come; others.
     pub fn body_of(&mut self, head: Head, method: &str) -> Result<Response, Broken> {
         let framing = head.framing(method).map_err(Broken::Malformed)?;
         let mut response = Response { head, framing, body: Vec::new() };
@@ -233,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Reads exactly `length` bytes, whatever they are.
+    /// Reads exactly `length` bytes.
     ///
     /// # Panics
     /// If fewer come.
@@ -243,8 +243,8 @@ impl Client {
         bytes
     }
 
-    /// Reads what has come, at most about `limit` bytes, without waiting, and keeps it for later. False once the
-    /// server has closed the connection.
+    /// Reads and keeps bytes that have arrived, about `limit` at most, without waiting. False if the server has closed the
+    /// connection.
     pub fn read_some(&mut self, limit: usize) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let mut buffer = vec![0; limit];
@@ -265,7 +265,7 @@ impl Client {
         self.received.is_empty() && matches!(self.more(), Ok(0))
     }
 
-    /// Whether nothing has come yet (it looks, it does not wait).
+    /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let mut byte = [0];
@@ -275,7 +275,7 @@ impl Client {
         waits && self.received.is_empty()
     }
 
-    /// Reads some more. A reset counts as an end: what matters is what came before it.
+    /// Reads further bytes. A reset counts as the end of the connection.
     fn more(&mut self) -> Result<usize, Broken> {
         let mut buffer = [0; 64 * 1024];
         match self.stream.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! The same request to the stock servers and to ours, and the same answer expected.
+//! Sends the same request to the stock servers and to ours, and expects the same response.
 
 use crate::{Request, Response, Server, Site, Stock};
 
@@ -21,7 +21,7 @@ impl Pair {
         Self { stock: Stock::start(site.root(), ini), ours: Server::start(site.root(), &options) }
     }
 
-    /// Asks both, expects the same, and returns it (ours).
+    /// Sends a request to both, expects equal responses, and returns ours.
     ///
     /// # Panics
     /// If the answers differ.

@@ -1,4 +1,4 @@
-//! `sendoff.so`, built from the sources as they are, in a php-fpm behind our front.
+//! `sendoff.so`, built from the current sources, in a php-fpm behind our front.
 
 use crate::{Fpm, Response, Server, Site};
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ pub fn extension() -> String {
     format!("extension={}", BUILT.get_or_init(build).display())
 }
 
-/// A site, php-fpm with the extension, and a front that knows that it has it.
+/// A site, php-fpm with the extension, and a front to which the extension has announced itself.
 pub struct Extended {
-    /// The front. It ends first: its end is checked while php-fpm is there.
+    /// The front. It ends before php-fpm, and its end is checked.
     pub server: Server,
     /// The application.
     pub fpm: Fpm,
@@ -42,10 +42,10 @@ impl Extended {
         Self { server, fpm, site }
     }
 
-    /// What a script answers, and how it left: bytes handed over, bytes copied.
+    /// A script's response, and the numbers of bytes that were handed over and copied.
     ///
     /// # Panics
-    /// If the script does not come to its end.
+    /// If the script does not end.
     pub fn counted(&self, code: &str) -> (Response, (u64, u64)) {
         self.site.write("counted.php", counted(code));
         self.site.write("counts", "");
@@ -56,7 +56,7 @@ impl Extended {
     }
 }
 
-/// A script that notes how its output left, when the last of it has been written.
+/// A script that, when all its output has been written, notes how many bytes were handed over.
 fn counted(code: &str) -> String {
     format!(
         "<?php opcache_invalidate(__FILE__, true); chdir(__DIR__);
@@ -77,7 +77,7 @@ fn build() -> PathBuf {
     let sources = [root.join("php/src"), root.join("include")];
     let made_of = sources.iter().flat_map(|folder| entries(folder)).chain([library.clone()]);
     if changed(&module) < newest(made_of).map(|(time, _)| time) {
-        // Other test programs may be at it too.
+        // Other test programs may build it at the same time.
         let ours = folder.join(format!("sendoff.so.{}", std::process::id()));
         let mut build = Command::new(root.join("tools/extension"));
         let built = build.env("CFLAGS", "-Wextra -Werror -Wno-unused-parameter").arg("build");
@@ -88,7 +88,7 @@ fn build() -> PathBuf {
     module
 }
 
-/// The static library that cargo has put next to the test programs; older builds may lie there too.
+/// The newest static library that cargo has put next to the test programs; older builds may be there, too.
 ///
 /// # Panics
 /// If there is none.

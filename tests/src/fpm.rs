@@ -1,4 +1,4 @@
-//! Debian's php-fpm without a web server, for our front to talk to.
+//! Debian's php-fpm behind our front.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{processes, site, wait};
@@ -61,7 +61,7 @@ impl Fpm {
         let (folder, listen) = (new_folder(), String::new());
         let ini = ini.iter().map(|setting| (*setting).to_owned()).collect();
         let mut fpm = Self { folder, listen, ini, child: None, log: Arc::default() };
-        // Somebody else may take the port between our look and php-fpm's bind.
+        // Another process may take the port before php-fpm binds it.
         let started = (0..5).any(|_| {
             fpm.listen =
                 TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -101,7 +101,7 @@ impl Fpm {
         let mut up = false;
         wait::until(crate::LIMIT, || {
             let ended = child.try_wait().unwrap().is_some();
-            // Some have no process before somebody connects.
+            // Some process managers have no process before the first connection.
             up = !ended && self.answers() && !processes::children(child.id()).is_empty();
             ended || up
         });
@@ -120,13 +120,13 @@ impl Fpm {
         }
     }
 
-    /// What `--fastcgi` calls it.
+    /// Its address, as in `--fastcgi`.
     pub fn address(&self) -> String {
         let kind = if self.listen.starts_with('/') { "unix" } else { "tcp" };
         format!("{kind}:{}", self.listen)
     }
 
-    /// The value of `--fastcgi` that gives it all PHP.
+    /// The value of `--fastcgi` that attaches it to all PHP scripts.
     pub fn php(&self) -> String {
         format!(".php={}", self.address())
     }
@@ -150,7 +150,7 @@ impl Fpm {
         assert!(self.try_run(), "php-fpm does not start again:\n{}", self.log());
     }
 
-    /// Has it replace its processes.
+    /// Makes it replace its processes.
     ///
     /// # Panics
     /// If it was stopped.
@@ -158,7 +158,7 @@ impl Fpm {
         processes::signal(self.child.as_ref().unwrap().id(), Signal::USR2);
     }
 
-    /// The processes that there are just now.
+    /// Its processes at this moment.
     ///
     /// # Panics
     /// If it was stopped.
@@ -168,7 +168,7 @@ impl Fpm {
         children
     }
 
-    /// How many processes answer requests, at most.
+    /// The most processes that answer requests.
     ///
     /// # Panics
     /// If its configuration cannot be read.

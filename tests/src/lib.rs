@@ -1,12 +1,12 @@
 //! Black-box scenarios against the real `sendoff`, on real PHP.
 //!
-//! A scenario writes a small site into a temporary folder ([`Site`]), starts the server on it ([`Server`]) and, where
-//! "what the unmodified runtime would have sent" is the question, Debian's nginx and php-fpm beside it ([`Stock`]).
-//! It talks to both through a client that can send any bytes and read as slowly as it likes ([`Client`]).
-//! When a [`Server`] goes out of scope, the things that must hold after every scenario are checked.
+//! A scenario writes a small site into a temporary folder ([`Site`]) and starts the server on it ([`Server`]). If it compares with
+//! the unmodified runtime, it also starts Debian's nginx and php-fpm ([`Stock`]).
+//! It talks to both through a client that can send any bytes and read at any pace ([`Client`]).
+//! When a [`Server`] is dropped, it checks what must hold after every scenario.
 //!
-//! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: what fails there is either
-//! something we do on purpose, or a mistake in the test.
+//! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there shows either
+//! an intended difference, or a mistake in the test.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod child;
@@ -37,5 +37,5 @@ pub use stock::Stock;
 
 use std::time::Duration;
 
-/// How long anything may take before it counts as hanging. Generous: test machines are busy.
+/// How long anything may take before it counts as hanging. Long, because test machines are busy.
 pub const LIMIT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Many clients at once: slow ones that hold what they asked for, and quick ones that are timed.
+//! Many clients at once: slow ones that keep their responses open, and quick ones that are timed.
 
 use crate::{Client, Request};
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 /// How often a slow client reads.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Connects `count` clients with small windows, each asking for the same and reading at `rate` bytes per second, and
-/// returns once all have read everything and seen that it is `expected`.
+/// Connects `count` clients with small windows. Each sends the same request and reads at `rate` bytes per second. Returns when all have
+/// received `expected` completely.
 ///
 /// # Panics
-/// If one gets anything else.
+/// If a client receives anything else.
 pub fn read_slowly(
     addr: SocketAddr,
     count: usize,
@@ -40,12 +40,12 @@ pub fn read_slowly(
             );
             false
         });
-        // A pace, not a wait for something to happen.
+        // Sets the pace of reading; no event is awaited here.
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Asks `count` times, one after the other on one connection, and returns the times it took, shortest first.
+/// Sends `count` requests one after the other on one connection, and returns their times, shortest first.
 ///
 /// # Panics
 /// If an answer is not 200.
@@ -66,7 +66,7 @@ pub fn times(addr: SocketAddr, count: usize, request: &Request) -> Vec<Duration>
     times
 }
 
-/// The time that 99 of 100 did not exceed.
+/// The 99th percentile.
 ///
 /// # Panics
 /// If there are none.

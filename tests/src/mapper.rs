@@ -1,5 +1,5 @@
-//! Somebody who writes to files through shared mappings whose descriptor he has closed: a program in C, because it takes
-//! `mmap`.
+//! A process that writes to files through shared mappings whose descriptor is closed: a program in C, because Rust's standard
+//! library has no `mmap`.
 
 use crate::Site;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ impl Mapper {
     }
 }
 
-/// The program at work.
+/// The running program.
 pub struct Mapping {
     child: Child,
     wishes: Option<ChildStdin>,
@@ -42,7 +42,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps a file, writes this letter all over its first page, and unmaps it.
+    /// Maps a file, fills its first page with this letter, and unmaps it.
     pub fn write_to(&mut self, path: &Path, letter: char) {
         self.ask(&format!("{letter} {}", path.display()));
     }
@@ -52,7 +52,7 @@ impl Mapping {
         self.ask(&format!("+ {}", path.display()));
     }
 
-    /// Writes all over the first page of the mapping that was kept.
+    /// Fills the first page of the kept mapping.
     pub fn write_to_kept(&mut self, letter: char) {
         self.ask(&letter.to_string());
     }
@@ -67,7 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The end of its input is the end of it.
+        // The program ends at the end of its input.
         drop(self.wishes.take());
         let _ended = self.child.wait();
     }

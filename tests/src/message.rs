@@ -50,7 +50,7 @@ impl Request {
         Self::post(target, "multipart/form-data; boundary=limit", body)
     }
 
-    /// Adds a header. A `Host` of one's own replaces the usual one.
+    /// Adds a header. A `Host` replaces the default one.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
@@ -64,7 +64,7 @@ impl Request {
         self
     }
 
-    /// What goes over the wire.
+    /// The request's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{} {} {}\r\n", self.method, self.target, self.version);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -90,13 +90,13 @@ pub struct Head {
     pub version: String,
     /// 200, 404, ...
     pub status: u16,
-    /// What follows the status on its line.
+    /// The reason phrase.
     pub reason: String,
     /// Names as they were sent.
     pub headers: Vec<(String, String)>,
 }
 
-/// How the end of a response's body was told (RFC 9112 section 6.3).
+/// How the length of a response's body is determined (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// No body: HEAD, 1xx, 204, 304.
@@ -110,7 +110,7 @@ pub enum Framing {
 }
 
 impl Head {
-    /// Parses what stands before the empty line. Strict: a server has no business being sloppy.
+    /// Parses the lines before the empty line, strictly.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let mut lines = text.split("\r\n");
@@ -121,7 +121,7 @@ impl Head {
         let Some(status) = status else {
             return Err(format!("no status line: {status_line:?}"));
         };
-        // nginx leaves the space out, too, where it knows no reason.
+        // nginx leaves out the space if it knows no reason phrase.
         let reason = parts.next().unwrap_or_default();
         if version != "HTTP/1.1" && version != "HTTP/1.0" {
             return Err(format!("odd version: {status_line:?}"));
@@ -181,7 +181,7 @@ impl Head {
     }
 }
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// Status and headers.
@@ -208,10 +208,10 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body, once the status is what it should be.
+    /// The body of a response that has this status.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the status differs.
     #[track_caller]
     pub fn expect(&self, status: u16) -> &[u8] {
         let shown = String::from_utf8_lossy(&self.body[..self.body.len().min(500)]);

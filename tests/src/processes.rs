@@ -1,4 +1,4 @@
-//! What `/proc` says about the server's processes.
+//! The server's processes, as `/proc` shows them.
 
 use rustix::io::ioctl_fionread;
 use rustix::net::sockopt;
@@ -8,7 +8,7 @@ use rustix::process::{
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The children of a process, by any of its threads.
+/// The children of a process, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     tasks
@@ -36,7 +36,7 @@ pub fn program(pid: u32) -> String {
     link.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// When a process was started: together with its id this names a process for good.
+/// When a process was started: together with its id this identifies a process permanently.
 pub fn started(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
 }
@@ -53,7 +53,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(after_name.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Memory of a process that is its own and is in RAM, in bytes. File pages it only shares do not count.
+/// Private resident memory of a process, in bytes, without shared file pages.
 pub fn private_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -71,7 +71,7 @@ pub fn descriptors(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// The bytes in its sockets that a child of ours has not read.
+/// The bytes in the sockets of one of our child processes that it has not read.
 pub fn unread(pid: u32) -> u64 {
     let unread = |pid: u32| {
         let pid = Pid::from_raw(pid.cast_signed())?;
@@ -80,7 +80,7 @@ pub fn unread(pid: u32) -> u64 {
         let numbers = entries.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok());
         let copies =
             numbers.filter_map(|fd| pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).ok());
-        // Other descriptors do not say, and neither do listening sockets.
+        // Other descriptors and listening sockets do not tell.
         let sockets = copies.filter(|fd| sockopt::socket_type(fd).is_ok());
         Some(sockets.filter_map(|fd| ioctl_fionread(&fd).ok()).sum())
     };
@@ -96,10 +96,10 @@ pub fn blobs(pid: u32) -> Vec<(u64, u64)> {
     paths.filter_map(|path| fs::metadata(path).ok()).map(|blob| (blob.ino(), blob.len())).collect()
 }
 
-/// How the kernel names them.
+/// The kernel's name for blobs in `/proc/PID/fd`.
 pub const BLOB: &str = "/memfd:sendoff-blob";
 
-/// What the link of a copy that the front keeps of a handed-over file begins with in `/proc/PID/fd`.
+/// The beginning of the kernel's name, in `/proc/PID/fd`, for the front's copies of handed-over files.
 pub const SNAPSHOT: &str = "/memfd:sendoff-snapshot";
 
 /// How many open TCP connections (listeners not counted) a process holds.
@@ -130,7 +130,7 @@ pub fn unix_sockets(pid: u32) -> usize {
     descriptors(pid).iter().filter(|target| inodes.contains(target)).count()
 }
 
-/// Sends a signal to a process that a scenario started. One that has ended is left alone.
+/// Sends a signal to a process that a scenario started, unless the process has ended.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

@@ -1,4 +1,4 @@
-//! How far a long test is: a line on stderr every ten seconds, also while it is stuck.
+//! Reports the progress of a long test: a line on stderr every ten seconds, also while the test is stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The time between two lines. A test that is done before says nothing.
+/// The time between two lines. A shorter test prints none.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Reports until it is dropped.
@@ -47,7 +47,7 @@ impl Progress {
         Self { done, end: Some(end), reporter: Some(reporter) }
     }
 
-    /// One more is done.
+    /// Counts one unit as done.
     pub fn advance(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.end = None;
         if let Some(reporter) = self.reporter.take() {
-            // It has nothing to fail with.
+            // The reporter cannot fail.
             let _ = reporter.join();
         }
     }
@@ -76,7 +76,7 @@ mod tests {
         progress.advance();
         assert!(said.iter().any(|line| line.starts_with("  1 of 3 programs after ")));
         drop(progress);
-        // The reporter has ended: no line can come any more.
+        // The reporter has ended, so no line can follow.
         assert!(said.iter().all(|line| line.contains(" of 3 programs after ")));
     }
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing written by us.
+/// Folders with generated files.
 const LEFT_OUT: [&str; 4] = ["target", "corpus", "artifacts", "node_modules"];
 
 /// A text file of the repository.
 pub struct SourceFile {
-    /// From the root of the repository, with slashes.
+    /// Relative to the root of the repository.
     pub path: String,
-    /// What it says.
+    /// The contents.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! `sendoff serve` as a child process, and what must hold when it ends.
+//! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{Client, LIMIT, Request, Response, Stock, processes, wait};
@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 pub struct Failed {
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed where the ready line belongs.
+    /// Its standard output, which should have been the ready line.
     pub stdout: String,
-    /// What it said.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -61,7 +61,7 @@ impl Server {
     /// As [`start`](Self::start), when it may fail.
     ///
     /// # Errors
-    /// What the server said when it gave up.
+    /// The server ended instead; its output.
     ///
     /// # Panics
     /// If it neither becomes ready nor ends.
@@ -119,7 +119,7 @@ impl Server {
         let count = |name: &str| {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();
             let count = arguments[place + 1];
-            // As many as it starts with, which it must have again at its end.
+            // The number that it starts with; it must have as many again before its end.
             if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap() }
         };
         let mut process = Process {
@@ -182,10 +182,10 @@ impl Server {
         response.text()
     }
 
-    /// What `sendoff explain` says about a target; its error if it has nothing to say.
+    /// The output of `sendoff explain` for a target.
     ///
     /// # Errors
-    /// What it says when it gives up.
+    /// Its standard error if it fails.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -210,7 +210,7 @@ impl Server {
         std::fs::read_to_string(folder.join(self.addr.to_string())).unwrap()
     }
 
-    /// What it has written to stderr so far.
+    /// Its standard error up to now.
     pub fn log(&self) -> String {
         match &self.process {
             Some(process) => process.log.lock().unwrap().clone(),
@@ -243,17 +243,17 @@ impl Server {
         self.process().php_master()
     }
 
-    /// The workers' process ids, at the moment.
+    /// The workers' process ids at this moment.
     pub fn workers(&self) -> Vec<u32> {
         let children =
             |pid| processes::children(pid).into_iter().filter(|child| processes::runs(*child));
         self.process().masters().into_iter().flat_map(children).collect()
     }
 
-    /// Expects that at the end so many processes of FastCGI applications still have links to the front.
+    /// Expects that at the end `count` processes of FastCGI applications still have links to the front.
     ///
     /// # Panics
-    /// If this is not `sendoff`.
+    /// If the server is not `sendoff`.
     pub fn expect_linked_processes(&mut self, count: usize) {
         let process = self.process.as_mut().unwrap();
         process.unix_sockets += count * 2 * process.threads;
@@ -264,7 +264,7 @@ impl Server {
         processes::signal(self.pid(), signal);
     }
 
-    /// Waits until the supervisor ends, however it does. Nothing is checked afterwards but that nobody is left behind.
+    /// Waits until the supervisor ends, in any way. The only check afterwards is that no process is left.
     ///
     /// # Panics
     /// If it does not end, or its children outlive it.
@@ -326,7 +326,7 @@ impl Process {
         all.into_iter().map(|pid| (pid, processes::started(pid))).collect()
     }
 
-    /// How many UNIX sockets the front has once every worker has arrived: a link per event loop and a guard each.
+    /// The number of UNIX sockets of the front when all workers have arrived: per worker a link for each event loop, and a guard.
     fn settled_unix_sockets(&self, threads: usize) -> usize {
         let front = self.front();
         let least = self.workers * (threads + 1);
@@ -341,7 +341,7 @@ impl Process {
 
     /// Ends the server and checks what must hold after every scenario.
     fn finish(&mut self) {
-        // A front or master killed by the scenario may still be on its way back.
+        // A front or master that the scenario has killed may still be starting again.
         let front = self.front();
         let mut left = Vec::new();
         let clean = wait::until(LIMIT, || {
@@ -362,7 +362,7 @@ impl Process {
         assert!(!log.contains("panicked"), "a panic:\n{log}");
     }
 
-    /// What the front holds that it should not hold when no client is there.
+    /// Descriptors that the front should not hold when it has no client.
     fn leaks(&self, front: u32) -> Vec<String> {
         let mut leaks = Vec::new();
         let connections = processes::connections(front);
@@ -373,8 +373,8 @@ impl Process {
         if unix > self.unix_sockets {
             leaks.push(format!("{unix} UNIX sockets, {} at the start", self.unix_sockets));
         }
-        // Request bodies live in unlinked files. (Pages of the site that were deleted may stay open in a cache, and copies of
-        // pages stay in memory within a bound.)
+        // Request bodies are in unlinked files. (Deleted files of the site may stay open in a cache, and copies of held files stay
+        // in memory up to a limit.)
         let root = self.root.to_string_lossy();
         let is_body = |target: &String| {
             target.ends_with(" (deleted)")
@@ -383,7 +383,7 @@ impl Process {
                 && !target.starts_with(processes::SNAPSHOT)
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
-        // Constants are kept as long as a worker keeps them.
+        // The front keeps blobs as long as their worker does.
         let workers = self.masters().into_iter().flat_map(processes::children);
         let kept: Vec<_> = workers.flat_map(processes::blobs).collect();
         let lost = |blob: &(u64, u64)| !kept.contains(blob);
@@ -392,12 +392,12 @@ impl Process {
     }
 }
 
-/// Where the server leaves its secret: beside the root, which is a folder inside the site's own.
+/// The folder of the server's secret: beside the root, inside the site's temporary folder.
 fn runtime_folder(root: &Path) -> PathBuf {
     root.with_file_name("run")
 }
 
-/// The newest build of `sendoff` that has its `sendoff-php` beside it, from the target folder the tests were built in.
+/// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
 fn binary() -> PathBuf {
     let us = std::env::current_exe().unwrap();
     let mut candidates: Vec<_> = us
@@ -415,7 +415,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether the options leave anything for PHP workers to do.
+/// Whether the server has PHP workers with these options.
 fn has_workers(options: &[&str]) -> bool {
     !options.windows(2).any(|pair| {
         pair[0] == "--fastcgi" && (pair[1].starts_with(".php=") || pair[1].starts_with("/="))

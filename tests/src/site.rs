@@ -1,4 +1,4 @@
-//! A site in a temporary folder, owned by the user the workers will run as.
+//! A site in a temporary folder, owned by the workers' user.
 
 use crate::wait;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that disappears with the value.
+/// A site's folder, which is removed when the value is dropped.
 pub struct Site {
     folder: PathBuf,
     root: PathBuf,
@@ -29,7 +29,7 @@ impl Site {
             COUNTER.fetch_add(1, Ordering::Relaxed)
         );
         let folder = fs::canonicalize(std::env::temp_dir()).unwrap().join(name);
-        // The root is a folder inside, so that scenarios can put things outside of it.
+        // The root is a subfolder, so that scenarios can put files outside of it.
         let root = folder.join("root");
         fs::create_dir_all(&root).unwrap();
         let owner = if rustix::process::getuid().is_root() { www_data() } else { None };
@@ -56,7 +56,7 @@ impl Site {
         self.root.join(name)
     }
 
-    /// A path beside the root: nothing there may ever be served.
+    /// A path outside the root, from where nothing may be served.
     pub fn outside(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -69,7 +69,7 @@ impl Site {
         self.write_at(self.path(name), contents)
     }
 
-    /// Writes a file anywhere, with the folders it needs, for the workers to own.
+    /// Writes a file anywhere, with the folders it needs. The workers' user owns it.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -138,8 +138,8 @@ impl Drop for Site {
     }
 }
 
-/// A named pipe as a barrier between a script and its scenario: each end waits for the other to come. Use it again only
-/// when the script that used it last is known to have gone on.
+/// A named pipe as a barrier between a script and its scenario: each end waits until the other opens the pipe. It may be used again
+/// when the script is known to have passed the barrier.
 pub struct Fifo(PathBuf);
 
 impl Fifo {
@@ -148,7 +148,7 @@ impl Fifo {
     /// # Panics
     /// If none does within [`crate::LIMIT`].
     pub fn release(&self) {
-        // Not blocking: a script that died must fail the scenario, not stop it.
+        // Does not block, so that a script that has died fails the scenario instead of stopping it.
         let open = || self.open(fs::OpenOptions::new().write(true)).ok();
         let mut pipe = wait::for_some("a script to read from a pipe", open);
         pipe.write_all(b"go").unwrap();
@@ -162,7 +162,7 @@ impl Fifo {
         let mut pipe = self.open(fs::OpenOptions::new().read(true)).unwrap();
         let mut text = String::new();
         wait::for_some("a script to write to a pipe", || {
-            // The end, once something has come, says that the writer has closed.
+            // The end of the file after some text means that the writer has closed the pipe.
             let ended = pipe.read_to_string(&mut text).is_ok();
             (ended && !text.is_empty()).then_some(())
         });
@@ -182,13 +182,13 @@ fn www_data() -> Option<(u32, u32)> {
     Some((fields.next()??, fields.next()??))
 }
 
-/// The owner's name, where a configuration wants it (started by root only).
+/// The owner's name, for configurations that need it: only if the tests run as root.
 pub(crate) fn owner_name(root: &Path) -> Option<&'static str> {
     let owner = fs::metadata(root).ok()?.uid();
     (rustix::process::getuid().is_root() && www_data()?.0 == owner).then_some("www-data")
 }
 
-/// `length` bytes that differ from place to place and from seed to seed, so that a byte out of place is seen.
+/// `length` bytes that depend on position and seed, so that a misplaced byte is noticed.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// nginx and php-fpm, configured as an administrator of Debian would do it.
+/// nginx and php-fpm in the usual configuration of a Debian system.
 pub struct Stock {
     folder: PathBuf,
     addr: SocketAddr,
@@ -65,7 +65,7 @@ impl Stock {
         let folder =
             std::env::temp_dir().join(format!("sendoff-stock-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        // The snippet includes it by a name relative to our configuration.
+        // Debian's snippet includes it by a name relative to the configuration's folder.
         symlink("/etc/nginx/fastcgi.conf", folder.join("fastcgi.conf")).unwrap();
         Self { folder, addr: ([127, 0, 0, 1], 0).into(), children: Vec::new(), log: Arc::default() }
     }
@@ -144,7 +144,7 @@ http {{
             .spawn()
             .expect("nginx");
         collect_into(&self.log, child.stderr.take().unwrap());
-        // Somebody else may have taken the port between our look and nginx's bind.
+        // Another process may have taken the port before nginx bound it.
         let ours = format!("{addr} {folder}");
         let mut up = false;
         wait::until(crate::LIMIT, || {
@@ -186,7 +186,7 @@ http {{
 
 impl Drop for Stock {
     fn drop(&mut self) {
-        // nginx first: php-fpm's clients should be gone when it ends.
+        // nginx first, so that php-fpm has no clients when it ends.
         while let Some(mut child) = self.children.pop() {
             processes::signal(child.id(), Signal::TERM);
             if std::thread::panicking() {

@@ -1,8 +1,8 @@
-//! Waiting for something that announces itself by no event, such as a process leaving `/proc`.
+//! Waits for conditions without an event, such as the end of a process in `/proc`.
 
 use std::time::{Duration, Instant};
 
-/// Looks until `condition` holds; false if it still does not after `limit`.
+/// Checks until `condition` holds; false if it does not hold within `limit`.
 pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     loop {
@@ -16,10 +16,10 @@ pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Looks until `look` finds something.
+/// Calls `look` until it returns a value.
 ///
 /// # Panics
-/// With `what` if nothing is found within [`crate::LIMIT`].
+/// With `what` in its message if there is no value within [`crate::LIMIT`].
 pub fn for_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
     until(crate::LIMIT, || {

@@ -1,5 +1,5 @@
-//! Files that change while responses with their contents are on the way to slow clients: each complete response is one
-//! version of the file, and what comes before a cut is the beginning of one. `docs/snapshot.md` has the promise.
+//! Files that change while slow clients download them: each complete response is one version of the file, and a response that
+//! was cut is the beginning of one version. `docs/snapshot.md` has the promise.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, OpenOptions};

@@ -28,7 +28,7 @@ const OUTPUT_BUFFERING: usize = 4096;
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// A server that has not ended this long after SIGTERM is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Pause between two looks at a server that starts or ends.
+/// Pause between two checks of a server that starts or ends.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A server to measure.
@@ -64,7 +64,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program`; its messages go to a file in `dir`. The kernel ends it should the benchmark be killed.
+    /// Starts `program`; its messages go to a file in `dir`. The kernel ends it if the benchmark is killed.
     fn spawn(program: &Path, args: &[impl AsRef<OsStr>], dir: &Path, out: Stdio) -> Result<Self> {
         Self::spawn_with(program, args, dir, Stdio::null(), out, &[])
     }
@@ -94,7 +94,7 @@ impl Daemon {
         Ok(Self { child, name, log })
     }
 
-    /// Waits until `ready`, which is asked again and again, returns a value.
+    /// Calls `ready` repeatedly until it returns a value.
     fn wait_until<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Result<T> {
         let started = Instant::now();
         loop {
@@ -119,7 +119,7 @@ impl Daemon {
     }
 
     fn signal(&self, signal: Signal) {
-        // A child that we have not waited for cannot have given its number to somebody else.
+        // The id of a child that was not waited for cannot have been reused.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _gone_already = kill_process(pid, signal);
         }
@@ -156,7 +156,7 @@ fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Looks for the first of `names` on PATH and where Debian keeps servers.
+/// Searches for the first of `names` on PATH and in the folders where Debian keeps servers.
 fn find_program(names: &[&str]) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! Debian's nginx in front of Debian's php-fpm, as an admin would set them up.
+//! Debian's nginx in front of Debian's php-fpm, in an administrator's usual configuration.
 
 use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running};
 use super::{find_program, free_port, version_line};
@@ -123,9 +123,9 @@ http {{
 
 /// How many idle upstream connections each nginx worker may keep.
 ///
-/// A php-fpm worker serves one connection until it closes. If nginx's workers together kept as many idle ones as php-fpm has
-/// workers, no request on any other connection would be answered until nginx's keepalive_timeout of a minute. 0 where there
-/// are too many nginx workers for even one each.
+/// A php-fpm worker serves one connection until it is closed. If nginx's workers together kept as many idle connections as php-fpm has
+/// workers, no request on another connection would be answered before nginx's keepalive_timeout of a minute. 0 if there
+/// are more nginx workers than idle connections to keep.
 fn connections_to_keep() -> usize {
     let nginx_workers = available_parallelism().map_or(1, usize::from);
     (PHP_WORKERS - 1) / nginx_workers

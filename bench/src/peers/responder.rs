@@ -1,4 +1,4 @@
-//! Sendoff in front of a FastCGI program in C, over each way to get its bytes out.
+//! Sendoff in front of a FastCGI program in C, in each delivery mode.
 
 use super::{Daemon, PHP_WORKERS, Peer, Running, Sendoff, version_line};
 use crate::site::Site;
@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 pub(crate) struct Responder {
     pub(crate) name: &'static str,
     pub(crate) sendoff: Sendoff,
-    /// `tcp`, or `unix` if not.
+    /// Whether the program listens on TCP; otherwise on a UNIX socket.
     pub(crate) over_tcp: bool,
-    /// Debian's library, or Sendoff's if not.
+    /// Whether the program runs on Debian's libfcgi; otherwise on Sendoff's.
     pub(crate) stock: bool,
 }
 
@@ -54,7 +54,7 @@ impl Peer for Responder {
         } else {
             let path = dir.join("responder.sock");
             let listener = UnixListener::bind(&path)?;
-            // The front may be another user.
+            // The front may run as another user.
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
             (listener.into(), format!("unix:{}", path.display()))
         };

@@ -13,7 +13,7 @@ use std::thread;
 /// `sendoff serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct Sendoff {
-    /// In the report.
+    /// The name in the report.
     pub(crate) name: &'static str,
     pub(crate) binary: PathBuf,
     /// Further options of `sendoff serve`.

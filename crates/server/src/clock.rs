@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// One event loop's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Seconds since 1970, and what they look like.
+    /// Seconds since 1970, and the same as text.
     shown: RefCell<(u64, Bytes)>,
 }
 

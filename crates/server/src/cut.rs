@@ -1,4 +1,4 @@
-//! Why a response does not reach its client whole, and whose fault that is.
+//! Why a response does not reach its client completely, and whose fault that is.
 
 use std::fmt;
 use std::io;
@@ -6,15 +6,15 @@ use std::io;
 /// Whose fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The client has gone, or takes nothing for too long.
+    /// The client has gone, or has taken nothing for the send timeout.
     Client,
-    /// The application died, lied, or broke its own announcements.
+    /// The application died, broke the protocol, or did not keep an announcement.
     Application,
     /// This server, or the machine under it.
     Server,
 }
 
-/// The end of a response before its time. Nothing may be sent on the connection any more.
+/// A response ends before it is complete. Nothing more may be sent on the connection.
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) fault: Fault,
@@ -40,7 +40,7 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// Of a send queue or a client's socket.
+/// For errors of a send queue or a client's socket.
 impl From<io::Error> for Cut {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind::{

@@ -1,15 +1,16 @@
-//! What the server does to every response head before the protocol writes it. Filters run in this order:
+//! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
 //! 1. common fields: `Server` and `Date`, unless the application has set them.
 //!
-//! Header rules, compression and cache rules will stand here, each as one more function on [`ResponseHead`].
+//! A filter is a function on [`ResponseHead`]. One that changes the body, too, is a responder around the protocol's, as the
+//! table of `handler/explain.rs`.
 
 use bytes::Bytes;
 
 use crate::clock::Clock;
 use crate::response::ResponseHead;
 
-/// What this server calls itself.
+/// The value of `Server`.
 const SERVER: &str = "sendoff";
 
 /// Applies all filters.
@@ -18,7 +19,7 @@ pub(crate) fn apply(mut head: ResponseHead, clock: &Clock) -> ResponseHead {
     head
 }
 
-/// Puts the common fields before the others.
+/// Adds the common fields, in front of all others.
 fn common(head: &mut ResponseHead, clock: &Clock) {
     let mut fields = Vec::with_capacity(head.fields.len() + 2);
     if !head.has("Server") {

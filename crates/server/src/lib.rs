@@ -1,4 +1,4 @@
-//! The front: speaks HTTP to clients and hands requests to workers.
+//! The front: speaks HTTP to clients and gives requests to workers and FastCGI applications.
 //!
 //! ```text
 //!  client ⇄ transport ⇄ http1 ── Service ──▶ handler ──▶ upstream (workers, FastCGI applications)
@@ -6,10 +6,10 @@
 //!                         └── Responder ◀── filter ◀── segments
 //! ```
 //!
-//! [`front`] starts event loops and accepts, [`transport`] moves bytes, `http1` reads requests and frames responses, [`site`]
-//! decides who answers a path, `handler` answers with [`static_files`] or an [`upstream`], [`delivery`] keeps what is owed to a
-//! client, `observe` tells about it. Imports point one way: a protocol knows the traits `service` and `responder` and no handler; a
-//! handler knows `responder` and no protocol.
+//! [`front`] starts event loops and accepts connections, `transport` moves bytes, `http1` reads requests and frames responses,
+//! `site` chooses the handler of a path, `handler` answers with [`static_files`] or an [`upstream`], [`delivery`] keeps what is
+//! owed to a client, [`observe`] reports about it. Imports point one way: a protocol knows the traits in `service` and `responder`
+//! and no handler; a handler knows `responder` and no protocol.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,11 +1,11 @@
-//! What a handler answers to, whatever protocol the client speaks.
+//! What a handler answers to, independent of the client's protocol.
 //!
 //! ```text
 //!  handler ── begin(ResponseHead) ── push(Segment)* ── end() ──▶ Responder ── framing, send queue ──▶ Transport
 //! ```
 //!
-//! A responder is one response: an HTTP/1 exchange, the table of `sendoff explain`, one HTTP/2 stream. Handlers know nothing
-//! of framing, keep-alive or sockets; protocols know nothing of handlers.
+//! A responder is one response: an HTTP/1 exchange, or the table of `sendoff explain`; one HTTP/2 stream will be another. Handlers
+//! know nothing of framing, keep-alive or sockets; protocols know nothing of handlers.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,28 +22,28 @@ use crate::observe::explain::Report;
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
-/// How much more of a response may be queued.
+/// Whether more of a response may be queued, and where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     /// More is kept in memory.
     Memory,
     /// More goes to a spool file: the client is slower than the application.
     Spool,
-    /// Nothing more may be queued before the client has taken something.
+    /// The spool is full, too: the application waits until the client has taken something.
     None,
 }
 
-/// Whether a pushed segment belongs to the body.
+/// Whether a pushed segment fits into the announced length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// All of it.
+    /// It was queued completely.
     Whole,
-    /// Its end lies beyond the announced length and was dropped.
+    /// Its end exceeds the announced length and was dropped.
     Cut,
 }
 
-/// One response to one client. A [`Cut`] of any method means that the client gets no more of it: the handler returns it,
-/// and the protocol ends the response in a way that the client cannot take for complete.
+/// One response to one client. If a method fails with a [`Cut`], the client gets no more of the response: the handler returns
+/// the cut, and the protocol ends the connection in a way that the client cannot take for the end of the response.
 pub(crate) trait Responder {
     /// Queues the response head. Called once, before [`push`](Self::push).
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
@@ -51,48 +51,49 @@ pub(crate) trait Responder {
     /// Queues a piece of the body. Where the response has no body (HEAD, 304), the piece is dropped.
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
 
-    /// Queues the end of the body. Returns how many bytes of the announced length are missing; more than 0 means that the
+    /// Queues the end of the body. Returns the number of missing bytes of the announced length; if it is not 0, the
     /// response cannot be completed.
     fn end(&mut self) -> Result<u64, Cut>;
 
-    /// How much more may be queued.
+    /// Whether more may be queued.
     fn room(&self) -> Room;
 
-    /// Sends what the client takes now.
+    /// Sends as much as the client takes without waiting.
     fn send_now(&mut self) -> Result<Progress, Cut>;
 
-    /// Ready when the client takes more after [`Progress::Blocked`]. Fails when it has taken nothing for the send timeout.
+    /// Ready when the client takes more after [`Progress::Blocked`]. Fails if the client has taken nothing for the send timeout.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>>;
 
-    /// Ready when the client has gone: it has closed the connection, or its sending half as nginx understands it.
+    /// Ready when the client has gone: it has closed the connection, or its sending direction (nginx, too, takes that for the
+    /// end).
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// The status that [`begin`](Self::begin) was called with.
     fn status(&self) -> Option<StatusCode>;
 
-    /// Body bytes pushed so far that came as bytes, not as files.
+    /// Body bytes pushed so far as bytes, without those of files.
     fn generated(&self) -> u64;
 
     /// Notes that the application had to wait for the client.
     fn note_slow(&mut self);
 
-    /// Whether the client took the response as fast as it was made.
+    /// Whether the client took the response as fast as the application made it.
     fn kept_up(&self) -> bool;
 
-    /// No further request on this connection: a process that should not write to it any more still could.
+    /// Closes the connection after this response, for example because another process may still write to its socket.
     fn close_after(&mut self);
 
-    /// The client's socket as something to lend to the application; `None` where the protocol or the transport does not allow it.
+    /// The client's socket, to be lent to the application; `None` if the protocol or the transport does not allow it.
     fn lender(&mut self) -> Option<&mut dyn Lender>;
 
-    /// Where remarks go if the response is explained.
+    /// The report that collects remarks, if the response is explained.
     fn report(&mut self) -> Option<&mut Report>;
 }
 
-/// What a process that is lent the client's socket must know (`docs/handover.md` §7).
+/// What a process must know to which the client's socket is lent (`docs/handover.md` §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// The client speaks HTTP/1.0: it knows no chunked coding.
+    /// The client speaks HTTP/1.0, so chunked coding is not allowed.
     pub(crate) http_10: bool,
     /// The client may send another request afterwards.
     pub(crate) keep_alive: bool,
@@ -103,20 +104,20 @@ pub(crate) trait Lender {
     /// Whether nothing is owed to the client, and the client took its previous response as fast as it was made.
     fn may_lend(&self) -> bool;
 
-    /// Gets ready for another process to write the response; `None` if that cannot be. Until
-    /// [`resume`](Self::resume) or [`Responder::begin`] the socket is the borrower's to write to.
+    /// Lends the socket; `None` if that is impossible. From here until [`resume`](Self::resume) or [`Responder::begin`] only the
+    /// borrower writes to it.
     fn lend(&mut self) -> Option<Terms>;
 
     /// The socket itself while it is lent.
     fn socket(&mut self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether no other process has written to the client.
+    /// Whether no borrower has written to the client.
     fn is_untouched(&self) -> bool;
 
-    /// Goes on where the borrower has stopped: pieces that are pushed next follow what it has written.
+    /// Takes the socket back and continues the borrower's response: segments that are pushed next follow its bytes.
     ///
     /// # Errors
-    /// The kernel's count of bytes written contradicts the borrower, whose fault it is.
+    /// What the borrower says contradicts the kernel's count of written bytes.
     fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()>;
 }
 
@@ -131,7 +132,7 @@ pub(crate) async fn flush(responder: &mut dyn Responder) -> Result<(), Cut> {
     }
 }
 
-/// Answers with a head and a body that is known as a whole, and sends everything.
+/// Answers with a head and a body that is known completely, and sends everything.
 pub(crate) async fn respond(
     responder: &mut dyn Responder,
     head: ResponseHead,
@@ -145,7 +146,7 @@ pub(crate) async fn respond(
     flush(responder).await
 }
 
-/// Waits for `what`, but no longer than the client does.
+/// Waits for `what`, or until the client has gone.
 ///
 /// # Errors
 /// The client has gone.

@@ -1,4 +1,4 @@
-//! What a protocol asks of the server: decide on a request, answer it, note it down. The handlers' side of the seam.
+//! What a protocol asks of the server: to choose a handler for a request, to answer it, to log it.
 
 use http::StatusCode;
 use sendoff_config::FrontConfig;
@@ -10,16 +10,16 @@ use crate::responder::Responder;
 
 /// Answers requests. One value per event loop.
 pub(crate) trait Service {
-    /// Who will answer a request, and how.
+    /// Which handler will answer a request, and how.
     type Plan;
 
-    /// What clients may do: times and sizes.
+    /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
 
-    /// Decides who answers, before the body has been read. Fields that are meant for the server itself are removed.
+    /// Chooses the handler, before the body has been read. Removes fields that are meant for the server itself.
     fn plan(&self, request: &mut Request) -> Self::Plan;
 
-    /// Whether the request's body is of use. What is of no use is read and dropped, and is not asked for.
+    /// Whether the handler uses the request's body. If not, the protocol reads and drops the body, and sends no `100 Continue`.
     fn wants_body(plan: &Self::Plan) -> bool;
 
     /// Answers a request.
@@ -39,6 +39,6 @@ pub(crate) trait Service {
     /// The client has gone.
     async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut>;
 
-    /// Notes a request down, however it ended.
+    /// Writes the request's line to the access log, however the request ended.
     fn log(&self, line: &Line<'_>);
 }

@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use bytes::BytesMut;
 
-/// Descriptors the kernel may deliver with one message (`SCM_MAX_FD`).
+/// The most descriptors that the kernel delivers with one message (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
 
-/// Control bytes for that many descriptors, in units that keep `cmsghdr` aligned.
+/// Control bytes for [`MAX_FDS`] descriptors, in units that keep `cmsghdr` aligned.
 const CONTROL_WORDS: usize = (size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
 
 /// Receives into the spare capacity of `buf` (the caller reserves it) and appends descriptors that came along to `fds`,

@@ -1,4 +1,4 @@
-//! Knowing that one is a forked child, without a system call.
+//! Detects without a system call that the process is a forked child.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use crate::epoch;
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static REGISTER: Once = Once::new();
 
-/// How often the process has been forked off since the first call: a value kept from before differs in a child.
+/// The number of forks between the process of the first call and this one: a child finds another value than its parent.
 /// Async-signal-safe from the second call on.
 #[must_use]
 pub fn generation() -> u32 {

@@ -1,7 +1,7 @@
-//! Read leases (`fcntl(2)`, "Leases"): being told before another process writes to a file.
+//! Read leases (`fcntl(2)`, "Leases"): the kernel tells their holder before another process writes to the file.
 //!
-//! A break is signalled to one thread, which takes it from a descriptor. No handler runs and no other thread's system
-//! call is interrupted.
+//! A lease break is signalled to one thread, which reads it from a descriptor. No signal handler runs, and no system call of
+//! another thread is interrupted.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,11 +11,11 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::thread::Pid;
 
-/// Which real-time signal tells of breaks, counted from `SIGRTMIN`. It goes to a thread that blocks it, so that an
-/// application which uses the same number for itself is not disturbed.
+/// The real-time signal of lease breaks, counted from `SIGRTMIN`. It goes to a thread that blocks it, so it does not disturb an
+/// application that uses the same number.
 const SIGNAL: i32 = 7;
 
-/// In `<linux/fcntl.h>`; the `libc` crate has neither.
+/// From `<linux/fcntl.h>`; the `libc` crate lacks it.
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 const F_SETOWN_EX: i32 = 15;
@@ -34,7 +34,7 @@ struct OwnerEx {
 /// Those of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if it is open for writing.
 pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
     let owner = OwnerEx { kind: F_OWNER_TID, pid: thread.as_raw_nonzero().get() };
-    // Signal and owner first: from the moment the lease stands it can break.
+    // Signal and owner first, because the lease can break as soon as it exists.
     check(
         // SAFETY: takes an integer.
         unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGRTMIN() + SIGNAL) },
@@ -50,28 +50,27 @@ pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// How it is with the lease on an open file, in whichever process that shares it.
+/// The state of the lease on an open file, the same for all processes that share the open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
     /// No process has written since it was taken.
     Stands,
-    /// A writer waits for its end, and has not written yet.
+    /// A writer waits for the end of the lease, and has not written yet.
     Breaking,
-    /// It has ended: given up, never taken, or taken away by the kernel, whose patience is `fs.lease-break-time`. Others
+    /// The lease was never taken, was given up, or was ended by the kernel after `fs.lease-break-time`. Another process
     /// may have written.
     Ended,
 }
 
-/// Looks at a lease; takes 0.25 µs while it stands.
+/// Checks a lease; takes 0.25 µs while it stands.
 #[must_use]
 pub fn look(file: BorrowedFd<'_>) -> Lease {
     // SAFETY: takes no argument.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) } == libc::F_RDLCK {
         return Lease::Stands;
     }
-    // F_GETLEASE gives the same answer for the other two. But when a lease ends, however it does, the kernel resets the
-    // signal that tells of its break (`lease_modify()` in fs/locks.c). F_GETLEASE comes first: an ended lease cannot come back
-    // in between.
+    // F_GETLEASE cannot tell Breaking from Ended. But whenever a lease ends, the kernel resets its break signal
+    // (`lease_modify()` in fs/locks.c). Query F_GETLEASE first, then F_GETSIG: an ended lease cannot come back in between.
     // SAFETY: takes no argument.
     match unsafe { libc::fcntl(file.as_raw_fd(), F_GETSIG) } {
         signal if signal == libc::SIGRTMIN() + SIGNAL => Lease::Breaking,
@@ -79,7 +78,7 @@ pub fn look(file: BorrowedFd<'_>) -> Lease {
     }
 }
 
-/// Ends the lease; who waits for that goes on.
+/// Gives the lease up; writers that wait for it continue.
 ///
 /// # Errors
 /// Those of `fcntl(2)`.
@@ -88,10 +87,10 @@ pub fn give_up(file: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }).map(drop)
 }
 
-/// One thing the kernel told.
+/// A message of the kernel about leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// The lease taken under this descriptor number has probably broken; the number may have been reused since.
+    /// The lease that was taken under this descriptor number has probably broken. The number may have been reused since.
     Broken(RawFd),
     /// Signals were lost: any lease may have broken.
     Anything,
@@ -114,7 +113,7 @@ impl Breaks {
         let fd = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGRTMIN() + SIGNAL);
-            // What the kernel sends when it has no room to queue the other.
+            // The kernel sends SIGIO instead when its queue of real-time signals is full.
             libc::sigaddset(set.as_mut_ptr(), libc::SIGIO);
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
@@ -123,7 +122,7 @@ impl Breaks {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// The next thing told; `None` when there is none. Call it in the thread that [`take`] named.
+    /// The next message, if there is one. Must be called in the thread that [`take`] named.
     ///
     /// # Errors
     /// Those of `read(2)`.
@@ -149,7 +148,7 @@ impl std::os::fd::AsFd for Breaks {
     }
 }
 
-/// Starts a thread in which every signal is blocked, so that signals to the process go to the threads that know them.
+/// Starts a thread in which every signal is blocked, so that signals to the process go to the application's threads.
 ///
 /// # Errors
 /// Those of `pthread_create(3)`.

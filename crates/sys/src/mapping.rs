@@ -1,4 +1,4 @@
-//! A file mapped at an address the caller reserved, and replaced there by a private copy when the file is about to change.
+//! A file mapped at an address that the caller has reserved. When the file is about to change, a private copy replaces it there.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
-/// A piece of address space, and what is mapped there. Dropping it leaves the space without access.
+/// A range of address space, and the file or copy that is mapped there. Dropping it leaves the range without access.
 #[derive(Debug)]
 pub struct MappedFile {
     /// An address rather than a pointer, so that any thread may own the mapping.
@@ -45,10 +45,10 @@ impl MappedFile {
 
     /// Maps the file's first bytes, private and read-only.
     ///
-    /// Readers need a lease on the file: the bytes change with it, and vanish (`SIGBUS`) when it is cut.
+    /// The caller needs a lease on the file: the bytes change with the file, and reading raises `SIGBUS` if it is truncated.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; there is no access then.
+    /// Those of `mmap(2)`; the range is then without access.
     pub fn map(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_FIXED;
         // SAFETY: MAP_FIXED replaces only address space that this value owns.
@@ -64,11 +64,11 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Replaces the mapping by a copy of the file's bytes, in one step for every thread that is reading it.
+    /// Replaces the mapping by a copy of the file's bytes, atomically for threads that are reading it.
     ///
     /// # Errors
     /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` if the
-    /// copy is not complete at the `deadline`. The bytes must then be taken for unreadable.
+    /// copy is not complete at the `deadline`. The bytes must not be read after an error.
     pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         // SAFETY: the kernel chooses an unused address.
@@ -99,7 +99,7 @@ impl MappedFile {
         moved
     }
 
-    /// Takes access away and frees what was there.
+    /// Removes the mapping and leaves the range without access.
     ///
     /// # Errors
     /// Those of `mmap(2)`.
@@ -111,7 +111,7 @@ impl MappedFile {
         if at == MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// What is mapped; `None` without access.
+    /// The mapped bytes; `None` without access.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         // SAFETY: readable for `size` bytes. They do not change while the lease stands, and every method that replaces
@@ -122,12 +122,12 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // If even that fails the mapping stays, which is harmless.
+        // If this fails, the mapping stays, which is harmless.
         let _stays = self.forbid();
     }
 }
 
-/// Bytes between two looks at the clock.
+/// Bytes that are copied between two checks of the deadline.
 const STEP: usize = 16 << 20;
 
 fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Files in memory whose bytes no process can change any more (`memfd_create(2)`, sealed).
+//! Sealed memory files (`memfd_create(2)`), whose bytes no process can change any more.
 
 use std::ffi::{CStr, c_void};
 use std::fs::File;
@@ -10,13 +10,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// What makes a file's bytes final.
+/// The seals that make a file's bytes final.
 const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
 
-/// Bytes in a sealed file, mapped. Every process that has the descriptor reads the same bytes for ever.
+/// Bytes in a sealed file, mapped. Every process that has the descriptor always reads the same bytes.
 #[derive(Debug)]
 pub struct Sealed {
-    /// For reading.
+    /// Open for reading.
     fd: OwnedFd,
     /// An address rather than a pointer, so that any thread may own it.
     addr: usize,
@@ -27,7 +27,7 @@ impl Sealed {
     /// Copies `data` into a sealed file.
     ///
     /// # Errors
-    /// `EINVAL`: there is nothing to copy. `EFBIG`: no file may be so large (`RLIMIT_FSIZE`). Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
+    /// `EINVAL`: `data` is empty. `EFBIG`: `RLIMIT_FSIZE` is smaller. Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
     pub fn new(data: &[u8]) -> io::Result<Self> {
         if data.is_empty() {
             return Err(Errno::INVAL.into());
@@ -35,7 +35,7 @@ impl Sealed {
         let writable = sealed(c"sendoff-blob", data.len() as u64, |file| {
             File::from(file.try_clone_to_owned()?).write_all(data)
         })?;
-        // Our descriptor could not write either, but it says that it is open for writing.
+        // The seal keeps this descriptor from writing, too, but its flags say that it is open for writing.
         let fd = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
         // SAFETY: the kernel chooses an unused address.
         let at = unsafe {
@@ -48,7 +48,7 @@ impl Sealed {
         Ok(Self { fd: fd.into(), addr: at.expose_provenance(), len: data.len() })
     }
 
-    /// The same under another descriptor, which `renumber` makes of a duplicate.
+    /// The same file under another descriptor number, which `renumber` chooses.
     #[must_use]
     pub fn renumbered(mut self, renumber: impl FnOnce(OwnedFd) -> OwnedFd) -> Self {
         if let Ok(fd) = self.fd.try_clone() {
@@ -57,7 +57,7 @@ impl Sealed {
         self
     }
 
-    /// The file.
+    /// The file, open for reading.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
@@ -67,7 +67,7 @@ impl Sealed {
         ptr::with_exposed_provenance_mut(self.addr)
     }
 
-    /// What it holds; at least one byte.
+    /// Its contents; at least one byte.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped for `len` bytes until `self` is dropped, of a file that can be neither written to nor cut.
@@ -88,7 +88,7 @@ impl AsFd for Sealed {
     }
 }
 
-/// Makes a file of `len` bytes in memory, which `fill` writes, and seals it. `name` is what `/proc/PID/fd` shows.
+/// Creates a memory file of `len` bytes, has `fill` write them, and seals it. `name` is shown in `/proc/PID/fd`.
 ///
 /// # Errors
 /// `EFBIG`: `RLIMIT_FSIZE` is smaller than `len`. Those of `memfd_create(2)`, and those of `fill`.
@@ -97,7 +97,7 @@ pub fn sealed(
     len: u64,
     fill: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
-    // Checked here, because the kernel would not only refuse the write: it would send SIGXFSZ.
+    // Checked here, because the kernel would not only refuse a larger write, but send SIGXFSZ.
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len) {
         return Err(Errno::FBIG.into());
     }
@@ -116,8 +116,8 @@ fn create(name: &CStr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whether the kernel refuses every change of the file's bytes and every cut, through any descriptor or mapping. False for
-/// every file with a name: the kernel seals only what `memfd_create` made.
+/// Whether the kernel refuses every change and every truncation of the file, through any descriptor or mapping. False for
+/// every file with a name: only files of `memfd_create` can be sealed.
 #[must_use]
 pub fn is_final(fd: impl AsFd) -> bool {
     fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(FINAL))
@@ -139,7 +139,7 @@ mod tests {
         let flags = rustix::fs::fcntl_getfl(&sealed).unwrap();
         assert_eq!(flags & rustix::fs::OFlags::RWMODE, rustix::fs::OFlags::RDONLY);
         let path = format!("/proc/self/fd/{}", sealed.fd().as_raw_fd());
-        // What of these the kernel refuses at once is its business.
+        // Some kernels refuse to open a sealed file for writing.
         if let Ok(writable) = File::options().write(true).open(path) {
             assert!(writable.write_all_at(b"never", 0).is_err());
             assert!(writable.set_len(1).is_err() && writable.set_len(100).is_err());

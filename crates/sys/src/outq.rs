@@ -1,4 +1,4 @@
-//! `SIOCOUTQ`: what a socket has in its send queue. What that counts is the protocol's business.
+//! `SIOCOUTQ`: the amount of data in a socket's send queue. The unit depends on the protocol.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Processes: fork, who they run as, signals as a descriptor.
+//! Processes: fork, change of user, signals by a descriptor.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -17,12 +17,12 @@ pub enum Forked {
     Child,
 }
 
-/// Forks. The child has copies of all descriptors, those marked close-on-exec too, and drops what it does not need.
-/// It has only the calling thread: a lock that another held stays locked in the child, so a process should fork before
-/// it starts threads of its own.
+/// Forks. The child has copies of all descriptors, also of those marked close-on-exec, and must close those it does not need.
+/// It has only the calling thread: a lock that another thread held stays locked in the child, so a process should fork before
+/// it starts threads.
 ///
 /// # Errors
-/// No process can be had.
+/// Those of `fork(2)`.
 pub fn fork() -> io::Result<Forked> {
     // SAFETY: changes no memory of this process, and the child's is a copy, with libc's allocator made usable by libc.
     let pid = unsafe { libc::fork() };
@@ -32,8 +32,8 @@ pub fn fork() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
-/// The real-time signal number `n`, counted from the first that the C library leaves to programs. Programs and libraries
-/// use them rarely, so that a handler for it is seldom in another's way.
+/// The real-time signal number `n`, counted from the first that the C library leaves to programs. Programs and libraries rarely
+/// use these signals, so a handler rarely conflicts with another one.
 #[must_use]
 pub fn real_time_signal(n: u8) -> Signal {
     let first = libc::SIGRTMIN();
@@ -48,8 +48,8 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Becomes another user for good, with all groups of that user. Of its privileges the process keeps those in `keep` that
-/// it has; programs that it executes do not inherit them.
+/// Changes to another user permanently, with all groups of that user. The process keeps the capabilities in `keep`, as far as it
+/// has them; programs that it executes do not inherit them.
 ///
 /// # Errors
 /// The kernel refuses. The process may then run with part of the change and should end.
@@ -87,12 +87,11 @@ fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
 pub struct Account {
     /// User id.
     pub uid: u32,
-    /// Its login group.
+    /// Id of the login group.
     pub gid: u32,
 }
 
-/// The account of that name, from wherever the system keeps accounts (`getpwnam(3)`). For the start of a program: not
-/// safe beside other threads that ask the same.
+/// The account with this name (`getpwnam(3)`). Not thread-safe: to be called at the start of a program.
 #[must_use]
 pub fn find_account(name: &str) -> Option<Account> {
     let name = CString::new(name).ok()?;
@@ -109,10 +108,10 @@ pub struct SignalFd {
 }
 
 impl SignalFd {
-    /// Blocks `signals` in this thread and receives them here from now on.
+    /// Blocks `signals` in this thread; from now on they arrive at this descriptor.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// Those of `signalfd(2)`.
     pub fn new(signals: &[Signal]) -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -129,7 +128,7 @@ impl SignalFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made it and nobody else knows it.
+        // SAFETY: the kernel has just created it, and it has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
@@ -148,7 +147,7 @@ impl SignalFd {
         i32::try_from(info.ssi_signo).ok().and_then(Signal::from_named_raw)
     }
 
-    /// Lets signals arrive again as they did before [`SignalFd::new`]; for a child after fork.
+    /// Restores the signal mask from before [`SignalFd::new`]; for a child after a fork.
     pub fn unblock(self) {
         // SAFETY: the set was filled in by the kernel.
         unsafe {
@@ -163,11 +162,11 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Takes over a descriptor that the parent left open under a known number, and marks it to be closed on exec.
-/// For the start of a program, once for each number.
+/// Takes ownership of a descriptor that the parent left open under a known number, and marks it close-on-exec.
+/// To be called at the start of a program, once for each number.
 ///
 /// # Errors
-/// There is no such descriptor, or it is one of the standard three.
+/// There is no such descriptor, or it is standard input, output or error.
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= libc::STDERR_FILENO {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -186,11 +185,11 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 pub fn keep_freed_memory(bytes: usize) {
     let set = |parameter, bytes: usize| {
         let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: sets a number of the allocator, under its lock. If it refuses, memory is trimmed as ever.
+        // SAFETY: sets a parameter of the allocator, under its lock. If it refuses, memory is trimmed as usual.
         unsafe { libc::mallopt(parameter, value) };
     };
     set(libc::M_TRIM_THRESHOLD, bytes);
-    // It grows by itself only as long as neither is set.
+    // Setting one of the two stops glibc from adapting either of them, so both are set.
     set(libc::M_MMAP_THRESHOLD, bytes / 16);
 }
 

@@ -1,11 +1,11 @@
-//! Memory that one process writes and another reads: a sealed memfd (`memfd_create(2)`), with counters in it that go the
-//! other way.
+//! Memory that one process writes and another reads: a sealed memfd (`memfd_create(2)`), with counters in it that the reader
+//! sets.
 //!
-//! The reader cannot trust the writer: its bytes may change at any time. Nothing here or in the reader's process may
-//! decide anything by looking at them twice. They are given to the kernel (`sendmsg`, `pwrite`) or copied, and a writer that
-//! changes them harms only the recipient of its own bytes. What else could go wrong is ruled out when the memory is mapped:
-//! the seals keep its size, so no access is past its end (`SIGBUS`), and it is ordinary memory, which has a page for every
-//! access (huge pages may run out).
+//! The reader does not trust the writer: the bytes may change at any time. So no code in the reader's process may read a byte
+//! twice and base a decision on it. The bytes are passed to the kernel (`sendmsg`, `pwrite`) or copied, and a writer that
+//! changes them harms only the recipient of its own bytes. Other risks are excluded when the memory is mapped:
+//! the seals fix its size, so no access is past its end (`SIGBUS`), and it consists of ordinary pages (huge pages may run out,
+//! which raises `SIGBUS`, too).
 
 use std::io;
 use std::ops::Range;
@@ -20,15 +20,15 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// `TMPFS_MAGIC` in `<linux/magic.h>`: what a memfd without huge pages lives in.
+/// `TMPFS_MAGIC` in `<linux/magic.h>`: the file system of a memfd without huge pages.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The parts of such memory, in bytes from its start. Each begins on a page.
+/// The parts of such memory, in bytes from its start. Each begins at a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Where the counters begin.
     pub counters_at: u64,
-    /// How many there are.
+    /// The number of counters.
     pub counters: u32,
     /// Where the data begins, behind the counters.
     pub data_at: u64,
@@ -64,7 +64,7 @@ impl Map {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, protection: i32) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         let (fd, flags) = (fd.as_raw_fd(), libc::MAP_SHARED);
-        // SAFETY: the kernel chooses an address that nobody uses.
+        // SAFETY: the kernel chooses an unused address.
         let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -76,10 +76,10 @@ impl Map {
         ptr::with_exposed_provenance_mut(self.addr)
     }
 
-    /// The counter at `offset` bytes; the caller says that there is one.
+    /// The counter at `offset` bytes; the caller guarantees that there is one.
     fn counter(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(size_of::<AtomicU32>()) && offset < self.len);
-        // SAFETY: inside the mapping and aligned, as its start is a page's. Everybody who touches counters does so
+        // SAFETY: inside the mapping and aligned, because the mapping starts at a page. Counters are only accessed
         // atomically.
         unsafe { AtomicU32::from_ptr(self.start().add(offset).cast()) }
     }
@@ -87,12 +87,12 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: nobody else knows the mapping, and borrows of it have ended. If it fails the mapping stays.
+        // SAFETY: the mapping has no other owner, and borrows of it have ended. If it fails, the mapping stays.
         unsafe { libc::munmap(self.start().cast(), self.len) };
     }
 }
 
-/// The writing side, which makes the memory.
+/// The writing side, which creates the memory.
 #[derive(Debug)]
 pub struct Writer {
     fd: OwnedFd,
@@ -101,7 +101,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes memory of zeros behind `header`. Pages cost nothing until they are used.
+    /// Creates memory with `header` at its start and zeros behind it. Pages cost nothing until they are used.
     ///
     /// # Errors
     /// Those of `memfd_create(2)`, `fcntl(2)` and `mmap(2)`.
@@ -122,7 +122,7 @@ impl Writer {
         Ok(Self { fd, map, shape })
     }
 
-    /// What the reader needs.
+    /// The descriptor, to be sent to the reader.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
@@ -131,20 +131,20 @@ impl Writer {
     /// Copies `bytes` to `at`, from the start of the data.
     ///
     /// # Panics
-    /// They do not fit there.
+    /// The bytes do not fit there.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.shape.data_len), "written past the end");
         let data_at = self.map.len - self.shape.data_len;
-        // SAFETY: inside the mapping, of which no reference to data is ever made in this process; the other process reads
-        // what it is told of later.
+        // SAFETY: inside the mapping. This process never makes a reference to its data; the other process reads the bytes when
+        // it is told of them, later.
         unsafe {
             let to = self.map.start().add(data_at + at);
             ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
-    /// What the reader has set a counter to. What it read before it did so has been read.
+    /// The value of a counter that the reader sets. All its reads before it set this value have ended.
     ///
     /// # Panics
     /// There is no such counter.
@@ -168,9 +168,9 @@ pub struct Reader {
 /// Why memory from another process is not mapped.
 #[derive(Debug)]
 pub enum Unfit {
-    /// It is not what it should be.
+    /// The memory has a wrong property.
     Wrong(&'static str),
-    /// The kernel would not.
+    /// A system call failed.
     Failed(io::Error),
 }
 
@@ -181,10 +181,10 @@ impl From<Errno> for Unfit {
 }
 
 impl Reader {
-    /// The header of memory that may then be mapped.
+    /// Checks that the memory is safe to map, and reads its header.
     ///
     /// # Errors
-    /// It is not memory of which a reader can be sure.
+    /// The memory is not sealed, consists of huge pages, or has no header.
     pub fn header<const LEN: usize>(fd: BorrowedFd<'_>) -> Result<[u8; LEN], Unfit> {
         let Ok(seals) = fcntl_get_seals(fd) else { return Err(Unfit::Wrong("it is no memfd")) };
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -203,7 +203,7 @@ impl Reader {
     /// Maps memory that has passed [`Self::header`].
     ///
     /// # Errors
-    /// It has another size; those of `mmap(2)`.
+    /// The size differs from `shape`; those of `mmap(2)`.
     pub fn map(fd: BorrowedFd<'_>, shape: Shape) -> Result<Self, Unfit> {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size);
         if !shape.is_consistent() || size != Ok(shape.len()) {
@@ -218,7 +218,7 @@ impl Reader {
         }
     }
 
-    /// Sets a counter: the writer may change what was read before.
+    /// Sets a counter. The writer may then change the bytes that were read before.
     ///
     /// # Panics
     /// There is no such counter.
@@ -228,7 +228,7 @@ impl Reader {
     }
 }
 
-/// Bytes in shared memory, and whatever must live as long as they are needed.
+/// Bytes in shared memory, with a value that is dropped when they are not needed any more.
 #[derive(Debug)]
 pub struct Slice<H> {
     reader: Arc<Reader>,
@@ -237,7 +237,7 @@ pub struct Slice<H> {
 }
 
 impl<H> Slice<H> {
-    /// `None`: the range reaches out of the data.
+    /// `None` if the range exceeds the data.
     #[must_use]
     pub fn new(reader: Arc<Reader>, range: Range<usize>, held: H) -> Option<Self> {
         let is_inside = range.start <= range.end && range.end <= reader.data.len;
@@ -249,8 +249,8 @@ impl<H> AsRef<[u8]> for Slice<H> {
     fn as_ref(&self) -> &[u8] {
         let start = self.reader.data.start();
         // SAFETY: inside a mapping that lives as long as the reader, whose memory is sealed against shrinking, so every
-        // byte can be read. The other process may change them, against the letter of `&[u8]`: no code of ours looks at
-        // them (the module says what is done with them instead), so no decision can be taken twice with two results.
+        // byte can be read. The other process may change them, against the contract of `&[u8]`: no code of ours examines
+        // them (the module's comment says how they are used instead), so no decision depends on two reads of a byte.
         unsafe { slice::from_raw_parts(start.add(self.range.start), self.range.len()) }
     }
 }
@@ -297,7 +297,7 @@ mod tests {
         assert!(Reader::header::<5>(open.as_fd()).is_ok());
         assert!(Reader::map(open.as_fd(), SHAPE).is_ok());
         assert!(Reader::map(open.as_fd(), Shape { data_len: 4096, ..SHAPE }).is_err());
-        // Not every kernel has them.
+        // Not every kernel supports huge pages.
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         let Ok(huge) = memfd_create("test", flags) else { return };
         fcntl_add_seals(&huge, SealFlags::SHRINK | SealFlags::GROW).unwrap();

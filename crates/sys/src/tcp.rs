@@ -1,20 +1,20 @@
-//! What a TCP connection has been given to send, whoever gave it.
+//! How many bytes were written to a TCP connection, by all processes together.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::outq::outq;
 
-/// Where `tcpi_bytes_acked` stands in `struct tcp_info` (`<linux/tcp.h>`, since Linux 4.1), and what follows it.
+/// Start and end of `tcpi_bytes_acked` in `struct tcp_info` (`<linux/tcp.h>`, since Linux 4.1).
 const BYTES_ACKED_AT: usize = 120;
 const BYTES_ACKED_END: usize = BYTES_ACKED_AT + 8;
 
-/// The two questions below are asked again if an acknowledgement came between them, at most so often.
+/// How many times the two counters are read again because an acknowledgement came in between.
 const MAX_TRIES: usize = 1000;
 
 /// Bytes that `send(2)` and `sendfile(2)` have put into an accepted connection since it was made, by any process: those that are
 /// acknowledged (`tcpi_bytes_acked`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`) and those that are not (`SIOCOUTQ`,
-/// `tcp(7)`). Exact in every state, after a reset too, as long as nobody has called `shutdown(2)`, which counts as a byte.
+/// `tcp(7)`). Exact in every state, also after a reset, unless a process has called `shutdown(2)`, which counts as a byte.
 ///
 /// # Errors
 /// It is not a TCP socket; `EAGAIN` if acknowledgements kept coming.
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(count(), total);
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(count(), total);
-        // Unread bytes make the close a reset.
+        // Unread bytes turn the close into a reset.
         drop(client);
         while !matches!(server.write(b"x"), Err(error) if error.kind() != io::ErrorKind::WouldBlock)
         {

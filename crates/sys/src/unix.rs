@@ -1,12 +1,12 @@
-//! What a UNIX stream socket has sent that nobody has read.
+//! How much data a UNIX stream socket has sent that the peer has not read.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::outq::outq;
 
-/// Memory that the kernel keeps for what was sent and not yet read, in bytes of its own counting: each `send(2)` adds to it, and
-/// what it added is taken off when the last byte of it has been read. On a connection in a listener's queue it only grows.
+/// Memory that the kernel holds for data that was sent and not read yet, in bytes of kernel memory. Each `send(2)` adds to the number;
+/// its share is subtracted when its last byte has been read. On a connection in the backlog the number only grows.
 ///
 /// # Errors
 /// It is not a socket.

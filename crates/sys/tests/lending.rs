@@ -1,6 +1,6 @@
-//! Every interleaving of a worker that lends chunks and a front that gives them back: nobody writes what is being read,
-//! and what is read is what was lent. The account is the worker's own; the counters stand for the shared ones, with the
-//! orderings of `shared.rs`.
+//! Every interleaving of a worker that lends chunks and a front that returns them: no chunk is written while it is being read,
+//! and the front reads exactly what was lent. The bookkeeping is the worker's real code; the counters stand for the shared ones, with
+//! the orderings of `shared.rs`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unsafe_code, reason = "loom watches unguarded memory")]
 
@@ -24,7 +24,7 @@ unsafe impl Sync for Memory {}
 // SAFETY: the same.
 unsafe impl Send for Memory {}
 
-/// Lends what can be lent, and skips what cannot; returns how often it found a chunk.
+/// Lends a chunk per attempt if one is free. Returns how many were lent.
 fn worker(memory: &Memory, pieces: &mpsc::Sender<Option<(u32, u32)>>) -> u32 {
     let mut lender = Lender::new(Layout::new(4096, CHUNKS).unwrap());
     let mut lent = 0;
@@ -40,7 +40,7 @@ fn worker(memory: &Memory, pieces: &mpsc::Sender<Option<(u32, u32)>>) -> u32 {
     lent
 }
 
-/// Reads each piece and gives its chunk back.
+/// Reads each piece and returns its chunk.
 fn front(memory: &Memory, pieces: &mpsc::Receiver<Option<(u32, u32)>>, give_back: Ordering) {
     let mut lent = [0; CHUNKS as usize];
     while let Some((chunk, expected)) = pieces.recv().unwrap() {
@@ -73,11 +73,11 @@ fn model(give_back: Ordering) {
 }
 
 #[test]
-fn nobody_writes_what_is_being_read() {
+fn a_chunk_is_not_written_while_it_is_read() {
     model(Release);
 }
 
-/// The model would see it if the order were not kept.
+/// Shows that the model notices a wrong ordering.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn without_release_the_model_finds_the_fault() {

@@ -1,4 +1,4 @@
-//! The channel to applications that somebody else has started (`docs/handover.md` §8): who hears of it, and who uses it.
+//! Announcements to FastCGI applications: which ones are told of the channel (`docs/handover.md` §8), and which use it.
 
 use std::rc::Rc;
 
@@ -12,8 +12,8 @@ use super::words::words;
 use crate::response::CgiHead;
 use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
 
-/// Tells an application what it may answer with besides records on its connection, as far as it has said that it knows what
-/// to do with it. The claim that goes with an announcement of the channel.
+/// Adds to a request's parameters what the application may answer with besides FastCGI's own records, as far as the application
+/// has said that it knows these ways. Returns the claim if the channel is announced.
 pub(super) fn announce(
     services: &Services,
     application: &Application,
@@ -23,7 +23,7 @@ pub(super) fn announce(
     let region = services.site.delivery.accepts_regions() && application.knows_region();
     let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
     if !words.is_empty() {
-        // Such an application has no use for the channel: files could come on its own connection.
+        // Such an application hands files over on its own connection, so it does not need the channel.
         parameters.param(ACCEPT_PARAM, &words);
         return None;
     }
@@ -41,7 +41,7 @@ pub(super) fn announce(
     }
 }
 
-/// Learns from a header block whether the application knows the channel, and whether the body is framed.
+/// Finds out from a header block whether the application knows the channel, and whether the body comes in frames.
 pub(super) fn look_for_frames(
     application: &Application,
     exchange: &mut Exchange,

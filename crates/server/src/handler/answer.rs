@@ -1,4 +1,4 @@
-//! The beginning of an application's answer: everything up to the end of its header block.
+//! The beginning of an application's response: everything up to the end of its header block.
 
 use std::os::fd::OwnedFd;
 
@@ -14,35 +14,35 @@ use crate::upstream::{Event, Exchange, Retry};
 /// Explanations that may come before the header block.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
 
-/// How an answer begins.
+/// How a response begins.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// With its head.
+    /// With a header block.
     Begun(Begun),
-    /// At the client: the worker has written it.
+    /// The worker has written it to the client itself.
     Sent(Sent),
 }
 
-/// What the application has said up to the end of its header block.
+/// What has come up to the end of the header block.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) head: CgiHead,
     /// Body bytes that came with the end of the header block.
     pub(super) rest: Bytes,
-    /// The length the worker announced.
+    /// The body length that the worker announced.
     pub(super) length: Option<u64>,
-    /// What was explained so far.
+    /// The contents of `EXPLAIN` records.
     pub(super) explanations: Vec<Bytes>,
-    /// What the header block names was opened by the worker.
+    /// The file that the header block names, if the worker has opened it.
     pub(super) named: Option<OwnedFd>,
 }
 
-/// Why there is no beginning.
+/// Why no response has begun.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// The request was not read: another process may get it.
+    /// The request was not read, so another process may get it.
     Unread,
-    /// The request may have been worked on.
+    /// The request may have been processed.
     Failed(Failure),
 }
 
@@ -52,7 +52,7 @@ impl From<Failure> for NoAnswer {
     }
 }
 
-/// Waits for the whole header block, or for the news that the client has it.
+/// Waits for the whole header block, or for the record that says that the worker has written to the client itself.
 pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
     let mut reader = CgiHeadReader::new();
     let (mut length, mut named, mut explanations) = (None, None, Vec::new());

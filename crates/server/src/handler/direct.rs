@@ -1,4 +1,4 @@
-//! Responses that workers write to the client themselves (`docs/handover.md` §7): when they may, and what follows.
+//! Responses that workers write to the client's socket themselves (`docs/handover.md` §7): when to offer it, and how to continue.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,18 +13,18 @@ use crate::responder::{Responder, Terms};
 use crate::site::router::Script;
 use crate::upstream::{Exchange, RequestMessageBuilder};
 
-/// What became of the question whether the worker writes a response to the client itself.
+/// Whether the client's socket is offered to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// It could not be asked: the protocol, the client or a setting forbids it.
+    /// The protocol, the client or a setting forbids it.
     Impossible,
-    /// The front keeps the response: that promises to be quicker, or is being measured.
+    /// It would be possible, but the front's way promises to be quicker, or is being timed.
     Kept,
     /// The client's socket goes along with the request.
     Made,
 }
 
-/// Offers the client's socket to the worker that will get the request, if that promises to be of use.
+/// Offers the client's socket to the worker that will get the request, if that promises to be quicker.
 pub(super) fn offer(
     services: &Services,
     script: &Script,
@@ -48,10 +48,10 @@ pub(super) fn offer(
     Offer::Made
 }
 
-/// Goes on with a response that a worker has begun, as a rule to its end.
+/// Continues a response that a worker has begun. Usually only its end is missing.
 ///
 /// # Errors
-/// The client is gone, or its response was cut short.
+/// The client has gone, or its response was cut short.
 pub(super) async fn take_over(
     services: &Services,
     responder: &mut dyn Responder,

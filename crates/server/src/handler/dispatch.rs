@@ -14,20 +14,20 @@ use crate::responder::Responder;
 use crate::service::Service;
 use crate::site::router::Route;
 
-/// Who answers a request.
+/// Which handler answers a request.
 #[derive(Debug)]
 pub(crate) struct Plan {
     answer: Answer,
-    /// The client wants to know how, rather than the answer.
+    /// The client gets the table of `sendoff explain` instead of the response.
     explained: bool,
 }
 
 #[derive(Debug)]
 enum Answer {
     Route(Route),
-    /// The server itself, about itself (`OPTIONS *`).
+    /// The server itself answers a request that concerns no resource (`OPTIONS *`).
     Server,
-    /// The server itself: TRACE would hand credentials to scripts in the page (RFC 9110 §9.3.8).
+    /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
     Trace,
 }
 
@@ -116,7 +116,7 @@ async fn answer(
     }
 }
 
-/// What `sendoff explain` should know of who answers.
+/// What `sendoff explain` shows about the handler.
 fn before(answer: &Answer, request: &Request) -> explain::Before {
     match answer {
         Answer::Route(Route::Script(_)) => explain::Before::Script,

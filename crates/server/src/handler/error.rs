@@ -1,4 +1,4 @@
-//! Answers of the server itself.
+//! Responses of the server itself: error pages, redirects.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,7 +11,7 @@ use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
 use crate::segment::Segment;
 
-/// What a path keeps of its bytes in a `Location`.
+/// Bytes of a path that are percent-encoded in a `Location`.
 const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -36,7 +36,7 @@ pub(super) async fn respond(
     respond_with(services, responder, status, []).await
 }
 
-/// Answers a request for a folder that lacks the slash at its end.
+/// Redirects a request for a folder to its name with a slash at the end.
 pub(super) async fn redirect_to_folder(
     services: &Services,
     request: &Request,
@@ -52,7 +52,7 @@ pub(super) async fn redirect_to_folder(
     respond_with(services, responder, StatusCode::MOVED_PERMANENTLY, fields).await
 }
 
-/// The same page, with more fields.
+/// As [`respond`], with further fields.
 pub(super) async fn respond_with(
     services: &Services,
     responder: &mut dyn Responder,

@@ -1,4 +1,4 @@
-//! An answer that goes into a table instead of to the client, and then the table to the client.
+//! `sendoff explain`: the response goes into a table, and the client gets the table.
 
 use std::task::{Context, Poll};
 
@@ -14,7 +14,7 @@ use crate::responder::{self, Fit, Lender, Responder, Room};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
-/// What is known before the handler begins.
+/// What the table shows before the handler begins.
 #[derive(Debug)]
 pub(super) enum Before {
     Script,
@@ -24,7 +24,7 @@ pub(super) enum Before {
     Server,
 }
 
-/// Counts the segments of a response. Nothing reaches the client.
+/// A responder that collects the segments of a response and sends nothing to the client.
 pub(super) struct Table<'c> {
     client: &'c mut dyn Responder,
     report: Report,
@@ -116,7 +116,7 @@ impl Responder for Table<'_> {
     }
 }
 
-/// Sends the table of what a request was answered with. `cut`: why the answer was not complete.
+/// Sends the table to the client. `cut` tells why the response is not complete, if it is not.
 pub(super) async fn send(
     services: &Services,
     request: &Request,
@@ -129,7 +129,7 @@ pub(super) async fn send(
     let request_line = format!("{} {target}", request.method);
     let cut = cut.map(|cut| cut.to_string());
     let page = report.page(&request_line, &root, cut.as_deref());
-    // The connection ends here: the answer has other rules than the one that was asked for.
+    // The connection ends here, because the table is not the response that the client's request asked for.
     responder.close_after();
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));
     head.field("Content-Type", "text/plain; charset=utf-8");

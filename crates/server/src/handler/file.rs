@@ -8,7 +8,7 @@ use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
 use crate::static_files::{self, Entry};
 
-/// Answers with a file, a range of it, or the news that it has not changed.
+/// Answers with a file, ranges of it, or 304 if the client's copy is current.
 pub(super) async fn respond(
     services: &Services,
     request: &Request,

@@ -1,6 +1,7 @@
-//! Handlers: they answer requests, each to a [`Responder`](crate::responder::Responder), and know no protocol.
+//! Handlers: each answers requests to a [`Responder`](crate::responder::Responder), and knows no protocol.
 //!
-//! [`dispatch`] chooses one by the route; [`services`] is what they share on an event loop.
+//! [`dispatch`] calls the handler of the route: [`file`], [`script`], [`error`] or, around these, [`explain`]. [`services`] is what
+//! handlers share on an event loop. The other files are parts of [`script`].
 
 mod announce;
 mod answer;

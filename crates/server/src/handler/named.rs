@@ -1,4 +1,4 @@
-//! Responses in which an application names a file for the front to send instead of a body: `X-Sendfile`, `X-Accel-Redirect`.
+//! `X-Sendfile` and `X-Accel-Redirect`: an application names a file, and the front sends the file instead of the application's body.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +17,7 @@ use crate::static_files::{self, Entry};
 const SENDFILE: &str = "X-Sendfile";
 const ACCEL: &str = "X-Accel-Redirect";
 
-/// Fields of the application that the file's own replace.
+/// Fields of the application that are replaced by those of the file.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
 
 /// The field in which a response head names a file instead of a body, and its value.
@@ -31,7 +31,7 @@ pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
     })
 }
 
-/// The file that a response head names instead of a body: as the worker has opened it, or else opened now.
+/// The file that a response head names instead of a body: the one that the worker has opened, or else the one with this name now.
 pub(super) fn named_file(
     sendable: &Sendable,
     head: &CgiHead,
@@ -47,7 +47,7 @@ pub(super) fn named_file(
     })
 }
 
-/// Whether a field is for the front and not for the client.
+/// Whether the front removes a field because it is addressed to the front, not to the client.
 pub(super) fn is_for_us(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-sendfile")
         || name.eq_ignore_ascii_case(b"x-sendfile2")
@@ -68,7 +68,7 @@ pub(super) async fn respond(
     {
         entry.content_type = media_type.clone();
     }
-    // Ranges and conditions are about what GET would give; other answers hold the file as it is.
+    // Ranges and conditions concern successful GET and HEAD requests; other responses contain the whole file.
     let reads =
         [Method::GET, Method::HEAD].contains(&request.method) && head.status == StatusCode::OK;
     let response = if reads {
@@ -89,7 +89,7 @@ pub(super) async fn respond(
     responder::respond(responder, services.filtered(out), response.body).await
 }
 
-/// Whether the file's own field, or none, takes the place of the application's.
+/// Whether a field of the application is removed; the file may have a field of the same name.
 fn is_replaced(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_us(name)

@@ -1,4 +1,4 @@
-//! What an application is told about a request: CGI/1.1 meta-variables.
+//! The CGI/1.1 meta-variables (RFC 3875 §4.1) of a request.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::request::{Request, Scheme};
 use crate::site::router::Script;
 use crate::upstream::RequestMessageBuilder;
 
-/// Fields that are not passed on: `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385), and
-/// frameworks believe that the other two describe how the server in front of them sends files.
+/// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
+/// take the other two for statements of the server about how it sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// The parameters that tell an application about `request`, which `script` answers. `sendfile_is_set_up` says whether the server
-/// sends files that applications name in `X-Sendfile`.
+/// The parameters of `request`, which `script` answers. `sendfile_is_set_up`: the server sends files that applications name in
+/// `X-Sendfile`.
 pub(super) fn parameters(
     request: &Request,
     script: &Script,
@@ -46,7 +46,7 @@ fn of_request(
     param("SCRIPT_NAME", &script.name);
     param("PATH_INFO", &script.path_info);
     param("REQUEST_URI", &request.uri);
-    // Without the path info, as nginx has it after `try_files $fastcgi_script_name`.
+    // Without the path info, as nginx sets it after `try_files $fastcgi_script_name`.
     param("DOCUMENT_URI", &script.name);
     param("DOCUMENT_ROOT", document_root);
     param("SERVER_PROTOCOL", protocol(request.version).as_bytes());
@@ -59,7 +59,7 @@ fn of_request(
     address(param, "REMOTE_ADDR", "REMOTE_PORT", request.peer);
     address(param, "SERVER_ADDR", "SERVER_PORT", request.local);
     param("SERVER_NAME", &server_name(request.host.as_deref(), request.local));
-    // As in Debian's fastcgi.conf, which every site behind nginx has.
+    // As in Debian's fastcgi.conf.
     param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
     fields(param, &request.headers);

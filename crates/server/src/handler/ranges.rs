@@ -1,7 +1,7 @@
 //! lighttpd's `X-Sendfile2: path first-last, path first-`: ranges of files, one after the other, are the body.
 //!
 //! Paths are percent-encoded; a range includes its last byte, or goes to the end of the file. Status and fields are the
-//! application's, `Content-Range` included: it has cut the ranges itself.
+//! application's, `Content-Range` included, because the application has chosen the ranges itself.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -24,7 +24,7 @@ pub(super) fn ranges(head: &CgiHead) -> Option<&Bytes> {
     fields.find(|(name, value)| is_ours(name, value)).map(|(_, value)| value)
 }
 
-/// Opens what the field names.
+/// Opens the files that the field names; returns the ranges as segments.
 pub(super) fn open(sendable: &Sendable, value: &[u8]) -> Result<Vec<Segment>, Denied> {
     let mut segments = Vec::new();
     for piece in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
@@ -61,7 +61,7 @@ fn parse(range: &[u8]) -> Option<(u64, Option<u64>)> {
     Some((number(first)?, last))
 }
 
-/// Answers with them.
+/// Answers with the ranges.
 pub(super) async fn respond(
     services: &Services,
     head: CgiHead,

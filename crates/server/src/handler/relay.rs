@@ -18,14 +18,14 @@ use crate::upstream::{Event, Exchange, UpstreamErrorKind};
 
 /// A body that is about to be passed on.
 pub(super) struct Body {
-    /// Its beginning.
+    /// Bytes that came with the header block.
     pub(super) rest: Bytes,
-    /// The application has sent more than it had announced.
+    /// The application has sent more than its announced length.
     pub(super) surplus: bool,
     pub(super) zero_copy: Option<ZeroCopy>,
 }
 
-/// Passes the rest of a response on, whose head the client has or is owed, to the end.
+/// Passes the body on, up to its end. The head has been queued or sent before.
 pub(super) async fn pass_body(
     services: &Services,
     responder: &mut dyn Responder,
@@ -53,7 +53,7 @@ pub(super) async fn pass_body(
         let why = format!("{who} announced more files in X-ZeroCopy than its body names");
         return Err(Cut::application(why));
     }
-    // A slow client must not keep the link of a worker that has gone.
+    // Frees what the exchange holds before a slow client is waited for.
     drop(exchange);
     let missing = responder.end()?;
     flush(responder).await?;
@@ -69,7 +69,7 @@ struct Relay<'a> {
     exchange: &'a Exchange,
     sendable: &'a Sendable,
     zero_copy: Option<ZeroCopy>,
-    /// The application sent more than it had announced.
+    /// The application has sent more than its announced length.
     surplus: bool,
     patience: &'a Patience,
     wait: Wait,
@@ -104,7 +104,7 @@ impl Relay<'_> {
     async fn run(&mut self) -> Result<(), Cut> {
         let exchange = self.exchange;
         loop {
-            // Everything that has arrived, before the first system call: a short response leaves in one piece.
+            // Queues everything that has arrived before the first system call, so that a short response leaves in one packet.
             while self.may_take()
                 && let Some(event) = exchange.try_next()
             {
@@ -139,7 +139,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether the worker may be relieved of more now.
+    /// Whether more of the worker's output may be queued now.
     fn may_take(&mut self) -> bool {
         let room = self.responder.room();
         if room == Room::Memory {
@@ -168,7 +168,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Queues what an event brings; true at the end.
+    /// Handles an event. Returns true at the end of the response.
     async fn take(&mut self, event: Event) -> Result<bool, Cut> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
@@ -178,12 +178,12 @@ impl Relay<'_> {
                 }
             }
             Event::Piece(bytes) => {
-                // File names must stay what they were when they were checked.
+                // Copied, because the worker could change a file name in shared memory after it was checked.
                 let has_names = self.zero_copy.is_some();
                 let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
                 self.push(Segment::Bytes(bytes))?;
             }
-            // Too late: the head has left.
+            // These have no effect any more, because the head has been queued.
             Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
             Event::End => {
                 if let Wait::Until(_) = self.wait {
@@ -192,7 +192,7 @@ impl Relay<'_> {
                 return Ok(true);
             }
             Event::Failed(error) => {
-                // What it had handed over belongs to the client, whatever became of the worker.
+                // Segments that the worker had handed over are sent, although the worker has died.
                 flush(self.responder).await?;
                 let is_late = error.kind() == UpstreamErrorKind::Silent;
                 let why = if is_late { "was silent for too long" } else { "died" };
@@ -203,7 +203,7 @@ impl Relay<'_> {
     }
 }
 
-/// Never, if there is no such time.
+/// Sleeps until `time`; forever if there is none.
 async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

@@ -1,4 +1,4 @@
-//! Scripts: a request goes to a worker or a FastCGI application, its answer to the client.
+//! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -29,19 +29,19 @@ use crate::upstream::{
     UpstreamErrorKind,
 };
 
-/// Workers that may die before they have read a request, one after the other, until the request is given up.
+/// Workers that may die one after the other before they have read a request; then the request is answered with 502.
 const MAX_TRIES: usize = 8;
 
-/// A request to a script, on its way.
+/// A request to a script.
 struct Call<'a> {
     services: &'a Services,
     request: &'a Request,
     log_name: Rc<str>,
-    /// When the worker got it that answers.
+    /// When the answering worker got the request.
     since: Instant,
 }
 
-/// An answer that has begun; or the error page that the client gets instead; or no answer at all.
+/// A response that has begun, or why there is none.
 type Answered = Result<(Exchange, Answer), Unanswered>;
 
 enum Unanswered {
@@ -61,10 +61,10 @@ impl From<Cut> for Unanswered {
     }
 }
 
-/// Answers a request with what a script says.
+/// Answers a request with a script's response.
 ///
 /// # Errors
-/// The client is gone, or its response was cut short after it had begun.
+/// The client has gone, or its response was cut short after it had begun.
 pub(super) async fn respond(
     services: &Services,
     request: &Request,
@@ -90,7 +90,7 @@ pub(super) async fn respond(
             return call.fail(failure, offer == Offer::Made, responder).await;
         }
     };
-    // No client's socket goes over a new connection to an application.
+    // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
     match answer {
         Answer::Begun(begun) => call.pass_on(exchange, begun, responder).await,
@@ -183,11 +183,11 @@ impl Call<'_> {
         claim: Option<Rc<Claim>>,
         responder: &mut dyn Responder,
     ) -> Answered {
-        // Only these may be sent twice without being asked (RFC 9110 §9.2.2).
+        // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
         let mut repeatable = self.request.method.is_idempotent();
         loop {
             let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
-            // A copy, since the client is watched while the connection is made.
+            // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
             let socket = responder.lender().and_then(|lender| lender.socket());
             let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
             let client = socket.as_ref().map(AsFd::as_fd);
@@ -202,7 +202,7 @@ impl Call<'_> {
                     }
                     return Ok((exchange, answer));
                 }
-                // The next one goes over a new connection.
+                // Repeats the request, over a new connection.
                 Err(NoAnswer::Unread) if repeatable && is_untouched(responder) => {
                     repeatable = false;
                 }
@@ -228,14 +228,14 @@ impl Call<'_> {
         }
         let (request, code) = (&*self.log_name, status.as_u16());
         tracing::error!(request, "answered with {code}: {why}");
-        // A process that is only late still has the client's socket.
+        // A process that is late but alive still has the client's socket.
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
             responder.close_after();
         }
         error::respond(self.services, responder, status).await
     }
 
-    /// Sends the response, or what it names instead.
+    /// Sends the response, or the file that it names instead.
     async fn pass_on(
         &self,
         exchange: Exchange,
@@ -263,7 +263,7 @@ impl Call<'_> {
             };
         }
         let zero_copy = match exchange {
-            // Workers hand files over, which no output of a script can fake.
+            // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field.
             Exchange::Worker(_) => None,
             Exchange::Application(_) => ZeroCopy::announced(&begun.head),
         };
@@ -277,7 +277,7 @@ impl Call<'_> {
         }
     }
 
-    /// Answers instead of a file that may not be sent.
+    /// Answers with an error page because the named file may not be sent.
     async fn refuse(
         &self,
         exchange: Exchange,
@@ -299,11 +299,11 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
         let Begun { head, rest, length, .. } = begun;
-        // Of a response without a body the worker knows only that there is none; what a GET would get it cannot say.
+        // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
         let has_body =
             self.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
         let mut head = ResponseHead::of(head);
-        // With file names in the body, its length is not the length of what is sent.
+        // A body with file names in it has another length than the response.
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
         head.fields.retain(|(name, _)| {
             let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
@@ -320,7 +320,7 @@ fn is_untouched(responder: &mut dyn Responder) -> bool {
     responder.lender().is_none_or(|lender| lender.is_untouched())
 }
 
-/// What `sendoff explain` should know before the first segment.
+/// Tells the report, if there is one, which upstream answers, and passes early remarks on.
 fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     let Some(report) = responder.report() else { return };
     report.answered_by(exchange.who());
@@ -340,7 +340,7 @@ fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     }
 }
 
-/// What a FastCGI application hands over, as far as it has said.
+/// Which ways of handing over a FastCGI application has shown to know, for `sendoff explain`.
 fn handover(application: &Application, is_framed: bool) -> &'static str {
     if is_framed {
         "it hands over files, and copies the rest"

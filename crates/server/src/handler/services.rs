@@ -16,12 +16,12 @@ use crate::response::ResponseHead;
 use crate::site::Site;
 use crate::upstream::{Application, Channel, Claims, Link, Links, Pool, WorkerId};
 
-/// The site, those who run scripts, and what was learned about them.
+/// The site, the upstreams, and what was learned about scripts.
 pub(crate) struct Services {
-    /// Of the event loop.
+    /// The number of the event loop.
     pub(crate) number: usize,
     pub(crate) config: Arc<Config>,
-    /// What `sendoff explain` knows; `None`: nothing is explained.
+    /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) site: Site,
     pub(crate) pool: Arc<Pool>,
@@ -43,7 +43,7 @@ impl Services {
         self.links.borrow().get(&worker).cloned()
     }
 
-    /// A response head as it leaves: with what the server adds to every response.
+    /// A response head after all filters.
     pub(crate) fn filtered(&self, head: ResponseHead) -> ResponseHead {
         filter::apply(head, &self.clock)
     }

@@ -1,4 +1,4 @@
-//! How large the generated part of a script's responses is.
+//! Predicts how many bytes a script generates per response.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ impl Sizes {
             *known = *known / 4 * 3 + size / 4;
         } else {
             if scripts.len() == MAX_SCRIPTS {
-                // They are learned again, with one response each.
+                // One response per script is enough to learn it again.
                 scripts.clear();
             }
             scripts.insert(script.filename.clone(), size);

@@ -1,4 +1,4 @@
-//! The one table from what went wrong upstream to the status that the client gets.
+//! The one table from upstream errors to status codes.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// The application died, or says what makes no sense.
+    /// The application died or broke the protocol.
     pub(super) fn bad_gateway(why: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_GATEWAY, why: why.into() }
     }
 
-    /// The same, with the process that it is about.
+    /// Adds to the log text which process it is about.
     pub(super) fn of(self, who: &impl fmt::Display) -> Self {
         Self { why: format!("{who}: {}", self.why), ..self }
     }

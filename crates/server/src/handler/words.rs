@@ -1,4 +1,4 @@
-//! What the front says that it accepts in answer to a request (`docs/handover.md` §1).
+//! `SENDOFF_ACCEPT`: the parameter that announces what the front accepts in answer to a request (`docs/handover.md` §1).
 
 use sendoff_config::Delivery;
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
@@ -6,8 +6,7 @@ use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_REGION, ACCEPT_RELAY,
 };
 
-/// The words of `SENDOFF_ACCEPT` in a request to a worker. A request that is explained has none that would let bytes go around
-/// the table.
+/// The value of `SENDOFF_ACCEPT` in a request to a worker.
 pub(super) fn accepted(delivery: Delivery, explained: bool, direct: bool) -> Vec<u8> {
     let files = if delivery.accepts_files() { ACCEPT_FILE } else { ACCEPT_RELAY };
     words([

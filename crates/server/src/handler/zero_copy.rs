@@ -1,4 +1,4 @@
-//! `X-ZeroCopy: offset/length:offset/length`: a body with the names of files in it, each in the place of the file's contents
+//! `X-ZeroCopy: offset/length:offset/length`: a body in which file names stand where the contents of the files belong
 //! (Suzumura et al., WWW 2009, section 3.2.2).
 
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ const MAX_NAME: u64 = 4096;
 pub(super) struct ZeroCopy {
     /// Offset and length in the body, in order.
     names: VecDeque<(u64, u64)>,
-    /// Bytes of the body seen.
+    /// Bytes of the body consumed so far.
     at: u64,
-    /// What is there of the name that is being read.
+    /// The part of the current name that has come.
     name: Vec<u8>,
 }
 
 impl ZeroCopy {
-    /// The places that a head announces, if it announces any.
+    /// The places of file names that a head announces, if it has the field.
     pub(super) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
         let fields = head.fields.iter();
         let (_, value) =
@@ -49,7 +49,8 @@ impl ZeroCopy {
         Ok(Self { names, at: 0, name: Vec::new() })
     }
 
-    /// Takes bytes of the body and gives what stands for them, until there is nothing left that stands for anything yet.
+    /// Consumes bytes of the body and returns the next segment: plain bytes, or the file that they name. `None` when `data` is
+    /// used up; it may have ended inside a name.
     pub(super) fn next(
         &mut self,
         data: &mut Bytes,

@@ -1,4 +1,4 @@
-//! One client's connection: requests are read here, one after the other, and each gets an [`Exchange`] to be answered on.
+//! One client's connection: reads requests, one after the other, and has each answered on an [`Exchange`].
 
 use std::future::poll_fn;
 use std::io;
@@ -17,10 +17,11 @@ use crate::request::{BodyStore, Request, Scheme};
 use crate::service::Service;
 use crate::transport::Transport;
 
-/// What one read may bring, in bytes.
+/// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
-/// How long the bytes of a refused request are read and dropped, so that its client sees the answer instead of a reset.
+/// How long bytes that follow the last response are read and dropped. Unread bytes would make the kernel reset the connection,
+/// and the client might not see the response.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Bytes of a refused request line that the access log shows.
@@ -28,13 +29,13 @@ const MAX_SHOWN_LINE: usize = 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Why a request is not answered by a handler.
+/// Why no handler answers a request, and the connection ends.
 enum End {
-    /// The client closed the connection between requests.
+    /// The client closed the connection between requests, or was idle for too long.
     Quiet,
-    /// It is answered with this status and no more.
+    /// The request is answered with an error page of this status.
     Refused { status: StatusCode, why: String },
-    /// The connection is of no more use.
+    /// The connection is broken.
     Io(io::Error),
 }
 
@@ -67,7 +68,7 @@ pub(crate) async fn serve<T: Transport, S: Service>(
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
         }
-        // What an exchange needs takes kilobytes, which an idle connection should not hold.
+        // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
         if !Box::pin(connection.serve_one()).await {
             return;
         }
@@ -78,7 +79,7 @@ struct Connection<T, S> {
     transport: T,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
-    /// What the client has sent and was not yet looked at.
+    /// Bytes of the client that were not parsed yet.
     buffer: BytesMut,
     heads: HeadDecoder,
     /// The client took the last response as fast as it was made.
@@ -86,13 +87,13 @@ struct Connection<T, S> {
 }
 
 impl<T: Transport, S: Service> Connection<T, S> {
-    /// Waits for the first byte of a request; `false`: the connection ends here. Holds no buffer meanwhile.
+    /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
         let ready = tokio::select! {
             biased;
             ready = poll_fn(|cx| self.transport.poll_readable(cx)) => ready.is_ok(),
-            // What came before the stop is answered; the event loop may not know of it yet.
+            // A request that arrived before the stop is answered, even if the event loop has not been told of it yet.
             () = self.lifecycle.evicted() => {
                 self.lifecycle.is_stopping() && self.transport.has_unread()
             }
@@ -103,7 +104,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         ready
     }
 
-    /// One request and its response. Returns whether another may follow.
+    /// Serves one request. Returns whether another may follow.
     async fn serve_one(&mut self) -> bool {
         let head = match self.read_head().await {
             Ok(head) => head,
@@ -146,7 +147,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error.into()),
-                // The kernel had nothing after all: still idle.
+                // A spurious wake-up: no byte has come.
                 Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
                 Err(_) => {
                     let why = "the request head took too long";
@@ -161,8 +162,8 @@ impl<T: Transport, S: Service> Connection<T, S> {
         poll_fn(|cx| transport.poll_read(cx, buffer)).await
     }
 
-    /// Decides who answers, and reads the body. The last value: whether the connection can be kept; it cannot if a body was not
-    /// read because the client waits for leave to send it.
+    /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
+    /// wanted and the client still waits for `100 Continue`.
     async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
         let mut decoder = BodyDecoder::new(head.framing, self.service.limits().limits.max_body)?;
         let waits = head.expect_continue;
@@ -204,7 +205,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         }
     }
 
-    /// Sends bytes that are no part of a response.
+    /// Sends an interim response (1xx).
     async fn send_interim(&mut self, mut bytes: &'static [u8]) -> io::Result<()> {
         let limit = self.service.limits().timeouts.send;
         while !bytes.is_empty() {
@@ -252,7 +253,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Exchange::new(parts, asked, headers)
     }
 
-    /// Ends the connection on a request that gets no handler.
+    /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
     async fn end_early(&mut self, end: End, mut asked: Asked) -> bool {
         let (status, why) = match end {
             End::Quiet => return false,
@@ -277,7 +278,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         false
     }
 
-    /// What a head that cannot be read seems to ask.
+    /// Method and request line of a head that cannot be parsed, as far as they can be told.
     fn asked_by_bad_head(&self) -> Asked {
         let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
@@ -287,8 +288,8 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Asked { method, version: Version::HTTP_11, line, keep_alive: false }
     }
 
-    /// Closes after a complete response. Bytes the client has sent beyond its request would make the kernel reset the
-    /// connection and throw away what the client has not read yet, so they are read first.
+    /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the
+    /// connection and discard what the client has not received yet.
     async fn close(&mut self) {
         let readable =
             poll_fn(|cx| std::task::Poll::Ready(self.transport.poll_readable(cx).is_ready()));
@@ -308,12 +309,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 }
             }
         };
-        // The client is gone or has had its time: nothing is owed in either case.
+        // Nothing is owed any more, so a timeout is as good as the end.
         let _ = timeout(LINGER, drain).await;
     }
 }
 
-/// Says in the log why a response was cut.
+/// Logs why a response was cut.
 fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
     let request = exchange.line();
     match cut.fault {
@@ -324,7 +325,7 @@ fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
     }
 }
 
-/// A request body cannot be written to disk: the request is refused, which the client can be told.
+/// Refuses a request whose body cannot be written to disk.
 fn not_stored(error: &io::Error) -> End {
     let status = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

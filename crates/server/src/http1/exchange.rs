@@ -24,17 +24,17 @@ use crate::segment::Segment;
 use crate::service::Service;
 use crate::transport::Transport;
 
-/// Bytes of further requests that are read while a response is made, in order to notice that the client leaves. A client that
-/// has sent more is noticed by the next write.
+/// Bytes of further requests that are read while a response is made, in order to notice that the client has gone. If a client
+/// has sent more, only the next write notices.
 const READ_AHEAD: usize = 16 * 1024;
 
-/// What one read ahead may bring, in bytes.
+/// The size of one such read, in bytes.
 const READ_MORE: usize = 1024;
 
-/// The status in the access log where the client left before a response began, as nginx has it.
+/// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
 
-/// What the client has asked, as far as it concerns framing and the log.
+/// The parts of a request that framing and the log need.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) method: Method,
@@ -52,7 +52,7 @@ pub(super) enum RequestLine {
         target: Bytes,
         version: Version,
     },
-    /// Of a request that cannot be read, its first bytes.
+    /// The first bytes of a request that cannot be parsed.
     Raw(String),
 }
 
@@ -67,12 +67,18 @@ impl fmt::Display for RequestLine {
     }
 }
 
-/// Where a response is.
+/// ```text
+///            begin()                      end()
+///  Waiting ────────────────────▶ Begun ──────────▶ Ended
+///     └── lend() ──▶ Lent ─────────▲
+///                     resume(), or begin() if the borrower has declined
+/// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
     /// Nothing has been sent.
     Waiting,
-    /// Another process may write it. If that process dies, nothing tells how it has framed what it wrote.
+    /// A borrower may write to the socket. The framing is the one that needs most care if the borrower dies: how it has framed
+    /// what it wrote is then unknown.
     Lent(Framing),
     /// The head is sent or queued.
     Begun { status: StatusCode, framing: Framing, head_len: u64 },
@@ -80,14 +86,14 @@ enum State {
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
 }
 
-/// One response. However it ends, the access log gets its line when it is dropped.
+/// One response. Its line is written to the access log when it is dropped, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
     service: &'c S,
     lifecycle: &'c Lifecycle,
-    /// What the client has sent behind this request.
+    /// Bytes that the client has sent behind this request.
     read_ahead: &'c mut BytesMut,
-    /// Whether the client took the last response on this connection as fast as it was made.
+    /// Whether the client took the previous response on this connection as fast as it was made.
     kept_up_before: &'c mut bool,
     asked: Asked,
     headers: Option<&'c HeaderMap>,
@@ -97,9 +103,9 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     keep_alive: bool,
     kept_up: bool,
     generated: u64,
-    /// What the transport had sent when this response began.
+    /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
-    /// Runs while the client takes nothing.
+    /// The send timeout; it runs while the client takes nothing.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
@@ -139,7 +145,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         }
     }
 
-    /// Whether the response was sent as a whole; `Some(true)`: another request may follow.
+    /// `None` if the response was not sent completely; otherwise whether another request may follow.
     pub(super) fn completed(&self) -> Option<bool> {
         match self.state {
             State::Ended { keep_alive, .. } if self.queue.is_empty() => Some(keep_alive),
@@ -171,7 +177,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         Ok(())
     }
 
-    /// The client has closed its end. It may have got a whole response from a borrower that has not said so yet.
+    /// The client has closed its end. `Pending` if a borrower has written: the client may have got a complete response, which
+    /// the borrower has not reported yet.
     fn gone(&self) -> Poll<()> {
         let may_be_complete = matches!(self.state, State::Lent(_)) && !self.is_untouched();
         if may_be_complete { Poll::Pending } else { Poll::Ready(()) }
@@ -346,7 +353,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
 
 impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
     fn may_lend(&self) -> bool {
-        // What follows a head without a body is nobody's to write.
+        // A response to HEAD has no body, so there is nothing large to write.
         self.asked.method != Method::HEAD && self.queue.is_empty() && *self.kept_up_before
     }
 
@@ -391,7 +398,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
-    /// Without its end, a response whose framing shows no end must not look complete: the connection is reset.
+    /// If the body ends with the connection and is not complete, a regular close would look like its end: resets instead.
     fn drop(&mut self) {
         self.log();
         *self.kept_up_before = self.kept_up;

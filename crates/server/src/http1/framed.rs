@@ -7,11 +7,11 @@ use crate::cut::Cut;
 use crate::response::Framing;
 use crate::segment::Segment;
 
-/// Wire bytes that a borrower owes: they carry their framing already.
+/// Bytes that a borrower has framed and that are still to be sent as they are.
 #[derive(Debug, Default)]
 pub(super) struct Framed {
     left: u64,
-    /// The last of them lies inside a chunk, which must then be ended.
+    /// The last of these bytes lies inside a chunk, which the front ends.
     open: bool,
 }
 
@@ -20,12 +20,12 @@ impl Framed {
         Self { left: sent.framed, open: sent.rest == (Rest::Chunked { open: true }) }
     }
 
-    /// Wire bytes that have not come.
+    /// Bytes that the borrower has not handed over yet.
     pub(super) fn missing(&self) -> u64 {
         self.left
     }
 
-    /// Takes from the start of `segment` what is framed already: wire bytes for the queue, and the rest of the segment.
+    /// Splits `segment` into bytes that are framed already, to be queued as they are, and the rest, to be framed.
     pub(super) fn take(&mut self, segment: Segment) -> Result<(Vec<Bytes>, Option<Segment>), Cut> {
         if self.left == 0 {
             return Ok((Vec::new(), Some(segment)));
@@ -43,7 +43,7 @@ impl Framed {
     }
 }
 
-/// How the end of a body is found that a borrower has begun.
+/// The framing of the rest of a body that a borrower has begun.
 pub(super) fn framing_of(rest: Rest) -> Framing {
     match rest {
         Rest::Length(left) => Framing::Length(left),

@@ -1,7 +1,7 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112): requests in, responses out, one after the other on a connection.
 //!
-//! `connection` reads requests and decides whether another may follow, `exchange` is the responder: framing, keep-alive and the
-//! send queue of one response. `framed` is what is left of a response that another process has begun on the client's socket.
+//! `connection` reads requests and decides whether another may follow. `exchange` is the responder: framing, keep-alive and the
+//! send queue of one response. `framed` is the rest of a response that a worker has begun on the client's socket.
 
 mod connection;
 mod exchange;

@@ -6,7 +6,7 @@ use crate::transport::Ends;
 
 use crate::request::{BadPath, Body, Request, Scheme, decode_path};
 
-/// The request that a head begins, still without its body.
+/// The request with this head, without its body.
 ///
 /// # Errors
 /// The path cannot be decoded.

@@ -1,4 +1,4 @@
-//! A response between a handler, which these tests play, and a real TCP connection.
+//! Exchanges over a real TCP connection. The tests play the handler, the worker and the client.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::segment::{FileSegment, OpenFile, Segment};
 use crate::service::Service;
 use crate::transport::Tcp;
 
-/// A server that answers nothing and remembers what it should log.
+/// A service that answers nothing and keeps what it is asked to log.
 struct Noting {
     limits: FrontConfig,
     lines: RefCell<Vec<(u16, u64)>>,
@@ -72,7 +72,7 @@ struct Pair {
     stop: watch::Sender<Stage>,
     buffer: BytesMut,
     kept_up: bool,
-    /// What a worker has of the socket.
+    /// The worker's copy of the socket.
     worker: TcpStream,
     client: TcpStream,
 }
@@ -111,7 +111,7 @@ impl Pair {
         Exchange::new(parts, Asked { method, version, line, keep_alive: true }, None)
     }
 
-    /// Everything the client has got when the server has closed the connection.
+    /// Closes the server's end. Returns everything that the client has received.
     fn rest(self) -> String {
         let Self { transport, worker, mut client, .. } = self;
         drop((transport, worker));
@@ -201,7 +201,7 @@ fn the_front_goes_on_where_the_worker_has_stopped() {
             assert_eq!(exchange.completed(), (missing == 0).then_some(keep_alive), "{rest:?}");
             drop(exchange);
             assert_eq!(pair.service.lines.take(), [(200, 5 + expected.len() as u64)]);
-            // The worker's copy is still open: the end comes all the same.
+            // The worker's copy of the socket is still open; the connection must end nevertheless.
             assert_eq!(pair.rest(), format!("headbody!{expected}"));
         });
     }
@@ -251,8 +251,8 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
     });
 }
 
-/// The worker is alive and keeps the socket: a client that finds the end of a body by the end of the connection must see an
-/// error.
+/// The worker is alive and keeps the socket. An HTTP/1.0 client, for which the end of the connection is the end of the body, must
+/// see an error.
 #[test]
 fn a_response_that_is_dropped_amid_its_body_does_not_look_complete() {
     run(async {
@@ -306,7 +306,7 @@ fn the_last_response_before_the_stop_says_so() {
     });
 }
 
-/// Further requests are read ahead, and do not hide that the client leaves.
+/// The exchange reads further requests ahead, so they do not hide that the client has gone.
 #[test]
 fn a_client_that_leaves_is_noticed_behind_its_next_request() {
     run(async {

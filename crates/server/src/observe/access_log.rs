@@ -1,6 +1,6 @@
-//! The access log, in the combined format that every log reader knows.
+//! The access log, in the combined log format.
 //!
-//! Event loops format lines and hand them over in batches; one thread writes them, so that a slow disk holds up no client and
+//! Event loops format lines and pass them on in batches. One thread writes them, so a slow disk delays no client and
 //! lines of different loops never mix.
 
 use std::cell::RefCell;
@@ -14,13 +14,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A batch longer than this is handed over at once, in bytes.
+/// A batch from this size on, in bytes, is passed on at once.
 const FLUSH_AT: usize = 32 * 1024;
 
-/// Batches that may wait for the disk; lines beyond them are dropped and counted.
+/// Batches that may wait for the disk; further lines are dropped and counted.
 const MAX_BATCHES: usize = 128;
 
-/// How long a line may wait in its batch.
+/// How long a line may stay in its batch.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The thread that writes. It ends when the last [`AccessLog`] has been dropped.
@@ -35,7 +35,7 @@ impl Writer {
     /// Starts the thread on a log that was opened for appending.
     ///
     /// # Errors
-    /// The descriptor cannot be duplicated, or there is no room for a thread.
+    /// The descriptor cannot be duplicated, or the thread cannot be started.
     pub(crate) fn start(file: &File) -> std::io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
         let (file, dropped) = (file.try_clone()?, Arc::<AtomicU64>::default());
@@ -46,7 +46,7 @@ impl Writer {
         Ok(Self { batches, dropped, thread })
     }
 
-    /// An event loop's end of it.
+    /// The log for one event loop.
     pub(crate) fn log(&self) -> AccessLog {
         AccessLog {
             batches: self.batches.clone(),
@@ -55,10 +55,10 @@ impl Writer {
         }
     }
 
-    /// Waits until everything is written. Call it when the event loops have ended.
+    /// Waits until everything is written. The event loops must have ended.
     pub(crate) fn finish(self) {
         drop(self.batches);
-        // If it panicked it has said so.
+        // A panic of the thread has been reported already.
         let _ended = self.thread.join();
     }
 }
@@ -75,7 +75,7 @@ fn write(mut file: &File, batches: &Receiver<String>, dropped: &AtomicU64) {
     }
 }
 
-/// One event loop's end of the access log.
+/// The access log for one event loop.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     batches: SyncSender<String>,
@@ -83,13 +83,13 @@ pub(crate) struct AccessLog {
     dropped: Arc<AtomicU64>,
 }
 
-/// What a line says.
+/// The contents of a line.
 pub(crate) struct Line<'a> {
     pub(crate) client: IpAddr,
     /// The request line as sent.
     pub(crate) request: &'a dyn fmt::Display,
     pub(crate) status: u16,
-    /// Bytes of the body that were sent, with their framing.
+    /// Bytes of the body that were sent, chunked coding included.
     pub(crate) sent: u64,
     pub(crate) referer: &'a [u8],
     pub(crate) user_agent: &'a [u8],
@@ -99,7 +99,7 @@ impl AccessLog {
     /// Adds a line. `date`: an IMF-fixdate, `Sat, 21 Nov 2026 04:53:00 GMT`.
     pub(crate) fn write(&self, line: &Line<'_>, date: &[u8]) {
         let mut batch = self.batch.borrow_mut();
-        // It becomes "21/Nov/2026:04:53:00 +0000".
+        // Its parts, for "21/Nov/2026:04:53:00 +0000".
         let part =
             |range: std::ops::Range<usize>| date.get(range).unwrap_or_default().escape_ascii();
         let (day, month, year, time) = (part(5..7), part(8..11), part(12..16), part(17..25));
@@ -121,7 +121,7 @@ impl AccessLog {
         }
     }
 
-    /// Hands over what waits. A log that cannot be written loses lines, not requests.
+    /// Passes the batch on to the thread. If the thread is too slow, lines are lost, not requests.
     pub(crate) fn flush(&self) {
         let batch = std::mem::take(&mut *self.batch.borrow_mut());
         if batch.is_empty() {
@@ -135,7 +135,7 @@ impl AccessLog {
     }
 }
 
-/// Quotes and anything that is not printable ASCII as `\xHH`, as nginx and Apache do: a line stays one line.
+/// Writes quotes and everything that is not printable ASCII as `\xHH`, as nginx and Apache do, so that a line stays one line.
 fn escape(value: &[u8]) -> String {
     let mut out = String::with_capacity(value.len());
     for &byte in value {
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(text, expected);
     }
 
-    /// Nothing reads the pipe, as with a full disk that makes writers wait: lines are dropped and counted, and the event loop
+    /// The pipe is not read, which blocks its writer as a stalled disk does: lines are dropped and counted, and the event loop
     /// goes on.
     #[test]
     fn a_log_that_takes_nothing_holds_up_no_request() {

@@ -1,8 +1,7 @@
 //! `sendoff explain`: a request whose response goes into a table instead of to the client.
 //!
-//! Whoever knows the [`Secret`] may ask, by a request field. The request is then answered as any other, but the
-//! client's sending side counts the segments instead of sending them ([`Report`]), and at the end the client gets
-//! the table.
+//! A client that knows the [`Secret`] may ask for it, by a request field. The request is then answered as any other, but the responder
+//! collects the segments in a [`Report`] instead of sending them, and at the end the client gets the table.
 
 use std::fmt::{self, Write};
 
@@ -10,29 +9,29 @@ use http::{HeaderMap, StatusCode};
 
 use crate::segment::Segment;
 
-/// The request field that carries the secret, and the response field that says that it was the right one.
+/// The request field with the secret, and the response field which tells that the secret was right.
 pub const FIELD: &str = "sendoff-explain";
 
 /// Characters of a secret.
 pub const SECRET_LEN: usize = 64;
 
-/// Rows and remarks that one table has at most: a script can write for ever.
+/// The most rows and remarks of one table: a script can write forever.
 const MAX_ROWS: usize = 1000;
 
-/// What of a remark is kept, in bytes.
+/// Longer texts of a remark are cut, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// What a request must say to be explained.
+/// The value that a request must send to be explained.
 pub struct Secret([u8; SECRET_LEN]);
 
 impl Secret {
-    /// `None` if it is too short to be one.
+    /// `None` if the text is too short.
     #[must_use]
     pub fn new(text: &[u8]) -> Option<Self> {
         text.first_chunk().map(|text| Self(*text))
     }
 
-    /// Takes as long however much of it is right.
+    /// Compares in constant time.
     fn is(&self, given: &[u8]) -> bool {
         let differences = self.0.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
         given.len() == SECRET_LEN && std::hint::black_box(differences) == 0
@@ -45,8 +44,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a request is to be explained. The application does not see the field then; with a wrong secret it is a field
-/// like any other.
+/// Whether a request is to be explained. If so, removes the field, so that the application does not see it; with a wrong secret it is
+/// a field like any other.
 pub(crate) fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool {
     let Some(secret) = secret else { return false };
     let right = fields.get(FIELD).is_some_and(|given| secret.is(given.as_bytes()));
@@ -56,10 +55,10 @@ pub(crate) fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool 
     right
 }
 
-/// What is known of the segments that follow.
+/// What the application says about the segments that follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Remark {
-    /// How the application handed them over: `bytes`, `file`, `file recognised`; empty: nobody said.
+    /// How the application handed them over: `bytes`, `file`, `file recognised`; empty: unknown.
     pub(crate) how: String,
     /// Where in the application they come from.
     pub(crate) from: String,
@@ -70,7 +69,7 @@ pub(crate) struct Remark {
 }
 
 impl Remark {
-    /// The content of an `EXPLAIN` record: four texts with tabs between them. It may be anything.
+    /// Decodes the content of an `EXPLAIN` record: four texts with tabs between them. The worker is not trusted.
     pub(crate) fn decode(content: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&content[..content.len().min(MAX_TEXT)]);
         let mut texts = text.split('\t').map(printable);
@@ -79,12 +78,12 @@ impl Remark {
     }
 }
 
-/// It goes to a terminal.
+/// Replaces control characters, because the text goes to a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The one place that names how a segment reaches a client: what the application did, and the system call.
+/// How a segment reaches the client: what the application did, and how the front sends it.
 fn mode(how: &str, segment: &Segment) -> String {
     match (how, segment) {
         ("" | "bytes", Segment::Bytes(_)) => "bytes".to_owned(),
@@ -102,7 +101,7 @@ struct Row {
     segments: u64,
 }
 
-/// What a response consists of.
+/// The pieces of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     status: Option<StatusCode>,
@@ -112,7 +111,7 @@ pub(crate) struct Report {
     rows: Vec<Row>,
     /// Reads that gave no lazy string.
     reads: Vec<Remark>,
-    /// What was too much for the table.
+    /// Rows and remarks beyond `MAX_ROWS`.
     left_out: u64,
 }
 
@@ -125,7 +124,7 @@ impl Report {
         self.answered_by = who;
     }
 
-    /// Something about the segments that follow, or about a read that gave nothing to hand over.
+    /// Adds a remark about the segments that follow, or about a read that gave nothing to hand over.
     pub(crate) fn remark(&mut self, remark: Remark) {
         if remark.how != "read" {
             self.remark = remark;
@@ -152,7 +151,7 @@ impl Report {
         }
     }
 
-    /// The table, for a person. Paths beneath `root` are shown without it.
+    /// The table as text. Paths beneath `root` are shown relative to it.
     pub(crate) fn page(&self, request: &str, root: &str, cut: Option<&str>) -> String {
         let folder = format!("{}/", root.trim_end_matches('/'));
         let short = |text: &str| text.replace(&folder, "");

@@ -1,4 +1,4 @@
-//! What the front tells about its work: the access log, and `sendoff explain`. Counters and a status page will stand here.
+//! What the front reports about its work: the access log, and the table of `sendoff explain`.
 
 pub(crate) mod access_log;
 pub mod explain;

@@ -1,4 +1,4 @@
-//! Request bodies. Each is received completely before a worker is taken: in memory while it is small, else in an unlinked file.
+//! Request bodies. Each is received completely before a worker is taken: in memory up to a limit, else in an unlinked file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 /// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
 const MEMORY_LIMIT: usize = 64 * 1024;
 
-/// Bytes that are collected before they are written to a file: a client may send its body in chunks of one byte.
+/// Bytes that are collected before they are written to the file: a client may send its body in chunks of one byte.
 const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A complete request body.
@@ -64,7 +64,7 @@ enum State {
         file: BufWriter<File>,
         len: u64,
     },
-    /// The route has no use for the body.
+    /// The handler does not use the body.
     Discarded,
 }
 

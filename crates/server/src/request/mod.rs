@@ -1,4 +1,4 @@
-//! A request, whatever protocol brought it: what the router, the handlers and the applications are given.
+//! A request, independent of its protocol: what the router and the handlers work with.
 
 mod body;
 mod path;
@@ -11,14 +11,14 @@ use http::{HeaderMap, Method, Version};
 pub use body::{Body, BodyStore};
 pub use path::{BadPath, decode_path};
 
-/// One request. The connection that received it fills it in, and adds the body once the route is known.
+/// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
 /// The byte strings share the memory they were received in.
 #[derive(Debug)]
 pub struct Request {
     /// Any token, case-sensitive; never `CONNECT`.
     pub method: Method,
-    /// The request target as the client sent it: for logs.
+    /// The request target as the client sent it, for logs.
     pub target: Bytes,
     /// Path and query as sent, still percent-encoded, in origin form: `/a%20b?c=d`. `*` in a request about the server as a
     /// whole (`OPTIONS *`). This is `REQUEST_URI`.
@@ -36,7 +36,7 @@ pub struct Request {
     pub version: Version,
     /// How the client reached this server.
     pub scheme: Scheme,
-    /// The complete body; empty until it has been read, and where the route has no use for it.
+    /// The complete body; empty until it has been read, and if the handler does not use it.
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,

@@ -6,8 +6,8 @@ use percent_encoding::percent_decode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPath(pub &'static str);
 
-/// Decodes `%xx`, merges slashes and resolves `.` and `..` (RFC 3986 §5.2.4, after decoding: what counts is the name
-/// that the file system would see). The result starts with `/`; it ends with `/` if the path named a folder.
+/// Decodes `%xx`, merges slashes and resolves `.` and `..` (RFC 3986 §5.2.4, but after decoding, because the file system sees the
+/// decoded name). The result starts with `/`; it ends with `/` if the path names a folder.
 ///
 /// # Errors
 /// The path is not absolute, has a broken `%xx` or a NUL, or climbs above the root.

@@ -10,12 +10,12 @@ use sendoff_http1::CgiHead;
 pub struct ResponseHead {
     /// The status code.
     pub status: StatusCode,
-    /// The words after it, where the application chose them. Only HTTP/1 has a place for them (RFC 9112 §4).
+    /// The reason phrase, if the application chose one. Only HTTP/1 sends it (RFC 9112 §4).
     pub reason: Option<Bytes>,
-    /// Names and values in the order in which the client gets them. They may hold anything; what would break the head is
-    /// left out and logged when it is written.
+    /// Names and values in the order in which the client gets them. They are not checked yet: the protocol leaves out, and logs,
+    /// a field that would break the head.
     pub fields: Vec<(Bytes, Bytes)>,
-    /// Bytes of the body, if known. For a response without a body (HEAD): what a GET would get.
+    /// Bytes of the body, if known. For a response to HEAD: of the body that GET would get.
     pub length: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl ResponseHead {
         Self { status, reason: None, fields: Vec::new(), length }
     }
 
-    /// An application's head. Its `Content-Length` is the length.
+    /// An application's head. Its `Content-Length` becomes `length`.
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
         let CgiHead { status, reason, fields, content_length, .. } = head;
@@ -45,7 +45,7 @@ impl ResponseHead {
     }
 }
 
-/// Adds fields that the server itself has made.
+/// Adds fields of the server's own.
 pub fn append_fields(
     head: &mut ResponseHead,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,

@@ -1,5 +1,4 @@
-//! Response heads: from what an application says to what the client is told. What makes the bytes is in `sendoff_http1`,
-//! where workers find it too.
+//! Response heads as data. The code that writes their bytes is in `sendoff_http1`, because workers use it, too.
 
 mod head;
 

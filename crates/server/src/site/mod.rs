@@ -1,4 +1,4 @@
-//! A site: its folder, who answers which path, and which files may be named by applications.
+//! A site: its folder, the handler of each path, and the files that applications may name.
 
 mod opened;
 pub(crate) mod router;
@@ -20,10 +20,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Opens the site's folders. Keeps at most `open_files` static files open.
+    /// Opens the site's folders. At most `open_files` static files are kept open.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// One of the folders cannot be opened.
     pub(crate) fn open(config: &sendoff_config::Site, open_files: usize) -> io::Result<Self> {
         let sendoff_config::Site { root, follow, sendfile_from, accel, fastcgi, .. } = config;
         let mut router = Router::new(root, follow, open_files)?;

@@ -1,11 +1,11 @@
-//! A file that a header names and the worker has opened when the header was set. Its name may lead nowhere by now, or
-//! elsewhere.
+//! A file that a header names and that the worker opened when the script set the header. Meanwhile the name may have disappeared, or
+//! lead to another file.
 //!
-//! | the name leads to | sent is |
+//! | the name leads to | the client gets |
 //! |---|---|
-//! | the same file | what the rules for names say |
-//! | nothing any more, or another file | the open one, if the rules allow the name and the place where it was |
-//! | something that is not allowed | nothing: 403 |
+//! | the same file | the file, if the rules for names allow it |
+//! | nothing any more, or another file | the open file, if the rules allow the name and the place where the file was |
+//! | something that is not allowed | 403 |
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -19,11 +19,11 @@ use super::router::is_source;
 use super::sendable::{Denied, Sendable};
 use crate::static_files::{Entry, place, refuses};
 
-/// How the kernel marks the name of a file that was removed.
+/// The kernel's mark, in `/proc/self/fd`, on the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
 
 impl Sendable {
-    /// Decides between the open file and what its name gives now. `is_path`: the name is a path and not a URI.
+    /// Decides between the open file and `by_name`, the file that has the name now. `is_path`: the name is a path and not a URI.
     pub(crate) fn opened(
         &self,
         is_path: bool,
@@ -35,7 +35,7 @@ impl Sendable {
         match by_name {
             Ok(entry) if entry.is_same_file(&opened) => return Ok(entry),
             Err(denied) if denied.status != StatusCode::NOT_FOUND => {
-                // Under another name of a folder a file that is gone looks like one outside.
+                // A missing file cannot be canonicalised, so with an alias of an allowed folder it looks like one outside.
                 if !path.is_some_and(|path| self.is_gone(path)) {
                     return Err(denied);
                 }
@@ -56,7 +56,7 @@ impl Sendable {
             .map_err(|refusal| Denied::refused(&shown, refusal))
     }
 
-    /// Whether nothing is there any more that was not forbidden by its name alone.
+    /// Whether the path leads to nothing any more, and its name alone does not forbid it.
     fn is_gone(&self, path: &Path) -> bool {
         let climbs = path.components().any(|part| part == Component::ParentDir);
         let hidden = self
@@ -66,7 +66,7 @@ impl Sendable {
         path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
     }
 
-    /// Whether an option allows all of the folder, for paths or for URIs.
+    /// Whether an option allows everything in the folder of `place`, for paths or for URIs.
     fn in_folders(&self, is_path: bool, place: &Path) -> bool {
         if is_path {
             self.folders.iter().any(|folder| place.starts_with(&folder.path))
@@ -75,7 +75,7 @@ impl Sendable {
         }
     }
 
-    /// The rules for names, for the place where a file was.
+    /// Applies the rules for names to the place where a file was.
     fn allows(&self, is_path: bool, place: &Path) -> bool {
         let open = |rest: &[u8]| !refuses(rest) && !is_source(rest);
         self.in_folders(is_path, place)
@@ -84,14 +84,14 @@ impl Sendable {
     }
 }
 
-/// Where an open file is or was; `None` if it is nothing that may be sent.
+/// Where an open file is or was; `None` if the descriptor is not open for reading only.
 fn place_of(opened: &OwnedFd) -> Option<PathBuf> {
     let flags = rustix::fs::fcntl_getfl(opened).ok()?;
     if flags & OFlags::RWMODE != OFlags::RDONLY || flags.contains(OFlags::PATH) {
         return None;
     }
     let place = place(opened).ok()?;
-    // A file may be called so.
+    // An existing file may have a name with this ending.
     if !place.as_os_str().as_bytes().ends_with(DELETED) || place.symlink_metadata().is_ok() {
         return Some(place);
     }

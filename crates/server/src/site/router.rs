@@ -15,11 +15,11 @@ use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, R
 /// Index files of a folder, in order.
 const INDEX: [&str; 2] = ["index.php", "index.html"];
 
-/// Endings of files that PHP installations run. Files with these endings are never sent as they are, whatever the case
-/// of their letters: their source may hold passwords.
+/// Endings of files that PHP installations run. Files with these endings, in upper or lower case, are never sent as static files:
+/// their source may contain passwords.
 const SOURCE_ENDINGS: [&str; 3] = ["php", "phar", "phtml"];
 
-/// Names in a path that are tried as a script before the rest of it: each costs a system call.
+/// How many beginnings of a path are tried as a script with path info: each costs a system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
 
 /// A script and how it is called.
@@ -31,27 +31,27 @@ pub(crate) struct Script {
     pub(crate) name: Vec<u8>,
     /// `PATH_INFO`: what follows the script in the path.
     pub(crate) path_info: Vec<u8>,
-    /// Who runs it.
+    /// What runs it.
     pub(crate) upstream: Upstream,
 }
 
-/// Who runs a script.
+/// What runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upstream {
-    /// One of our workers.
+    /// A worker of the pool.
     Workers,
     /// The FastCGI application with this number.
     Application(usize),
 }
 
-/// Who answers.
+/// What a path leads to.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
-    /// A worker or a FastCGI application.
+    /// A script, which a worker or a FastCGI application runs.
     Script(Script),
-    /// A file as it is now.
+    /// A static file in its current state.
     File(Rc<Entry>),
-    /// A folder whose name came without the slash at its end.
+    /// A folder whose name lacks the slash at its end.
     Folder,
     /// The server itself, with this status. `why` is for the log: a person who did not expect it should learn what to change.
     Refused { status: StatusCode, why: Option<Cow<'static, str>> },
@@ -70,9 +70,9 @@ impl Route {
 pub(crate) struct Router {
     root: Vec<u8>,
     files: RefCell<FileCache>,
-    /// Endings of scripts, with their dot, and who runs them.
+    /// Endings of scripts, with their dot, and what runs them.
     endings: Vec<(Vec<u8>, Upstream)>,
-    /// Beginnings of paths that belong to a FastCGI application, longest first.
+    /// Path prefixes that belong to a FastCGI application, longest first.
     prefixes: Vec<(Vec<u8>, Upstream)>,
 }
 
@@ -94,7 +94,7 @@ impl Router {
         })
     }
 
-    /// Gives what `matching` says to the FastCGI application with this number. What was attached first counts.
+    /// Attaches the FastCGI application with this number to an ending or a prefix. The first attachment wins.
     pub(crate) fn attach(&mut self, matching: &Matching, application: usize) {
         let upstream = Upstream::Application(application);
         match matching {
@@ -116,7 +116,7 @@ impl Router {
         &self.root
     }
 
-    /// Decides on a decoded and normalised path, which starts with a slash.
+    /// The route of a decoded and normalised path, which starts with a slash.
     #[must_use]
     pub(crate) fn route(&self, path: &[u8]) -> Route {
         if let Some(route) = self.beneath_prefix(path) {
@@ -149,7 +149,7 @@ impl Router {
         endings.find(|(ending, _)| path.ends_with(ending)).map(|(_, upstream)| *upstream)
     }
 
-    /// What ends like a script is never opened here: somebody runs it or nobody reads it.
+    /// The route of a path with the ending of a script: an upstream runs the file, or the client gets 403. It is never sent.
     fn source(&self, path: &[u8]) -> Route {
         let kind = self.files.borrow_mut().kind(&path[1..]);
         match kind {
@@ -210,7 +210,7 @@ impl Router {
         }
     }
 
-    /// `/dir/x.php/more`: the first name that ends like a script and is a file is the script, the rest is its `PATH_INFO`.
+    /// `/dir/x.php/more`: the shortest beginning that has a script's ending and is a file is the script; the rest is its `PATH_INFO`.
     fn script_in_path(&self, path: &[u8]) -> Option<Route> {
         let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
@@ -219,7 +219,7 @@ impl Router {
         Some(self.script(&path[..end], &path[end..], upstream))
     }
 
-    /// What is not there belongs to `index.php` at the root, if there is one.
+    /// A path that leads to no file belongs to `index.php` at the root, if there is one.
     fn front_controller(&self) -> Route {
         let controller = b"/index.php";
         match self.runs(controller) {
@@ -233,7 +233,7 @@ fn has_ending(path: &[u8], ending: &[u8]) -> bool {
     path.len() >= ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
 }
 
-/// Whether a path ends like something PHP runs.
+/// Whether a path has the ending of a file that PHP runs.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     let ending = path.rsplit(|&b| b == b'.').next().unwrap_or_default();
     SOURCE_ENDINGS.iter().any(|source| ending.eq_ignore_ascii_case(source.as_bytes()))

@@ -1,4 +1,4 @@
-//! The files that applications may name for the server to send, and the rules for their names.
+//! The files that applications may name in `X-Sendfile` and similar fields, and the rules for these names.
 
 use std::fmt;
 use std::io;
@@ -34,7 +34,7 @@ impl Folder {
         Ok(Self { root: Root::open(&path, follow)?, path })
     }
 
-    /// What of `path` is beneath the folder.
+    /// `path` relative to the folder, if it is beneath it.
     pub(super) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
         path.strip_prefix(&self.path).ok().map(|rest| rest.as_os_str().as_bytes())
     }
@@ -91,8 +91,8 @@ impl Sendable {
         Ok(Self { root: in_folder(root)?, folders, prefixes })
     }
 
-    /// Whether somebody has said from where files may be sent. Only then are frameworks asked to name files: what is
-    /// outside would be refused, where the framework would have sent it by itself.
+    /// Whether `--sendfile-from` is given. Only then are frameworks asked to name files: without the option, files outside the root
+    /// would be refused, which the framework could have sent itself.
     pub(crate) fn is_set_up(&self) -> bool {
         !self.folders.is_empty()
     }
@@ -104,7 +104,7 @@ impl Sendable {
         if !path.is_absolute() {
             return Err(Denied::forbidden(format!("{name} is no absolute path")));
         }
-        // The application may know the folder by another name. Whatever comes out is looked up beneath the folder again.
+        // The application may know the folder by another name. The canonical path is looked up beneath the folders, too.
         let real = path.canonicalize();
         for path in [Some(path), real.as_deref().ok()].into_iter().flatten() {
             for folder in &self.folders {
@@ -141,7 +141,7 @@ impl Sendable {
         })
     }
 
-    /// What is never sent by itself is not sent in this way either, unless its folder was named.
+    /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless an option names their folder.
     fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
         if refuses(path) || is_source(path) {
             return Err(Denied::forbidden(format!(

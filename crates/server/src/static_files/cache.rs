@@ -10,18 +10,18 @@ use bytes::Bytes;
 use super::resolve::{Forbidden, Identity, Refusal, Resolved, Root};
 use crate::segment::{FileSegment, OpenFile, Segment};
 
-/// A file is not kept before its last change is this old: two changes within one tick of the kernel's clock (at most
-/// 10 ms) can leave the same time stamp, and the second would go unnoticed.
+/// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most
+/// 10 ms) can leave the same time stamp, so the second would go unnoticed.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Up to this size, in bytes, the contents are kept and sent from memory. CPU per response against nginx, which uses
-/// `sendfile` for all: 10 KB 0.93, 60 KB 1.14.
+/// Up to this size, in bytes, contents are kept and sent from memory (`docs/measurements.md`, "Small files and pages in
+/// memory").
 pub(super) const IN_MEMORY_LIMIT: u64 = 32 * 1024;
 
-/// How often a small file that changes while it is read is tried again.
+/// How many times a small file is read if it changes meanwhile.
 const READ_ATTEMPTS: u8 = 4;
 
-/// How much a cache may keep.
+/// The limits of a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheLimits {
     /// Paths, each with at most one open descriptor.
@@ -36,7 +36,7 @@ impl Default for CacheLimits {
     }
 }
 
-/// A file ready to be sent. Describes one state of it: a changed file becomes a new entry.
+/// A file ready to be sent, in one state: a changed file becomes a new entry.
 #[derive(Debug)]
 pub struct Entry {
     file: Rc<OpenFile>,
@@ -49,7 +49,7 @@ pub struct Entry {
     pub modified: SystemTime,
     /// The same as an HTTP date.
     pub last_modified: Bytes,
-    /// The media type: from the name, unless somebody knows better.
+    /// The media type: from the name, unless an application has set another one.
     pub content_type: Bytes,
 }
 
@@ -68,7 +68,7 @@ impl Entry {
         }
     }
 
-    /// Opens the file at `path` beneath `root` and keeps it nowhere: once sent, a file that was removed is gone.
+    /// Opens the file at `path` beneath `root` without a cache, so that the space of a removed file is freed when it has been sent.
     ///
     /// # Errors
     /// There is no file that may be sent.
@@ -79,7 +79,7 @@ impl Entry {
         }
     }
 
-    /// Takes on a file that somebody else has opened for reading; its name tells the media type.
+    /// The entry of a file that another process has opened for reading; the name in `path` determines the media type.
     ///
     /// # Errors
     /// It is not a regular file, or changes faster than it can be read.
@@ -96,7 +96,7 @@ impl Entry {
         Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
     }
 
-    /// Whether it is the same file as the one that is open there.
+    /// Whether `other` refers to the same file.
     #[must_use]
     pub fn is_same_file(&self, other: &OwnedFd) -> bool {
         let ours = self.file.descriptor().and_then(|file| Identity::of_descriptor(&*file).ok());
@@ -111,7 +111,7 @@ impl Entry {
             .checked_add(Duration::from_secs(seconds))
             .map_or_else(SystemTime::now, |modified| modified.min(SystemTime::now()));
         let mut etag = String::with_capacity(48);
-        // Nanoseconds too: two versions of the same size within a second differ.
+        // With nanoseconds, because two versions within a second may have the same size.
         let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
         let name = String::from_utf8_lossy(path);
         Self {
@@ -143,14 +143,14 @@ pub enum Found {
 /// What kind of thing is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file; whether it can be read is not known.
+    /// A regular file; perhaps it cannot be read.
     File,
     /// A directory.
     Directory,
 }
 
-/// Keeps files of one root open, for one event loop. Each look at a path costs one `statx`, which notices every
-/// change; what is not there is not remembered.
+/// Keeps files of one root open, for one event loop. Each lookup costs one `statx`, which notices every
+/// change; missing files are not remembered.
 #[derive(Debug)]
 pub struct FileCache {
     root: Root,
@@ -171,7 +171,7 @@ struct Slot {
 #[derive(Debug)]
 enum Known {
     Directory,
-    /// Allowed to be served, but nobody has wanted its contents.
+    /// May be served, but was not opened yet.
     File,
     Open(Rc<Entry>),
 }
@@ -192,7 +192,7 @@ impl FileCache {
         Self { root, limits, slots: HashMap::new(), contents: 0, clock: 0 }
     }
 
-    /// How much is kept now: paths, and bytes of contents.
+    /// What is kept at present: the number of paths, and bytes of contents.
     #[must_use]
     pub fn kept(&self) -> (usize, usize) {
         (self.slots.len(), self.contents)
@@ -242,7 +242,7 @@ impl FileCache {
         Ok(kind)
     }
 
-    /// The slot for `path`, if it still describes what is there; forgets it otherwise.
+    /// The slot for `path`, if it still describes the file there; removes it otherwise.
     fn current(&mut self, path: &[u8]) -> Option<&Slot> {
         let known = self.slots.get(path)?.identity;
         let same =
@@ -275,7 +275,7 @@ impl FileCache {
         self.evict();
     }
 
-    /// Drops what was not used for longest, an eighth at a time so that the search costs little per entry.
+    /// Drops the least recently used eighth, until the limits are kept. A larger part at once makes the search cheap per entry.
     fn evict(&mut self) {
         while self.slots.len() > self.limits.entries || self.contents > self.limits.contents {
             let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();
@@ -305,10 +305,10 @@ fn open(root: &Root, path: &[u8]) -> Result<Opened, Refusal> {
     Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
 }
 
-/// The file is not what it was when it was found.
+/// The file has changed since it was found.
 struct Changed;
 
-/// The contents of a small file: all of them, all from the state that `identity` describes.
+/// The complete contents of a small file, in the state that `identity` describes; `None` for larger files.
 fn read(file: &OwnedFd, identity: &Identity) -> Result<Option<Bytes>, Changed> {
     let Some(size) =
         usize::try_from(identity.size).ok().filter(|_| identity.size <= IN_MEMORY_LIMIT)

@@ -18,7 +18,7 @@ pub enum Outcome {
     PreconditionFailed,
 }
 
-/// What a resource is compared by. `modified` is in whole seconds.
+/// The validators of a resource. `modified` is in whole seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'a> {
     /// Strong, with its quotes.
@@ -87,7 +87,7 @@ struct EntityTag<'a> {
     opaque: &'a [u8],
 }
 
-/// The entity tags of a list; ends at the first thing that is none. A tag may contain commas.
+/// The entity tags of a list, up to the first malformed one. A tag may contain commas.
 struct EntityTags<'a>(&'a [u8]);
 
 impl<'a> Iterator for EntityTags<'a> {
@@ -108,14 +108,14 @@ impl<'a> Iterator for EntityTags<'a> {
     }
 }
 
-/// The value of a field that may stand there once; repeated it means nothing.
+/// The value of a field that may occur only once; `None` if it is repeated.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     values.next().is_none().then(|| value.as_bytes())
 }
 
-/// A date field; one that is no date is ignored (§13.1.3).
+/// A date field; an invalid date is ignored (§13.1.3).
 fn date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(std::str::from_utf8(only(headers, name)?).ok()?).ok()
 }

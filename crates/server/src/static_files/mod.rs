@@ -1,6 +1,6 @@
-//! Files of the site, sent as they are.
+//! Static files.
 //!
-//! `resolve` finds a path without leaving the root, `cache` keeps what was found open and notices every change,
+//! `resolve` finds a path without leaving the root, `cache` keeps files open and notices every change,
 //! `conditional` and `range` are the parts of RFC 9110 that decide how much of a file is sent.
 
 mod cache;
@@ -23,7 +23,7 @@ use crate::segment::Segment;
 use conditional::{Outcome, Validators};
 use range::{Multipart, Ranges};
 
-/// A response made of files. The caller adds `Content-Length`, `Date` and what belongs to the connection.
+/// A response made of files. The caller adds `Content-Length`, `Date` and fields of the connection.
 #[derive(Debug)]
 pub struct StaticResponse {
     /// The status.
@@ -32,20 +32,20 @@ pub struct StaticResponse {
     pub headers: Vec<(&'static str, Bytes)>,
     /// The body; empty for HEAD.
     pub body: Vec<Segment>,
-    /// The value of `Content-Length`: for HEAD, of the body that GET would have got. `None` for 304, which has none.
+    /// The value of `Content-Length`; for HEAD, that of GET. `None` for 304, which has no such field.
     pub content_length: Option<u64>,
 }
 
 impl StaticResponse {
-    /// A response without a body of its own: an error, for which the caller may have a page.
+    /// A response without a body: an error, to which the caller may add a page.
     #[must_use]
     pub fn empty(status: StatusCode) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new(), content_length: Some(0) }
     }
 }
 
-/// Whether `path` (decoded) names something that is never served: a dot file or anything in a dot folder. What
-/// `.well-known` holds is meant for the public (RFC 8615).
+/// Whether `path` (decoded) is never served: a dot file, or anything in a dot folder. The exception is
+/// `.well-known`, whose contents are public (RFC 8615).
 #[must_use]
 pub fn refuses(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|segment| segment.starts_with(b".") && segment != b".well-known")
@@ -82,7 +82,7 @@ pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> Stat
     response
 }
 
-/// Adds the body, or the ranges of it that were asked for.
+/// Adds the body, or the requested ranges of it.
 fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
     let StaticResponse { status, headers, body, content_length } = response;
     let file_type = entry.content_type.clone();
@@ -96,7 +96,7 @@ fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
             }
         }
         Ranges::Unsatisfiable => {
-            // The validators describe the file, and this response does not hold it.
+            // The validators describe the file, which this response does not contain.
             headers.clear();
             headers.push(("Content-Range", format!("bytes */{}", entry.size).into()));
             *status = StatusCode::RANGE_NOT_SATISFIABLE;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Entry;
 use crate::segment::Segment;
 
-/// Parts of a multipart response. Viewers of PDF files ask for a handful; more is an attack.
+/// The most parts of a multipart response. Viewers of PDF files ask for a few; a request with more is probably an attack.
 const MAX_RANGES: usize = 16;
 
 /// A non-empty range inside a file.
@@ -31,13 +31,13 @@ impl ByteRange {
 /// What a `Range` field asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ranges {
-    /// Everything: the field is malformed, in another unit, or asks for too much.
+    /// The whole file: the field is malformed, in another unit, or asks for too many ranges or bytes.
     Whole,
-    /// 416: nothing of it is in the file.
+    /// 416: the file has no byte of the ranges.
     Unsatisfiable,
     /// One range.
     One(ByteRange),
-    /// Several, in the order asked for.
+    /// Several ranges, in the order of the request.
     Several(Vec<ByteRange>),
 }
 
@@ -63,7 +63,7 @@ impl Ranges {
         match ranges[..] {
             _ if !any || total > size => Self::Whole,
             [] => Self::Unsatisfiable,
-            // The end of an empty file is there, but Content-Range has no words for it.
+            // The last bytes of an empty file are a valid range, but Content-Range cannot express it.
             [ByteRange { len: 0, .. }, ..] => Self::Whole,
             [range] => Self::One(range),
             _ => Self::Several(ranges),
@@ -76,7 +76,7 @@ fn byte_set(value: &[u8]) -> Option<&[u8]> {
     unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
 }
 
-/// `None`: not a range. `Some(None)`: nothing of it is in the file.
+/// `None`: malformed. `Some(None)`: the file has no byte of the range.
 fn range(member: &[u8], size: u64) -> Option<Option<ByteRange>> {
     let dash = member.iter().position(|b| *b == b'-')?;
     let (first, last) = (&member[..dash], &member[dash + 1..]);
@@ -93,7 +93,7 @@ fn range(member: &[u8], size: u64) -> Option<Option<ByteRange>> {
     Some((first < size).then(|| ByteRange { first, len: last.min(size - 1) - first + 1 }))
 }
 
-/// Digits; a number too large for any file is as good as the largest.
+/// A number in digits; one too large for any file becomes the largest.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -119,7 +119,7 @@ impl Multipart {
     /// The body for `ranges` of `entry`.
     #[must_use]
     pub fn new(entry: &Entry, ranges: &[ByteRange]) -> Self {
-        // Random, so that nobody can put it into a file beforehand.
+        // Random, so that the boundary cannot be placed in a file beforehand.
         let random = || RandomState::new().build_hasher().finish();
         let boundary = format!("{:016x}{:016x}", random(), random());
         let (mut body, mut len) = (Vec::with_capacity(2 * ranges.len() + 1), 0);

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// A walk through `..` in a link fails with EAGAIN when something is renamed meanwhile; then it is worth another try.
+/// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
 const ATTEMPTS: u8 = 8;
 
 /// What a path leads to.
@@ -23,10 +23,10 @@ pub enum Resolved {
     Directory(Identity),
 }
 
-/// Why a path leads nowhere.
+/// Why a path cannot be served.
 #[derive(Debug)]
 pub enum Refusal {
-    /// There is nothing.
+    /// The path does not exist.
     NotFound,
     /// There is something that must not be served.
     Forbidden(Forbidden),
@@ -78,7 +78,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// What tells one state of a file from the next.
+/// Identifies a file and its state: two states of a file differ in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     device: (u32, u32),
@@ -103,13 +103,13 @@ impl Identity {
         }
     }
 
-    /// Of what a descriptor refers to.
+    /// The identity of the file that a descriptor refers to.
     pub fn of_descriptor(descriptor: impl AsFd) -> Result<Self, Errno> {
         rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
             .map(|stat| Self::of(&stat))
     }
 
-    /// Whether both are the same file, whatever it contains.
+    /// Whether both are the same file, perhaps in different states.
     pub fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
     }
@@ -119,7 +119,7 @@ impl Identity {
         self.kind == FileType::RegularFile
     }
 
-    /// Whether both are the same directory. Its times change with every file that comes and goes.
+    /// Whether both are the same directory. Its times are ignored, because they change with every file in it.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         self.kind == FileType::Directory
             && (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
@@ -130,7 +130,7 @@ impl Identity {
         (u64::try_from(self.modified.0).unwrap_or(0), self.modified.1)
     }
 
-    /// Whether nothing has happened to the file for `age`.
+    /// Whether the last change of the file is at least `age` ago.
     pub fn is_older_than(&self, age: Duration, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.changed.0) else { return true };
         let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.1);
@@ -143,7 +143,7 @@ impl Identity {
 pub struct Unopened(OwnedFd);
 
 impl Unopened {
-    /// Opens it. Goes through `/proc`, because only that opens the very file that was checked.
+    /// Opens the file, through `/proc`: only this opens exactly the file that was checked.
     pub fn open(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(rustix::fs::openat(CWD, proc_path(&self.0), flags, Mode::empty())?)
@@ -165,7 +165,7 @@ impl Root {
     pub fn open(path: &Path, follow: &[PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        // With links resolved, as the kernel will name what is found.
+        // Without symbolic links, because the kernel reports places in this form.
         let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
         Ok(Self { directory, follow })
     }
@@ -179,7 +179,7 @@ impl Root {
             return Err(Refusal::Forbidden(Forbidden::Denied(Errno::XDEV)));
         }
         let found = match self.find(path, ResolveFlags::BENEATH) {
-            // It leaves the root, or is an absolute link that may well come back to it.
+            // The path leaves the root, or contains an absolute link, which may lead back into the root.
             Err(Errno::XDEV) => self.find_outside(path)?,
             found => found?,
         };
@@ -191,19 +191,19 @@ impl Root {
         }
     }
 
-    /// Whether what lies at this place, as the kernel names it, may be reached by a link from here.
+    /// Whether symbolic links of the site may lead to this place (as the kernel reports it).
     pub fn follows_to(&self, place: &Path) -> bool {
         self.follow.iter().any(|folder| place.starts_with(folder))
     }
 
-    /// The identity of what is at `path` now, in one system call. Says nothing about whether it may be served.
+    /// The identity of the file at `path` now, in one system call. Does not check whether it may be served.
     pub fn identify(&self, path: &[u8]) -> Result<Identity, Errno> {
         let flags = StatxFlags::BASIC_STATS;
         rustix::fs::statx(&self.directory, name(path), AtFlags::empty(), flags)
             .map(|stat| Identity::of(&stat))
     }
 
-    /// Only names what is there (`O_PATH`): opening a FIFO or a device would already do something to it.
+    /// Finds the path without opening the file (`O_PATH`): to open a FIFO or a device can have effects.
     fn find(&self, path: &[u8], bounds: ResolveFlags) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = bounds | ResolveFlags::NO_MAGICLINKS;
@@ -216,7 +216,7 @@ impl Root {
         rustix::fs::openat2(&self.directory, name(path), flags, Mode::empty(), resolve)
     }
 
-    /// Goes wherever the links lead, then asks the kernel where that was.
+    /// Follows symbolic links out of the root, then asks the kernel for the resulting place and checks it.
     fn find_outside(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
         let found = self.find(path, ResolveFlags::empty())?;
         let place = place(&found)?;
@@ -237,13 +237,13 @@ fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// Where the kernel says that an open file is.
+/// The place of an open file, as the kernel reports it.
 pub fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
     let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))
 }
 
-/// A root that was removed and made again has no place any more; nothing is inside it.
+/// The place of the root. A root that was removed, and perhaps created again, has none, and nothing is inside it.
 fn place_of_root(directory: &OwnedFd) -> Result<PathBuf, Refusal> {
     let place = place(directory)?;
     let stat = rustix::fs::statx(CWD, &place, AtFlags::empty(), StatxFlags::BASIC_STATS)?;

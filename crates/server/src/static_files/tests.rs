@@ -54,7 +54,7 @@ fn file(cache: &mut FileCache, path: &str) -> Rc<Entry> {
     }
 }
 
-/// Looks `path` up until its entry is kept: a file that has just changed is not kept yet.
+/// Looks `path` up until its entry is kept: a file is not kept immediately after a change.
 fn kept(cache: &mut FileCache, path: &str) -> Rc<Entry> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
@@ -96,7 +96,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
-/// What the router and the handler of files do between them.
+/// Does the work of the router and the file handler.
 fn respond(
     cache: &mut FileCache,
     path: &[u8],
@@ -226,7 +226,7 @@ fn links_may_not_leave_the_root() {
     assert_eq!(contents(&file(&mut following, "shared")), b"outside");
 }
 
-/// A link that was harmless when it was first seen.
+/// A link that led to a file in the root when it was first looked up.
 #[test]
 fn a_link_that_is_turned_outwards_is_noticed() {
     let site = Site::new();
@@ -241,7 +241,7 @@ fn a_link_that_is_turned_outwards_is_noticed() {
     assert!(matches!(cache.kind(b"link"), Err(Refusal::Forbidden(_))));
 }
 
-/// Would hang if it opened the FIFO for reading.
+/// The test would hang if the FIFO were opened for reading.
 #[test]
 fn only_regular_files() {
     let site = Site::new();
@@ -271,7 +271,7 @@ fn kinds() {
         assert!(matches!(cache.kind(b"sub/a.php/"), Err(Refusal::NotFound)));
         assert!(matches!(cache.lookup(b"sub"), Ok(Found::Directory)));
     }
-    // What was not there is not remembered, nor is what was.
+    // The cache remembers neither missing files nor files that were removed.
     site.write("sub/b.php", "x");
     assert_eq!(cache.kind(b"sub/b.php").unwrap(), Kind::File);
     assert_eq!(contents(&file(&mut cache, "sub/b.php")), b"x");

@@ -31,50 +31,50 @@ pub(crate) trait Transport {
     /// The connection's addresses.
     fn ends(&self) -> Ends;
 
-    /// Reads into the spare room of `buffer`; 0 at the end of what the client sends.
+    /// Reads into the spare capacity of `buffer`; 0 if the client has ended its sending direction.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
     -> Poll<io::Result<usize>>;
 
     /// Ready when something can be read. Takes no buffer, so that an idle connection needs none.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Whether the client has sent bytes that were not read yet.
+    /// Whether bytes of the client have arrived that were not read yet.
     fn has_unread(&self) -> bool;
 
     /// Ready when the connection takes more after `WouldBlock`.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Whether the connection may take something; false once it has taken less than it was given, until it takes more.
+    /// Whether a send may succeed: false from a send that was not taken completely until the connection is writable again.
     fn may_take(&self) -> bool;
 
-    /// Sends bytes. `more`: others follow at once, so the last packet may wait for them.
+    /// Sends bytes. `more`: further bytes follow at once, so the last packet may wait for them.
     ///
     /// # Errors
     /// `WouldBlock`: the connection takes nothing now.
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
 
-    /// Sends a range of a file whose contents do not change while they are on their way. 0: the file ends before the range.
+    /// Sends a range of a file whose contents do not change while they are in flight. 0: the file ends before the range.
     ///
     /// # Errors
     /// `WouldBlock`: the connection takes nothing now.
     fn try_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize)
     -> io::Result<usize>;
 
-    /// Bytes sent since the connection was accepted, by whichever process.
+    /// Bytes sent since the connection was accepted, by this process and by borrowers.
     fn sent(&self) -> u64;
 
-    /// Says that nothing more will be sent, so that the client sees the end while it is still being read from.
+    /// Ends the sending direction, so that the client sees the end while the server still reads.
     fn finish(&mut self);
 
     /// Ends the connection in a way that the client cannot take for the end of a response.
     fn reset(&mut self);
 
-    /// The socket, for another process to write to; `None` if that cannot be.
+    /// The socket, for another process to write to; `None` if that is impossible.
     fn lend(&mut self) -> Option<BorrowedFd<'_>>;
 
     /// Bytes that borrowers of the socket have written since the last [`resume`](Self::resume). 0 if it was never lent.
     fn written_elsewhere(&self) -> io::Result<u64>;
 
-    /// Takes bytes that a borrower has written for sent.
+    /// Counts bytes that a borrower has written as sent.
     fn resume(&mut self, written: u64);
 }

@@ -21,12 +21,12 @@ pub(crate) struct Tcp {
     stream: TcpStream,
     ends: Ends,
     sent: u64,
-    /// Another process has had the socket, and what that process has left behind may still have it.
+    /// The socket has been lent; the borrower, or a child process that it left behind, may still have it.
     was_lent: bool,
 }
 
 impl Tcp {
-    /// Takes on an accepted connection.
+    /// A connection that was just accepted.
     ///
     /// # Errors
     /// The client has gone already.
@@ -46,7 +46,7 @@ impl Transport for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        // The future has no state of its own, so it may be made anew each time.
+        // The future has no state of its own, so a new one may be polled each time.
         pin!(self.stream.read_buf(buffer)).poll(cx)
     }
 
@@ -74,7 +74,7 @@ impl Transport for Tcp {
             Ok(rustix::net::sendmsg(&self.stream, pieces, &mut control, flags)?)
         })?;
         if n < pieces.iter().map(|piece| piece.len()).sum() {
-            // The socket is full. The kernel tells when it is not, so it need not be asked meanwhile.
+            // The socket is full. Clears tokio's readiness, so that no further send is tried before the kernel reports room.
             let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _full = self.stream.try_io(Interest::WRITABLE, full);
         }
@@ -104,8 +104,8 @@ impl Transport for Tcp {
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
     }
 
-    /// Where a borrower still has the socket, only leaving the connected state resets it now: a reset by `SO_LINGER` would
-    /// come when the last of them closes it.
+    /// `SO_LINGER` with 0 resets when the last descriptor is closed. If a borrower may have one, only leaving the connected state
+    /// (`connect(2)` with `AF_UNSPEC`) resets at once.
     fn reset(&mut self) {
         let reset = if self.was_lent {
             rustix::net::connect_unspec(&self.stream).map_err(io::Error::from)
@@ -117,7 +117,7 @@ impl Transport for Tcp {
     }
 
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
-        // On a kernel that counts in another way every borrower would seem to lie.
+        // Does not lend on a kernel whose count of written bytes differs from ours: every borrower would seem to lie.
         if !self.was_lent && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
             return None;
         }
@@ -139,7 +139,7 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// A child that a script has left behind and that still has the socket must not keep the connection open.
+    /// A child process that a script has left behind may still have the socket; it must not keep the connection open.
     fn drop(&mut self) {
         if self.was_lent {
             // It fails on a connection that is gone.
