@@ -5,14 +5,16 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{Broken, Client, Extended, Head, Request, Server, Site, pattern, processes};
+use sendoff_tests::{
+    Broken, Client, Extended, Head, LIMIT, Request, Server, Site, pattern, processes, wait,
+};
 
 /// How long the snapshot guard may hold a writer (`docs/handover.md` §3): the first while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
@@ -328,6 +330,31 @@ fn a_worker_that_dies_while_its_link_is_not_read() {
         assert!(!chunk.is_empty() && chunk.iter().all(|is| Some(is) == expected.next()));
     }
     no_complaints(&unread.server);
+}
+
+/// The worker's `RECALL` will never be answered.
+#[test]
+fn a_front_that_dies_while_a_link_is_not_read() {
+    let unread = UnreadLink::new();
+    let front = unread.server.front();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let start = Instant::now();
+            CHANGES[0].1(&unread.path, &pattern(2, UnreadLink::SIZE)).unwrap();
+            start.elapsed()
+        });
+        let inode = format!(":{} ", fs::metadata(&unread.path).unwrap().ino());
+        let breaking = || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().any(|lock| lock.contains(&inode) && lock.contains("BREAKING"))
+        };
+        assert!(wait::until(LIMIT, breaking));
+        processes::signal(front, Signal::KILL);
+        let held = writer.join().unwrap();
+        println!("a dead front: the writer was held for {held:?}");
+        assert!(held < AT_MOST / 2, "{held:?}");
+    });
+    assert!(wait::until(LIMIT, || unread.server.front() != front));
 }
 
 /// The worker copies what its script still holds.
