@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, getuid, prlimit};
 use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
 
 /// A client that has got nothing for this long has not been accepted.
@@ -58,9 +59,8 @@ fn many_workers_with_many_files_under_1024_descriptors() {
     hand_files_over(1024);
 }
 
-/// Each page brings more files than its link has a share for, and all 64 links together six times what the limit allows.
-#[test]
-fn pages_of_many_files_under_1024_descriptors() {
+/// Each page brings 60 files, and 64 links together could bring several times what the limit allows.
+fn hand_pages_of_files_over(descriptors: u32) {
     const FILES: usize = 120;
     let site = Site::with(
         "page.php",
@@ -70,7 +70,7 @@ fn pages_of_many_files_under_1024_descriptors() {
     for (number, contents) in files.iter().enumerate() {
         site.write(&format!("f{number}"), contents);
     }
-    let server = limited(&site, &["--workers", "32", "--threads", "2"], 1024);
+    let server = limited(&site, &["--workers", "32", "--threads", "2"], descriptors);
     let asked = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..64 {
@@ -92,6 +92,16 @@ fn pages_of_many_files_under_1024_descriptors() {
     let log = server.log();
     assert!(!log.contains("broken worker"), "{log}");
     assert_eq!(server.workers().len(), 32);
+}
+
+#[test]
+fn pages_of_many_files_under_1024_descriptors() {
+    hand_pages_of_files_over(1024);
+}
+
+#[test]
+fn pages_of_many_files_under_512_descriptors() {
+    hand_pages_of_files_over(512);
 }
 
 #[test]
@@ -135,13 +145,39 @@ fn where_no_connection_is_idle_new_ones_wait_for_the_end_of_one() {
 fn a_limit_that_is_too_small_is_an_error_that_says_so() {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     for descriptors in [256, 64] {
-        match Server::try_start_limited(site.root(), &[], descriptors) {
-            Ok(server) => assert_eq!(server.page("/ok.php"), "ok"),
-            Err(failed) => {
-                assert!(descriptors < 256, "{failed:?}");
-                assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
-                assert!(failed.stderr.contains("open files"), "{failed:?}");
-            }
-        }
+        assert_eq!(limited(&site, &[], descriptors).page("/ok.php"), "ok");
     }
+    let many = ["--workers", "32", "--threads", "2"];
+    let Err(failed) = Server::try_start_limited(site.root(), &many, 100) else {
+        panic!("it started")
+    };
+    assert!(failed.code.is_some_and(|code| code != 0), "{failed:?}");
+    assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
+    assert!(failed.stderr.contains("a limit of 100 open files is too small"), "{failed:?}");
+}
+
+/// The page can neither go to a file nor stay in memory: its worker waits, as behind every server.
+#[test]
+fn a_slow_client_gets_its_page_where_no_spool_can_be_made() {
+    let site = Site::with(
+        "big.php",
+        "<?php echo 'first'; ob_flush(); flush(); file_get_contents('pipe');
+         echo str_repeat('0123456789', 400000);",
+    );
+    let pipe = site.fifo("pipe");
+    // Only a process of the same user may be limited.
+    let as_us: &[&str] = if getuid().is_root() { &["--user", "root"] } else { &[] };
+    let server = Server::start(site.root(), &[&["--delivery", "relay"], as_us].concat());
+    let mut client = Client::connect_narrow(server.addr(), 4096);
+    client.send(Request::get("/big.php").bytes());
+    let head = client.head().unwrap();
+    assert_eq!(client.chunk(), b"first");
+    let pid = Pid::from_raw(i32::try_from(server.front()).unwrap());
+    let none = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(pid, Resource::Nofile, none).unwrap();
+    pipe.release();
+    // The client reads nothing for longer than the front waits before it spools.
+    assert!(!wait::until(SILENCE, || server.log().contains("cut short")), "{}", server.log());
+    assert!(client.body_of(head, "GET").unwrap().body == b"0123456789".repeat(400_000));
+    prlimit(pid, Resource::Nofile, before).unwrap();
 }

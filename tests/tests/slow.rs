@@ -1,6 +1,9 @@
 //! Slow clients hold no worker, and little memory.
 
-use sendoff_tests::{Client, Request, Server, Site, load, pattern, processes};
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, load, pattern, processes, wait};
 use std::time::Duration;
 
 const MB: u64 = 1 << 20;
@@ -60,6 +63,60 @@ fn two_hundred_clients_with_a_static_file_each() {
 fn clients_with_generated_pages() {
     // These bytes exist nowhere else: the front keeps them, so that the workers need not.
     hold(&site(), "/made.php", 50, &b"0123456789".repeat(100_000), 50 * 2 * MB);
+}
+
+/// 1,000 such clients left 340 MB in the front for good.
+#[test]
+fn memory_that_slow_clients_took_returns_to_the_system() {
+    let site = site();
+    // More than the kernel takes for a client that does not read.
+    site.write(
+        "large.php",
+        "<?php for ($i = 0; $i < 512; $i++) echo str_repeat('01234567', 1024);",
+    );
+    let server = Server::start(site.root(), &[]);
+    assert_eq!(server.page("/quick.php"), "quick");
+    let before = processes::private_memory(server.front());
+    let grown = || processes::private_memory(server.front()).saturating_sub(before);
+    let clients: Vec<_> = (0..300)
+        .map(|_| {
+            let mut client = Client::connect_narrow(server.addr(), 4096);
+            client.send(Request::get("/large.php").bytes());
+            client
+        })
+        .collect();
+    // It waits behind all of them.
+    assert_eq!(server.page("/quick.php"), "quick");
+    // What was copied while a client was still waited for goes to the spool soon.
+    let is_small = wait::until(LIMIT, || grown() < 40 * MB);
+    assert!(is_small, "{} MB for 300 clients", grown() / MB);
+    drop(clients);
+    let has_returned = wait::until(LIMIT, || grown() < 20 * MB);
+    assert!(has_returned, "{} MB are left", grown() / MB);
+}
+
+/// nginx takes 0.5 KB, the kernel some 4 KB for the sockets.
+#[test]
+fn an_idle_connection_costs_less_than_two_kilobytes() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let site = site();
+    let server = Server::start(site.root(), &[]);
+    let ask =
+        |client: &mut Client| assert!(client.ask(&Request::get("/quick.php")).status() == 200);
+    // Buffers that all connections share are there before.
+    (0..100).for_each(|_| ask(&mut server.connect()));
+    let before = processes::private_memory(server.front());
+    let idle: Vec<_> = (0..2000)
+        .map(|_| {
+            let mut client = server.connect();
+            ask(&mut client);
+            client
+        })
+        .collect();
+    let each = processes::private_memory(server.front()).saturating_sub(before) / 2000;
+    assert!(each < 2048, "{each} bytes");
+    drop(idle);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod clock;
 mod cut;
 pub mod delivery;
 pub use delivery::segment;
+mod descriptors;
 mod filter;
 pub mod front;
 mod handler;

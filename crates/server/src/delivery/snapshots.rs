@@ -33,9 +33,20 @@ use rustix::fs::Stat;
 use sendoff_sys::lease::{self, Lease};
 use sendoff_sys::memfd;
 
+use crate::descriptors::{self, Level};
+
 /// Up to this size, in bytes, a copy lies in ordinary memory and is made at the first request. Sending it costs no more
 /// than `sendfile` (measured per response: 10 KB 8 % less CPU, 32 KB 10 % less, 60 KB equal).
-pub(crate) const IN_MEMORY_LIMIT: u64 = 64 * 1024;
+const IN_MEMORY_LIMIT: u64 = 64 * 1024;
+
+/// The same where descriptors are short.
+const IN_MEMORY_LIMIT_IF_SHORT: u64 = 256 * 1024;
+
+/// Up to which size, in bytes, copies lie in ordinary memory at the moment.
+pub(crate) fn in_memory_limit() -> u64 {
+    let is_short = descriptors::level() > Level::Plenty;
+    if is_short { IN_MEMORY_LIMIT_IF_SHORT } else { IN_MEMORY_LIMIT }
+}
 
 /// Larger files are read for each response. A copy of this size takes about 5 ms to make.
 pub(crate) const LARGEST: u64 = 8 << 20;
@@ -55,7 +66,7 @@ const LOOKS_FOR_ROOM: usize = 32;
 pub struct SnapshotLimits {
     /// Bytes of contents.
     pub bytes: u64,
-    /// Descriptors of copies larger than [`IN_MEMORY_LIMIT`].
+    /// Descriptors of copies that are too large for ordinary memory.
     pub descriptors: usize,
 }
 
@@ -107,7 +118,7 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) contents: Contents,
-    _charge: Charge,
+    charge: Charge,
 }
 
 #[derive(Debug)]
@@ -214,7 +225,7 @@ impl Snapshots {
                 false
             }
         };
-        if is_first && identity.size > IN_MEMORY_LIMIT {
+        if is_first && identity.size > in_memory_limit() {
             // A copy costs more than one response gains by it.
             dropped.extend(entries.push(identity, Entry::AskedOnce));
             return Advice::Read;
@@ -263,7 +274,7 @@ impl Snapshots {
         bytes: u64,
         dropped: &mut Vec<(Identity, Entry)>,
     ) -> Option<Charge> {
-        let descriptors = usize::from(bytes > IN_MEMORY_LIMIT);
+        let descriptors = usize::from(bytes > in_memory_limit());
         let mut freed = (0, 0);
         for _ in 0..LOOKS_FOR_ROOM {
             let bytes_taken = self.taken.bytes.load(Ordering::Relaxed) - freed.0;
@@ -278,8 +289,8 @@ impl Snapshots {
             let (identity, entry) = entries.pop_lru()?;
             match &entry {
                 Entry::Ready { snapshot, .. } if Arc::strong_count(snapshot) == 1 => {
-                    freed.0 += identity.size;
-                    freed.1 += usize::from(identity.size > IN_MEMORY_LIMIT);
+                    freed.0 += snapshot.charge.bytes;
+                    freed.1 += snapshot.charge.descriptors;
                     dropped.push((identity, entry));
                 }
                 Entry::AskedOnce => {}
@@ -306,7 +317,8 @@ fn join(
     if !stands(file) {
         return Advice::Read;
     }
-    let is_witness = witnesses.len() < WITNESSES;
+    let most = if descriptors::level() == Level::Plenty { WITNESSES } else { 1 };
+    let is_witness = witnesses.len() < most;
     if is_witness {
         witnesses.push(Arc::downgrade(file));
     }
@@ -339,7 +351,7 @@ impl Reservation {
             return None;
         }
         let charge = self.charge.take()?;
-        let snapshot = Arc::new(Snapshot { contents, _charge: charge });
+        let snapshot = Arc::new(Snapshot { contents, charge });
         let mut dropped = None;
         let mut entries = self.snapshots.entries();
         if matches!(entries.peek(&self.identity), Some(Entry::Making)) {

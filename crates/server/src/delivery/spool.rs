@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use rustix::io::Errno;
+
 /// Bytes of one response that may wait on disk. Beyond it the worker waits for the client, as behind every server.
 const SPOOL_LIMIT: u64 = 1 << 30;
 
@@ -18,7 +20,7 @@ pub(super) struct Spool {
     file: Option<File>,
     /// Bytes in the file.
     written: u64,
-    /// What follows them; shorter than [`GATHER`].
+    /// What follows them; at most [`GATHER`] bytes unless no file could be made.
     gathered: Vec<u8>,
 }
 
@@ -34,7 +36,11 @@ pub(super) enum Spooled<'a> {
 impl Spool {
     /// Stores `data` at the end.
     pub(super) fn append(&mut self, data: &[u8]) -> io::Result<()> {
-        if self.gathered.len() + data.len() > GATHER {
+        if self.gathered.len() + data.len() >= GATHER {
+            if !self.has_file()? {
+                self.gathered.extend_from_slice(data);
+                return Ok(());
+            }
             let gathered = std::mem::take(&mut self.gathered);
             self.write(&gathered)?;
             // The buffer is used again.
@@ -48,11 +54,21 @@ impl Spool {
         Ok(())
     }
 
+    /// Makes the file if there is none; `false` where no descriptor is left for it.
+    fn has_file(&mut self) -> io::Result<bool> {
+        if self.file.is_none() {
+            let made = tempfile::tempfile();
+            let out_of = [Errno::MFILE, Errno::NFILE].map(|error| Some(error.raw_os_error()));
+            if made.as_ref().is_err_and(|error| out_of.contains(&error.raw_os_error())) {
+                return Ok(false);
+            }
+            self.file = Some(made?);
+        }
+        Ok(true)
+    }
+
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        let file = match &self.file {
-            Some(file) => file,
-            None => self.file.insert(tempfile::tempfile()?),
-        };
+        let file = self.file.as_ref().ok_or_else(|| io::Error::other("a spool without a file"))?;
         file.write_all_at(data, self.written)?;
         self.written += data.len() as u64;
         Ok(())
@@ -75,7 +91,8 @@ impl Spool {
         }
     }
 
+    /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or no file could be made.
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= SPOOL_LIMIT
+        self.len() >= SPOOL_LIMIT || self.file.is_none() && self.gathered.len() >= GATHER
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::service::Service;
@@ -15,7 +16,7 @@ use crate::transport::Tcp;
 /// How long accepting pauses when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the front stops. When there are `most`, those that have been idle for longest are closed; if
+/// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed; if
 /// none is idle, new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: TcpListener,
@@ -24,7 +25,7 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
-        while lifecycle.connections() >= most {
+        while lifecycle.connections() >= most || descriptors::level() >= Level::Tight {
             lifecycle.evict_idle();
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
@@ -38,7 +39,10 @@ pub(super) async fn accept<S: Service + 'static>(
             () = lifecycle.reached(Stage::Draining) => return,
         };
         match accepted {
-            Ok((stream, peer)) => start(stream, peer, &service, &lifecycle),
+            Ok((stream, peer)) => {
+                descriptors::note(&stream);
+                start(stream, peer, &service, &lifecycle);
+            }
             // The client was gone before we looked.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {

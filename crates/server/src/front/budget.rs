@@ -1,7 +1,18 @@
 //! How the descriptors that this process may have (`RLIMIT_NOFILE`) are divided.
 
+use std::fmt;
+
 /// Event loops, logs, standard streams, sockets to the supervisor, temporary files of request bodies.
 const RESERVED: usize = 128;
+
+/// What is open for sure: standard streams, logs, sockets to the supervisor.
+const OPEN_AT_START: usize = 12;
+
+/// An event loop's own: epoll, wake-up, timers, the site's folders.
+const OPEN_PER_LOOP: usize = 6;
+
+/// More copies of handed-over files than this are not kept, however many descriptors there are.
+const MOST_SNAPSHOTS: usize = 512;
 
 /// The least that each part gets, whatever the limit: a front must be able to answer something.
 const LEAST: usize = 16;
@@ -13,6 +24,25 @@ pub(super) struct Budget {
     pub(super) connections: usize,
     /// Static files that are kept open, per event loop.
     pub(super) static_files: usize,
+    /// Copies of handed-over files, of all event loops together.
+    pub(super) snapshots: usize,
+}
+
+/// The limit of open files is too small to answer anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooFew {
+    pub(super) limit: usize,
+    pub(super) needed: usize,
+}
+
+impl fmt::Display for TooFew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, needed } = self;
+        write!(
+            f,
+            "a limit of {limit} open files is too small for so many workers and event loops, at least {needed} are needed (ulimit -n)"
+        )
+    }
 }
 
 impl Budget {
@@ -23,7 +53,24 @@ impl Budget {
     pub(super) fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
         let fixed = RESERVED + loops * (listeners + 2 * workers);
         let rest = limit.saturating_sub(fixed) / loops.max(1);
-        Self { connections: (rest / 2).max(LEAST), static_files: (rest / 4).max(LEAST) }
+        Self {
+            connections: (rest / 2).max(LEAST),
+            static_files: (rest / 4).max(LEAST),
+            snapshots: (rest * loops / 8).clamp(LEAST, MOST_SNAPSHOTS),
+        }
+    }
+
+    /// Whether `limit` descriptors suffice to start: for what is open before the first client comes and for [`LEAST`]
+    /// connections, below the part that is kept free (`descriptors.rs`).
+    pub(super) fn check(
+        limit: usize,
+        loops: usize,
+        listeners: usize,
+        workers: usize,
+    ) -> Result<(), TooFew> {
+        let open = OPEN_AT_START + loops * (OPEN_PER_LOOP + listeners) + workers * (loops + 1);
+        let needed = ((open + LEAST) * 8).div_ceil(7);
+        if limit < needed { Err(TooFew { limit, needed }) } else { Ok(()) }
     }
 }
 
@@ -34,9 +81,17 @@ mod tests {
     #[test]
     fn what_is_not_needed_for_workers_is_shared() {
         let budget = Budget::new(4096, 2, 1, 32);
-        assert_eq!(budget, Budget { connections: 959, static_files: 479 });
+        assert_eq!(budget, Budget { connections: 959, static_files: 479, snapshots: 479 });
+        assert_eq!(Budget::new(256, 1, 1, 4).snapshots, LEAST);
         assert_eq!(Budget::new(64, 2, 1, 32).connections, LEAST);
         let budget = Budget::new(1 << 20, 64, 3, 256);
         assert!(64 * (budget.connections + budget.static_files) < 1 << 20);
+    }
+
+    #[test]
+    fn a_limit_that_leaves_no_room_for_clients_is_refused() {
+        assert_eq!(Budget::check(256, 1, 1, 4), Ok(()));
+        assert_eq!(Budget::check(64, 1, 1, 4), Ok(()));
+        assert_eq!(Budget::check(100, 2, 1, 32), Err(TooFew { limit: 100, needed: 158 }));
     }
 }

@@ -23,6 +23,7 @@ use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
+use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log;
 use crate::observe::explain::Secret;
@@ -60,7 +61,9 @@ impl Front {
         let workers = config.pool.as_ref().map_or(0, PoolConfig::first_workers);
         let count = listeners.len();
         let pool = Pool::new(count);
-        let snapshots = Snapshots::new(SnapshotLimits::default());
+        let budget = budget(&config, &listeners, workers)?;
+        let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
+        let snapshots = Snapshots::new(limits);
         let applications = applications(site);
         let (channel, registrations) = open_channel(site, count).unzip();
         let (stopper, stopping) = watch::channel(Stage::Serving);
@@ -68,7 +71,6 @@ impl Front {
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let log = access_log.as_ref().map(access_log::Writer::start).transpose()?;
-        let budget = budget(&config, &listeners, workers);
         let master = Master::new(&pool_socket)?;
         // If it cannot be told, workers that hang in requests of the previous front are not missed.
         if let Err(error) = master.front_started() {
@@ -162,13 +164,21 @@ fn drain(stopper: &watch::Sender<Stage>) {
     });
 }
 
-fn budget(config: &Config, listeners: &[Vec<TcpListener>], workers: usize) -> Budget {
+fn budget(
+    config: &Config,
+    listeners: &[Vec<TcpListener>],
+    first_workers: usize,
+) -> io::Result<Budget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let bounds = config.pool.as_ref().and_then(PoolConfig::bounds);
-    let workers = bounds.map_or(workers, |bounds| bounds.max);
+    let workers = bounds.map_or(first_workers, |bounds| bounds.max);
     let of_loop = listeners.first().map_or(0, Vec::len);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Budget::new(limit, listeners.len(), of_loop, workers)
+    let loops = listeners.len();
+    let checked = Budget::check(limit, loops, of_loop, first_workers);
+    checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
+    descriptors::set_limit(limit);
+    Ok(Budget::new(limit, loops, of_loop, workers))
 }
 
 /// One for each attachment; attachments to the same address share it, and with it the connections.

@@ -8,6 +8,7 @@ use sendoff_fastcgi::direct::{self, Sent};
 use super::relay::{self, Body};
 use super::services::Services;
 use crate::cut::Cut;
+use crate::descriptors::{self, Level};
 use crate::filter;
 use crate::responder::{Responder, Terms};
 use crate::site::router::Script;
@@ -34,6 +35,9 @@ pub(super) fn offer(
     let Some(lender) = responder.lender().filter(|lender| lender.may_lend()) else {
         return Offer::Impossible;
     };
+    if descriptors::level() >= Level::Scarce {
+        return Offer::Impossible;
+    }
     let wanted = match services.site.delivery.direct() {
         Direct::Never => return Offer::Impossible,
         Direct::Auto => services.choice.offers(services.sizes.of(script)),

@@ -6,9 +6,13 @@ use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_REGION, ACCEPT_RELAY,
 };
 
-/// The value of `SENDOFF_ACCEPT` in a request to a worker.
+use crate::descriptors::{self, Level};
+
+/// The words of `SENDOFF_ACCEPT` in a request to a worker. A request that is explained has none that would let bytes go around
+/// the table; where descriptors are scarce it has none that would bring files.
 pub(super) fn accepted(delivery: Delivery, explained: bool, direct: bool) -> Vec<u8> {
-    let files = if delivery.accepts_files() { ACCEPT_FILE } else { ACCEPT_RELAY };
+    let takes_files = delivery.accepts_files() && descriptors::level() < Level::Scarce;
+    let files = if takes_files { ACCEPT_FILE } else { ACCEPT_RELAY };
     words([
         Some(files),
         Some(ACCEPT_NAMED),

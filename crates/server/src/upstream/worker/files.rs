@@ -15,7 +15,7 @@ use sendoff_sys::memfd;
 use super::guard::Answers;
 use crate::delivery::Snapshots;
 use crate::delivery::copying;
-use crate::delivery::snapshots::{Advice, Contents, IN_MEMORY_LIMIT, Identity, Reservation};
+use crate::delivery::snapshots::{Advice, Contents, Identity, Reservation, in_memory_limit};
 use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// Up to this size, in bytes, a file is copied on the event loop: it takes less than 0.2 ms, and another thread some 0.05 ms
@@ -90,7 +90,7 @@ impl HandedFiles {
         let end = offset.checked_add(len).filter(|&end| end <= identity.size());
         let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;
         // A sealed file needs a copy only to be sent from memory.
-        if file.is_guarded() || identity.size() <= IN_MEMORY_LIMIT {
+        if file.is_guarded() || identity.size() <= in_memory_limit() {
             share(file, *identity, &self.snapshots);
         }
         if let Some(contents) = file.memory() {
@@ -198,7 +198,7 @@ fn take_copy(
 }
 
 fn copy(from: &OwnedFd, len: u64, deadline: Instant) -> io::Result<Contents> {
-    if len <= IN_MEMORY_LIMIT {
+    if len <= in_memory_limit() {
         return copying::into_memory(from, len).map(Contents::Memory);
     }
     copying::into_sealed(from, len, deadline).map(|copy| Contents::File(Arc::new(copy)))

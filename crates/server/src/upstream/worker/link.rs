@@ -166,7 +166,7 @@ impl Link {
         };
         loop {
             self.socket.writable().await?;
-            if self.send_with(&if_ready)? {
+            if self.send_with(if_ready)? {
                 return Ok(());
             }
             if is_refused.take() {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use sendoff_fastcgi::handover::FileId;
@@ -21,6 +21,7 @@ use super::pool::Pool;
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
 use crate::delivery::Snapshots;
+use crate::descriptors::{self, Level};
 use crate::segment::{OpenFile, Segment};
 use crate::upstream::inbox::Event;
 use crate::upstream::script_log::{Budget, Records, ScriptLog};
@@ -29,6 +30,12 @@ use crate::upstream::script_log::{Budget, Records, ScriptLog};
 pub(super) const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
+
+/// How long a link waits for descriptors to become free.
+const DESCRIPTORS_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often it looks.
+const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
 
 /// Files that a worker has released or that were recalled, and that clients are still to get: at most this many per link.
 /// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
@@ -110,6 +117,16 @@ impl Link {
     }
 }
 
+/// Waits until there are descriptors for files that may come: the kernel drops those for which there are none, and the link
+/// with them is of no more use. It waits for a bounded time, because what other links hold may be freed by what comes on this one.
+async fn await_descriptors() {
+    let mut waited = Duration::ZERO;
+    while descriptors::level() == Level::Out && waited < DESCRIPTORS_LIMIT {
+        tokio::time::sleep(DESCRIPTORS_PAUSE).await;
+        waited += DESCRIPTORS_PAUSE;
+    }
+}
+
 /// Receives on a link and does what its machine says.
 struct Reader {
     buffer: BytesMut,
@@ -161,6 +178,7 @@ impl Reader {
     }
 
     async fn receive(&mut self, link: &Link) -> Result<(), Ending> {
+        await_descriptors().await;
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }
@@ -172,6 +190,9 @@ impl Reader {
             )
         });
         let received = received.await;
+        if let Some(last) = self.descriptors.back() {
+            descriptors::note(last);
+        }
         if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
             // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
             // instead of asking once more. Bytes that arrive meanwhile are a new event.
