@@ -39,7 +39,7 @@ const CHANGES: [(&str, Change); 5] = [
     }),
 ];
 
-/// Sees to it that a client is where its network is.
+/// Connects a client, in the network that the scenario is about.
 type Connect<'a> = &'a dyn Fn() -> Client;
 
 fn site() -> Site {
@@ -52,7 +52,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
     Server::start(site.root(), &[&always[..], options].concat())
 }
 
-/// Asks for a file and reads no more than the head of the response.
+/// Requests a file and reads only the head of the response.
 fn ask(connect: Connect<'_>, name: &str) -> (Client, sendoff_tests::Head) {
     let mut client = connect();
     client.send(Request::get(&format!("/page.php?f={name}")).bytes());
@@ -60,7 +60,7 @@ fn ask(connect: Connect<'_>, name: &str) -> (Client, sendoff_tests::Head) {
     (client, head)
 }
 
-/// Changes a file that `downloads` clients are waiting for, who read on only then.
+/// Changes a file that `downloads` clients are receiving; they continue to read only after the change.
 fn pause(connect: Connect<'_>, site: &Site, size: usize, change: usize, downloads: usize) {
     let (what, change) = CHANGES[change];
     let case = format!("{downloads} clients pause at {size} bytes, the writer {what}");
@@ -148,7 +148,7 @@ fn clients_that_pause() {
                 pause(connect, &site, size, change, downloads);
             }
         }
-        // The way of writing that changes pages in flight, with and without a copy that the front keeps.
+        // Overwriting in place, which changes pages in flight, with and without a copy in the front.
         pause(narrow, &site, size, 0, 3);
         pause(wide, &site, size, 0, 3);
     }
@@ -225,7 +225,7 @@ fn a_script_that_holds_a_gigabyte() {
     assert_eq!(client.response("GET").text(), "1073741824970");
 }
 
-/// Clients behind a veth pair: their receive queues cannot be looked at.
+/// Clients behind a veth pair, whose receive queues the server cannot see.
 #[test]
 fn clients_in_another_network() {
     with_own_network("clients_in_another_network", |network| {
@@ -294,16 +294,16 @@ impl Network {
         Ok(network)
     }
 
-    /// Lets no more than this through to the clients.
+    /// Limits the rate of bytes to the clients.
     fn limit(&self, rate: &str) {
         let tbf = ["qdisc", "add", "dev", "here", "root", "tbf", "rate", rate];
         run(Command::new("tc").args(tbf).args(["burst", "32kbit", "latency", "400ms"])).unwrap();
     }
 
-    /// A client over there.
+    /// A client in the other namespace.
     fn connect(&self, server: SocketAddr) -> Client {
         let namespace = fs::File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap();
-        // A socket stays in the namespace that its thread was in when it was made.
+        // A socket belongs to the namespace that its thread was in when the socket was created.
         let connect = thread::spawn(move || {
             use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
             let network = Some(LinkNameSpaceType::Network);
