@@ -311,6 +311,8 @@ fn stuck_workers_say_where_they_are_and_are_replaced() {
     let (fifo, pid) = (fifo(&dir), worker.pid.as_raw_nonzero());
     worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
     worker.link().read_until("first ");
+    // The script has opened the pipe and waits for what it will never get.
+    let _writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let request = "GET /x\nforged".into();
     master.tell(&ToMaster::Replace { pid: pid.get().unsigned_abs(), request });
     assert_eq!(line(), format!("sendoff-php: worker {pid} is stuck in GET /x?forged"));

@@ -66,6 +66,27 @@ impl Server {
     /// # Panics
     /// If it neither becomes ready nor ends.
     pub fn try_start(root: &Path, options: &[&str]) -> Result<Self, Failed> {
+        Self::try_start_as(dies_with_us(&binary(), "KILL"), root, options)
+    }
+
+    /// As [`try_start`](Self::try_start), with at most `descriptors` open files in each process (`RLIMIT_NOFILE`).
+    ///
+    /// # Errors
+    /// What the server said when it gave up.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_start_limited(
+        root: &Path,
+        options: &[&str],
+        descriptors: u32,
+    ) -> Result<Self, Failed> {
+        let mut command = dies_with_us(Path::new("prlimit"), "KILL");
+        command.arg(format!("--nofile={descriptors}:{descriptors}")).arg(binary());
+        Self::try_start_as(command, root, options)
+    }
+
+    fn try_start_as(mut command: Command, root: &Path, options: &[&str]) -> Result<Self, Failed> {
         let mut arguments: Vec<&str> = Vec::new();
         for (name, value) in [("--listen", "127.0.0.1:0"), ("--workers", "4"), ("--threads", "1")] {
             if !options.contains(&name) {
@@ -73,7 +94,7 @@ impl Server {
             }
         }
         arguments.extend(options);
-        let mut child = dies_with_us(&binary(), "KILL")
+        let mut child = command
             .arg("serve")
             .arg(root)
             .args(&arguments)

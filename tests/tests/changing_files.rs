@@ -6,14 +6,15 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Broken, Client, Request, Server, Site, pattern};
+use rustix::process::Signal;
+use sendoff_tests::{Broken, Client, Extended, Head, Request, Server, Site, pattern, processes};
 
-/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): `USUALLY` while at most 4 MB are under way.
+/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): the first while at most 4 MB are under way.
 const USUALLY: Duration = Duration::from_millis(200);
 const AT_MOST: Duration = Duration::from_secs(5);
 
@@ -53,7 +54,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
 }
 
 /// Requests a file and reads only the head of the response.
-fn ask(connect: Connect<'_>, name: &str) -> (Client, sendoff_tests::Head) {
+fn ask(connect: Connect<'_>, name: &str) -> (Client, Head) {
     let mut client = connect();
     client.send(Request::get(&format!("/page.php?f={name}")).bytes());
     let head = client.head().unwrap();
@@ -155,6 +156,57 @@ fn clients_that_pause() {
     no_complaints(&server);
 }
 
+/// However bytes reach the client, and with as many of the script's own around the file as lie in shared memory or go to the
+/// client's socket.
+#[test]
+fn every_delivery_mode() {
+    for delivery in ["relay", "file", "region", "direct"] {
+        for around in [0, 300 * KB] {
+            // It has read the file when its first byte arrives.
+            let script = "<?php $s = str_repeat('.', AROUND);
+                $f = file_get_contents($_GET['f']); echo $s, $f, $s;";
+            let site = Site::with("page.php", &script.replace("AROUND", &around.to_string()));
+            let server = start(&site, &["--delivery", delivery, "--threads", "2"]);
+            for size in [100 * KB, 4 * MB, 20 * MB] {
+                let case = format!("{delivery}, {size} bytes in {around}");
+                let (old, new) = (pattern(1, size), pattern(2, size));
+                let path = site.write("f", &old);
+                let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
+                let clients: Vec<_> = (0..3).map(|_| ask(&connect, "f")).collect();
+                check_held(&case, size, || CHANGES[0].1(&path, &new).unwrap());
+                let dots = vec![b'.'; around];
+                let expected = [&dots, &old, &dots].map(Vec::as_slice).concat();
+                for (mut client, head) in clients {
+                    right_or_cut(&case, client.body_of(head, "GET"), &expected, size);
+                }
+            }
+            no_complaints(&server);
+        }
+    }
+}
+
+/// php-fpm with `sendoff.so` behind our front: files come on links that its processes have opened.
+#[test]
+fn files_that_php_fpm_hands_over() {
+    let extended = Extended::start(site(), "", &["--send-timeout", "600"]);
+    let (server, site) = (&extended.server, &extended.site);
+    let narrow: Connect<'_> = &|| Client::connect_narrow(server.addr(), 16 * 1024);
+    for size in SIZES {
+        let (response, (handed_over, _)) = {
+            site.write("f", pattern(1, size));
+            extended.counted("echo file_get_contents('f');")
+        };
+        assert!(response.expect(200) == pattern(1, size));
+        assert_eq!(handed_over, size as u64);
+        for downloads in [1, 3] {
+            pause(narrow, site, size, 0, downloads);
+        }
+        pause(narrow, site, size, 2, 1);
+    }
+    crawling(&|| server.connect(), site, 500 * KB, Some(250 * KB));
+    no_complaints(server);
+}
+
 #[test]
 fn clients_that_crawl() {
     let site = site();
@@ -201,6 +253,83 @@ fn clients_that_stop_for_ever() {
     no_complaints(&server);
 }
 
+/// A script that sends the same 20 MB again and again to a client that takes nothing, until the front does not read the
+/// link any more and the script stands still.
+struct UnreadLink {
+    /// It leaves before the server ends.
+    client: Client,
+    server: Server,
+    head: Head,
+    path: PathBuf,
+    old: Vec<u8>,
+    worker: u32,
+    _site: Site,
+}
+
+impl UnreadLink {
+    const SIZE: usize = 20 * MB;
+
+    fn new() -> Self {
+        let script = "<?php
+            $s = file_get_contents('f');
+            file_put_contents('worker', getmypid());
+            $i = 0;
+            while (true) { echo $s; if (++$i % 100 === 0) file_put_contents('written', $i); }";
+        let site = Site::with("page.php", script);
+        let old = pattern(1, Self::SIZE);
+        let (path, written) = (site.write("f", &old), site.write("written", ""));
+        let worker = site.write("worker", "");
+        let server = start(&site, &["--php-ini", "max_execution_time=0"]);
+        let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
+        let (client, head) = ask(&connect, "f");
+        let mut so_far = (String::new(), Instant::now());
+        while so_far.0.is_empty() || so_far.1.elapsed() < Duration::from_millis(500) {
+            let now = fs::read_to_string(&written).unwrap();
+            if now != so_far.0 {
+                so_far = (now, Instant::now());
+            }
+            thread::yield_now();
+        }
+        let worker = fs::read_to_string(worker).unwrap().parse().unwrap();
+        Self { client, server, head, path, old, worker, _site: site }
+    }
+
+    fn overwrite(&self, case: &str) {
+        let new = pattern(2, Self::SIZE);
+        check_held(case, Self::SIZE, || CHANGES[0].1(&self.path, &new).unwrap());
+    }
+}
+
+/// The worker's `RECALL` lies behind what the front does not read.
+#[test]
+fn a_recall_behind_a_link_that_is_not_read() {
+    let mut unread = UnreadLink::new();
+    unread.overwrite("an unread link");
+    // The script's private copy, and the output that waits.
+    let memory = processes::private_memory(unread.worker);
+    assert!(memory < 300 << 20, "the worker takes {memory} bytes");
+    match unread.client.body_of(unread.head, "GET") {
+        Err(Broken::Cut(part)) => {
+            assert!(unread.old.starts_with(&part.body), "wrong bytes before the cut");
+        }
+        other => panic!("{:?}", other.map(|response| response.body.len())),
+    }
+}
+
+/// The front has to notice although it does not read.
+#[test]
+fn a_worker_that_dies_while_its_link_is_not_read() {
+    let mut unread = UnreadLink::new();
+    processes::signal(unread.worker, Signal::KILL);
+    unread.overwrite("a dead worker");
+    let mut expected = unread.old.iter().cycle();
+    for _ in 0..3 {
+        let chunk = unread.client.chunk();
+        assert!(!chunk.is_empty() && chunk.iter().all(|is| Some(is) == expected.next()));
+    }
+    no_complaints(&unread.server);
+}
+
 /// The worker copies what its script still holds.
 #[test]
 #[ignore = "heavy: make test-heavy; takes 2 GiB of memory"]
@@ -223,6 +352,31 @@ fn a_script_that_holds_a_gigabyte() {
     check_held("a gigabyte", 1 << 30, || CHANGES[0].1(&path, &[b'b'; 20_000]).unwrap());
     go_on.release();
     assert_eq!(client.response("GET").text(), "1073741824970");
+}
+
+/// The worker copies the file for the script that still holds it, and once more the part that waits to be sent.
+#[test]
+#[ignore = "heavy: make test-heavy; takes 4 GiB of memory"]
+fn a_script_that_has_written_a_gigabyte() {
+    let script = "<?php
+        echo file_get_contents('f');
+        file_put_contents('has-written', 'yes');
+        file_get_contents('go-on');";
+    let site = Site::with("page.php", script);
+    let (has_written, go_on) = (site.fifo("has-written"), site.fifo("go-on"));
+    let path = site.write("f", [b'a'; 20_000]);
+    let size = 1 << 30;
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(size).unwrap();
+    let server = start(&site, &[]);
+    let mut client = server.connect();
+    client.send(Request::get("/page.php").bytes());
+    has_written.await_script();
+    check_held("a gigabyte, written", 1 << 30, || CHANGES[0].1(&path, &[b'b'; 20_000]).unwrap());
+    go_on.release();
+    let body = client.response("GET").body;
+    assert_eq!(body.len() as u64, size);
+    assert!(body[..20_000] == [b'a'; 20_000] && body[20_000..].iter().all(|byte| *byte == 0));
+    no_complaints(&server);
 }
 
 /// Clients behind a veth pair, whose receive queues the server cannot see.

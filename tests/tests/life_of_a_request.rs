@@ -179,3 +179,30 @@ fn what_the_server_can_do_is_its_own_to_say() {
     assert!(response.header("Allow").is_some_and(|allow| allow.contains("GET")));
     assert_eq!(server.ask(&Request::new("OPTIONS", "/")).expect(200), b"a script");
 }
+
+/// An operator who did not expect a 403 learns from the log what refuses it and which option would help.
+#[test]
+fn every_403_says_why() {
+    let site = site();
+    site.write(".env", "secret");
+    site.write("old.phtml", "<?php");
+    site.folder("empty");
+    let outside = site.write_at(site.outside("shared.txt"), "shared");
+    std::os::unix::fs::symlink(&outside, site.path("link.txt")).unwrap();
+    site.fifo("pipe");
+    let server = Server::start(site.root(), &[]);
+    let folder = outside.parent().unwrap().display().to_string();
+    for (target, why) in [
+        ("/.env", "begin with a dot"),
+        ("/old.phtml", "looks like a script"),
+        ("/empty/", "neither index.php nor index.html"),
+        ("/link.txt", &*format!("--follow-symlinks-into {folder}")),
+        ("/pipe", "no regular file"),
+    ] {
+        server.get(target).expect(403);
+        server.await_log(&format!("request=\"GET {target}\""));
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains(target)).unwrap();
+        assert!(line.contains("403") && line.contains(why), "{line}");
+    }
+}

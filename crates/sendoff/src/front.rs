@@ -10,14 +10,11 @@ use rustix::thread::CapabilitySet;
 use sendoff_config::{AccessLog, Account, Config};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
-use sendoff_sys::process::{become_user, keep_freed_memory, take_inherited};
+use sendoff_sys::process::{become_user, take_inherited};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 use crate::options::Inherited;
-
-/// Buffers of responses come and go. Without this a relayed body of 1 MB cost one `brk` and some 25 page faults.
-const KEPT_MEMORY: u32 = 16 << 20;
 
 /// Serves until the supervisor says so.
 ///
@@ -28,7 +25,6 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);
-    keep_freed_memory(KEPT_MEMORY);
     let listeners = take_listeners(&inherited.listeners)?;
     let pool_socket = take(inherited.pool_fd)?;
     let ready = take(inherited.ready_fd)?;

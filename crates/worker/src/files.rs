@@ -46,12 +46,17 @@ use sendoff_sys::memfd::Sealed;
 use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
 
-/// How long a writer is held, at most, from when the break is noticed (`docs/handover.md` §3). The kernel would let it go
+/// How long the front may take to answer `RECALL`, from when the break is noticed. A writer is held for 5 s at most
+/// (`docs/handover.md` §3); the rest is for noticing the break and giving the lease up. The kernel would let the writer go
 /// after 45 s.
-const RECALL_TIMEOUT: Duration = Duration::from_secs(5);
+const RECALL_TIMEOUT: Duration = Duration::from_millis(4900);
 
-/// The part of it that the worker's own copy may take. 1 GiB takes 0.3 s where it was measured.
+/// The part of it that the worker's own copies may take. 1 GiB takes 0.3 s where it was measured.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
+
+/// A queue in which segments name more bytes of one file than this, and than the file has, is sent: a break turns them into
+/// bytes, and a script can name a file of 20 MB a thousand times.
+pub(crate) const MOST_UNSENT: u64 = 64 << 20;
 
 /// What the application knows of the file it wants held.
 #[derive(Debug, Clone, Copy)]
@@ -415,17 +420,24 @@ impl Files {
         };
         epoch::advance();
         let noticed = Instant::now();
+        let copy_until = noticed + COPY_LIMIT;
         let mut copied = queue.names(file);
         if let Some(region) = region {
             if *used_in == current_use {
-                region.replace_by_copy(fd.as_fd(), noticed + COPY_LIMIT)?;
+                region.replace_by_copy(fd.as_fd(), copy_until)?;
                 copied = true;
             } else {
                 region.forbid()?;
             }
         }
         // Not from the mapping: it may have been dropped.
-        if queue.take_back(file, |offset, len, out| read_range(fd, offset, len, out))? {
+        let read = |offset, len, out: &mut Vec<u8>| {
+            if Instant::now() >= copy_until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            read_range(fd, offset, len, out)
+        };
+        if queue.take_back(file, read)? {
             links.remove(link);
         }
         // Was this process stopped until the kernel let the writer go?

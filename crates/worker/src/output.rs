@@ -6,10 +6,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_link::worker::Queue;
@@ -18,6 +19,10 @@ use sendoff_sys::fork;
 
 use crate::Gone;
 use crate::state::State;
+
+/// Pause before descriptors are sent again after `ETOOMANYREFS`: all processes of a user together may have as many descriptors
+/// in flight as one of them may have open, and the kernel does not say when the front has received some.
+const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
 const RECORDS_PER_MESSAGE: usize = 500;
@@ -61,7 +66,7 @@ impl Shared {
             self.stopping.store(true, Ordering::Relaxed);
             for link in &self.links {
                 // It fails only on a link whose other end has gone, which ends accept too.
-                let _gone = rustix::net::shutdown(link, rustix::net::Shutdown::Read);
+                let _gone = rustix::net::shutdown(link, Shutdown::Read);
             }
         }
     }
@@ -156,7 +161,14 @@ impl Shared {
                     Err(_) => Err(Gone),
                 }
             }
+            Errno::TOOMANYREFS => {
+                drop(state);
+                std::thread::sleep(IN_FLIGHT_PAUSE);
+                Ok(self.lock())
+            }
             _ => {
+                // Without it the front would wait for the rest.
+                let _gone = rustix::net::shutdown(link, Shutdown::Both);
                 state.lost = true;
                 state.discard_queue();
                 Err(Gone)

@@ -47,7 +47,8 @@ impl State {
         });
     }
 
-    /// Discards output that will not be sent, and closes the files that it would have opened on the link.
+    /// Discards output that will not be sent, and closes the files that it would have opened on the link. Nothing of it has
+    /// begun to leave unless the link is lost, so it holds no `RECALL` that the front must get.
     pub(crate) fn discard_queue(&mut self) {
         for file in self.queue.unsent_opens() {
             if let Some(held) = self.files.get_mut(file) {

@@ -18,6 +18,9 @@ const FIRST_SLOT: usize = MAX_RECORD_LEN;
 /// A broken lease can make the buffer large. Afterwards it is shrunk to this capacity.
 const KEEP_CAPACITY: usize = 256 * 1024;
 
+/// A segment that becomes bytes is read in pieces of this size.
+const READ_AT_ONCE: u64 = 1024 * 1024;
+
 /// Encoded output for one link. See the module `queue` for its layout.
 #[derive(Debug)]
 pub struct Queue {
@@ -32,6 +35,8 @@ pub struct Queue {
     in_flight: bool,
     /// Bytes in chunks that pieces in `wire` name.
     lent: usize,
+    /// Bytes in files that segments have named since the queue was last empty.
+    named: u64,
 }
 
 /// A record in `wire` that names a file or shared memory.
@@ -61,7 +66,7 @@ impl Default for Queue {
     fn default() -> Self {
         let wire = vec![0; FIRST_SLOT];
         let sent = FIRST_SLOT;
-        Self { wire, sent, open: None, marks: Vec::new(), in_flight: false, lent: 0 }
+        Self { wire, sent, open: None, marks: Vec::new(), in_flight: false, lent: 0, named: 0 }
     }
 }
 
@@ -82,6 +87,12 @@ impl Queue {
     #[inline]
     pub fn lent(&self) -> usize {
         self.lent
+    }
+
+    /// Bytes in files that segments have named since the queue was last empty.
+    #[inline]
+    pub fn named(&self) -> u64 {
+        self.named
     }
 
     /// Whether part of a record may have been sent.
@@ -151,6 +162,7 @@ impl Queue {
     /// Appends a `SEGMENT`. If the last record is one that ends where this begins and has not begun to leave, the two
     /// become one. Returns the length of that segment.
     pub fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
+        self.named = self.named.saturating_add(len);
         let (mut start, mut length) = (offset, len);
         if let Some(Record::Segment { file: of, offset: at, length: so_far }) =
             self.growing(request_id)
@@ -262,6 +274,15 @@ impl Queue {
         self.marks.iter().any(|mark| mark.names(file))
     }
 
+    /// Bytes of the file that `SEGMENT` records name which have not begun to leave. A byte counts each time it is named.
+    pub fn unsent_bytes(&self, file: FileId) -> u64 {
+        let segments = self.marks.iter().filter_map(|mark| match mark.record {
+            Record::Segment { file: of, length, .. } if of == file => Some(length),
+            _ => None,
+        });
+        segments.fold(0, u64::saturating_add)
+    }
+
     /// Turns the file's unsent segments into `STDOUT` records, with what `read` appends for offset and length, and takes
     /// back its `OPEN`. `true`: there was an `OPEN` whose descriptor had not been sent, so the front does not know the
     /// file on this link.
@@ -275,7 +296,7 @@ impl Queue {
             return Ok(false);
         }
         let old = std::mem::take(&mut self.wire);
-        let (mut copied, mut was_unknown) = (0, false);
+        let (mut copied, mut was_unknown, mut bytes) = (0, false, Vec::new());
         for mark in std::mem::take(&mut self.marks) {
             self.wire.extend_from_slice(&old[copied..mark.at]);
             copied = mark.at;
@@ -285,9 +306,14 @@ impl Queue {
                     copied += mark.record.wire_len();
                 }
                 Record::Segment { file: of, offset, length } if of == file => {
-                    let mut bytes = Vec::new();
-                    read(offset, length, &mut bytes)?;
-                    self.stdout(mark.request_id, &bytes);
+                    let (mut at, end) = (offset, offset + length);
+                    while at < end {
+                        let len = (end - at).min(READ_AT_ONCE);
+                        bytes.clear();
+                        read(at, len, &mut bytes)?;
+                        self.stdout(mark.request_id, &bytes);
+                        at += len;
+                    }
                     self.close_record();
                     copied += mark.record.wire_len();
                 }
@@ -358,6 +384,7 @@ impl Queue {
         self.marks.clear();
         self.in_flight = false;
         self.lent = 0;
+        self.named = 0;
     }
 }
 
@@ -418,6 +445,26 @@ mod tests {
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(files.collect::<Vec<_>>(), [Record::Open(B)]);
+    }
+
+    #[test]
+    fn a_large_segment_is_read_in_pieces() {
+        let mut queue = Queue::default();
+        queue.segment(7, A, 1, 2 * READ_AT_ONCE);
+        queue.segment(7, A, 0, 3);
+        assert_eq!((queue.unsent_bytes(A), queue.unsent_bytes(B)), (2 * READ_AT_ONCE + 3, 0));
+        assert_eq!(queue.named(), 2 * READ_AT_ONCE + 3);
+        let mut asked = Vec::new();
+        let taken = queue.take_back(A, |offset, len, out| {
+            asked.push((offset, len));
+            out.resize(usize::try_from(len).unwrap(), b'x');
+            Ok::<(), ()>(())
+        });
+        assert_eq!(taken, Ok(false));
+        assert_eq!(asked, [(1, READ_AT_ONCE), (1 + READ_AT_ONCE, READ_AT_ONCE), (0, 3)]);
+        let mut out = Vec::new();
+        assert!(queue.take_stdout(&mut out));
+        assert_eq!((out.len() as u64, queue.unsent_bytes(A)), (2 * READ_AT_ONCE + 3, 0));
     }
 
     /// One byte of the first `SEGMENT` has left, and with it both descriptors.

@@ -1,6 +1,6 @@
 //! The send queue: what is still owed to one client, in order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,9 +12,16 @@ use super::segment::FileSegment;
 use super::spool::{GATHER, Spool, Spooled};
 use crate::transport::Transport;
 
-/// Once this many bytes of a response wait in memory, more goes to the spool, which keeps another [`GATHER`]. With 1,000 slow
-/// clients this bounds the front to 320 MB: the last piece, of up to 64 KiB, may exceed it.
+/// Once this many bytes of a response wait in memory, more goes to the spool, which keeps another [`GATHER`]. The last piece, of
+/// up to 64 KiB, may exceed it. Of a response whose client is slow only what the spool gathers stays in memory.
 const MEMORY_LIMIT: usize = 256 * 1024 - GATHER;
+
+/// Once the queues of an event loop keep this many bytes in memory, each may keep [`SMALL_LIMIT`] instead of [`MEMORY_LIMIT`].
+/// 1,000 clients that do not take pages of 200 KB cost 100 MB so, not 200.
+const LOOP_LIMIT: usize = 32 << 20;
+
+/// What each queue may then keep, in bytes.
+const SMALL_LIMIT: usize = 32 * 1024;
 
 /// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
 const MEMORY_PIECES: usize = 1024;
@@ -46,6 +53,9 @@ const FIRST_READ: usize = 128 * 1024;
 thread_local! {
     /// For what is read of leased files. An event loop is a thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+
+    /// Bytes that the send queues of this event loop keep in memory.
+    static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Where [`SendQueue::try_send`] stopped.
@@ -70,12 +80,36 @@ enum Queued {
     },
 }
 
+/// Bytes of one queue in memory, counted among those of the event loop.
+#[derive(Debug, Default)]
+struct InMemory(usize);
+
+impl InMemory {
+    fn add(&mut self, bytes: usize) {
+        self.0 += bytes;
+        IN_MEMORY.set(IN_MEMORY.get() + bytes);
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.0 -= bytes;
+        IN_MEMORY.set(IN_MEMORY.get() - bytes);
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        self.remove(self.0);
+    }
+}
+
 /// Segments owed to one client. What is in it is in the front's custody: no worker waits for it.
 #[derive(Debug)]
 pub struct SendQueue {
     segments: VecDeque<Queued>,
-    in_memory: usize,
+    in_memory: InMemory,
     spool: Option<Spool>,
+    /// The client has been waited for in vain.
+    is_slow: bool,
     /// How much of a leased file to read next: about what the socket took last time, so that what it does not take need not
     /// be read again.
     next_read: usize,
@@ -83,7 +117,13 @@ pub struct SendQueue {
 
 impl Default for SendQueue {
     fn default() -> Self {
-        Self { segments: VecDeque::new(), in_memory: 0, spool: None, next_read: FIRST_READ }
+        Self {
+            segments: VecDeque::new(),
+            in_memory: InMemory::default(),
+            spool: None,
+            is_slow: false,
+            next_read: FIRST_READ,
+        }
     }
 }
 
@@ -99,7 +139,7 @@ impl SendQueue {
         if self.is_long() && !self.goes_with_the_last(&data) {
             return self.push_spooled(&data);
         }
-        self.in_memory += data.len();
+        self.in_memory.add(data.len());
         self.segments.push_back(Queued::Bytes(data));
         Ok(())
     }
@@ -111,6 +151,13 @@ impl SendQueue {
     }
 
     fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
+        if self.is_slow {
+            self.empty_memory()?;
+        }
+        self.append_to_spool(data)
+    }
+
+    fn append_to_spool(&mut self, data: &[u8]) -> io::Result<()> {
         let spool = self.spool.get_or_insert_default();
         let at = spool.len();
         spool.append(data)?;
@@ -120,6 +167,28 @@ impl SendQueue {
             _ => self.segments.push_back(Queued::Spooled { offset: at, len: more }),
         }
         Ok(())
+    }
+
+    /// Moves what waits in memory to the spool, in its place.
+    fn empty_memory(&mut self) -> io::Result<()> {
+        if self.in_memory.0 == 0 {
+            return Ok(());
+        }
+        for segment in std::mem::take(&mut self.segments) {
+            match segment {
+                Queued::Bytes(data) => {
+                    self.append_to_spool(&data)?;
+                    self.in_memory.remove(data.len());
+                }
+                other => self.segments.push_back(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the client does not keep up: from now on nothing waits in memory that would be in the way of others.
+    pub(crate) fn note_slow(&mut self) {
+        self.is_slow = true;
     }
 
     /// Queues a range of a file.
@@ -139,7 +208,9 @@ impl SendQueue {
     /// Whether more would go to the spool rather than to memory.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        self.in_memory >= MEMORY_LIMIT || self.segments.len() >= MEMORY_PIECES
+        let limit = if IN_MEMORY.get() < LOOP_LIMIT { MEMORY_LIMIT } else { SMALL_LIMIT };
+        let is_spooled = self.is_slow && self.spool.is_some();
+        is_spooled || self.in_memory.0 >= limit || self.segments.len() >= MEMORY_PIECES
     }
 
     /// Whether nothing is owed.
@@ -225,12 +296,12 @@ impl SendQueue {
             match self.segments.front_mut() {
                 Some(Queued::Bytes(data)) if data.len() > n => {
                     data.advance(n);
-                    self.in_memory -= n;
+                    self.in_memory.remove(n);
                     return;
                 }
                 Some(Queued::Bytes(data)) => {
                     n -= data.len();
-                    self.in_memory -= data.len();
+                    self.in_memory.remove(data.len());
                 }
                 Some(
                     Queued::File(FileSegment { offset, len, .. }) | Queued::Spooled { offset, len },
@@ -358,6 +429,51 @@ mod tests {
         }
     }
 
+    /// 1,000 slow readers of generated pages would keep 256 MB otherwise.
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_a_slow_client_does_not_take_leaves_memory() {
+        let (file, _path, _worker) = leased(b"between");
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        let contents = numbers(2 * MEMORY_LIMIT);
+        let push = |queue: &mut SendQueue, expected: &mut Vec<u8>| {
+            for piece in contents.chunks(5000) {
+                queue.push_bytes(Bytes::copy_from_slice(piece)).unwrap();
+                expected.extend_from_slice(piece);
+            }
+        };
+        queue.push_bytes(Bytes::from_static(b"head")).unwrap();
+        queue.push_file(FileSegment { file, offset: 0, len: 7 });
+        expected.extend_from_slice(b"headbetween");
+        push(&mut queue, &mut expected);
+        assert!(queue.in_memory.0 >= MEMORY_LIMIT && IN_MEMORY.get() == queue.in_memory.0);
+        queue.note_slow();
+        push(&mut queue, &mut expected);
+        assert_eq!((queue.in_memory.0, IN_MEMORY.get(), queue.segments.len()), (0, 0, 5));
+        assert!(queue.is_long());
+        assert!(deliver(&mut queue).await == expected);
+        assert!(!queue.is_long(), "it has caught up");
+        queue.push_bytes(Bytes::from_static(b"next")).unwrap();
+        assert_eq!(IN_MEMORY.get(), 4);
+        drop(queue);
+        assert_eq!(IN_MEMORY.get(), 0);
+    }
+
+    #[test]
+    fn each_queue_keeps_little_when_all_together_keep_much() {
+        let page = || {
+            let mut queue = SendQueue::default();
+            for _ in 0..25 {
+                queue.push_bytes(vec![0; 8000].into()).unwrap();
+            }
+            queue
+        };
+        let queues: Vec<_> = (0..400).map(|_| page()).collect();
+        assert!(queues[0].spool.is_none() && queues[399].spool.is_some());
+        assert!(IN_MEMORY.get() < LOOP_LIMIT + 400 * (SMALL_LIMIT + 8000), "{}", IN_MEMORY.get());
+        drop(queues);
+        assert!(page().spool.is_none());
+    }
+
     /// A client's connection, and the client.
     fn connection() -> (Tcp, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -418,7 +534,7 @@ mod tests {
         }
         assert!(queue.spool.is_some());
         assert!(deliver(&mut queue).await == expected);
-        assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory == 0);
+        assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory.0 == 0);
     }
 
     /// What a client has not taken when the lease ends is lost; what it gets before is right.

@@ -4,8 +4,10 @@ use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sendoff_config::Config;
+use sendoff_sys::process::give_back_freed_memory;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
@@ -20,6 +22,13 @@ use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
 use crate::observe::explain::Secret;
 use crate::site::Site;
 use crate::upstream::{Application, Channel, Link, Master, NewLink, Pool, enforce, sweep, tune};
+
+/// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
+/// 25 page faults.
+pub(super) const KEPT_MEMORY: usize = 16 << 20;
+
+/// How often freed memory beyond it is given back.
+const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An event loop that is about to run.
 pub(super) struct EventLoop {
@@ -77,6 +86,7 @@ impl EventLoop {
             claims: Rc::default(),
             sizes: Default::default(),
             choice: Default::default(),
+            patience: Default::default(),
             clock: Default::default(),
             access_log,
         });
@@ -92,6 +102,9 @@ impl EventLoop {
         }
         if number == 0 && !services.applications.is_empty() {
             spawn_local(sweep(Arc::clone(&services.applications)));
+        }
+        if number == 0 {
+            spawn_local(give_back_memory());
         }
         look_after_workers(&services, master);
         let (lives, idle) = (Rc::clone(&lifecycle), config.front.timeouts.idle);
@@ -151,6 +164,14 @@ async fn take_links(
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
         announce.when_complete();
+    }
+}
+
+/// Gives memory back that a burst of slow clients has left behind. The memory is the whole process's, so one event loop does.
+async fn give_back_memory() {
+    loop {
+        tokio::time::sleep(TRIM_INTERVAL).await;
+        give_back_freed_memory(KEPT_MEMORY);
     }
 }
 

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use sendoff_sys::process::keep_freed_memory;
 use tokio::sync::{mpsc, watch};
 
 use announce::Announce;
 use budget::Budget;
-use event_loop::EventLoop;
+use event_loop::{EventLoop, KEPT_MEMORY};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::lifecycle::Stage;
@@ -53,6 +54,7 @@ impl Front {
         ready: impl Fn() + Send + Sync + 'static,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
+        keep_freed_memory(KEPT_MEMORY);
         let Self { config, access_log, explain, listeners, pool_socket } = self;
         let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let workers = config.pool.as_ref().map_or(0, PoolConfig::first_workers);

@@ -98,7 +98,14 @@ async fn answer(
         Answer::Route(Route::Folder) => {
             error::redirect_to_folder(services, request, responder).await
         }
-        Answer::Route(Route::Refused(status)) => error::respond(services, responder, *status).await,
+        Answer::Route(Route::Refused { status, why }) => {
+            if let Some(why) = why {
+                let target = String::from_utf8_lossy(&request.target);
+                let (request, code) = (format!("{} {target}", request.method), status.as_u16());
+                tracing::warn!(request, "answered with {code}: {why}");
+            }
+            error::respond(services, responder, *status).await
+        }
         Answer::Server => {
             error::respond_empty(services, responder, StatusCode::NO_CONTENT, allow).await
         }

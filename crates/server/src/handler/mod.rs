@@ -13,6 +13,7 @@ mod explain;
 mod file;
 mod named;
 mod parameters;
+pub(crate) mod patience;
 mod ranges;
 mod relay;
 mod script;

@@ -1,11 +1,11 @@
 //! The body of an application's response on its way to the client.
 
 use std::future::poll_fn;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::patience::Patience;
 use super::services::Services;
 use super::zero_copy::ZeroCopy;
 use crate::cut::Cut;
@@ -16,11 +16,7 @@ use crate::segment::Segment;
 use crate::site::sendable::Sendable;
 use crate::upstream::{Event, Exchange, UpstreamErrorKind};
 
-/// How long a worker may have to wait, once per response, for a client that is perhaps about to take more. A large generated body
-/// costs twice as much if it goes through the spool, which a fast client does not need.
-const PATIENCE: Duration = Duration::from_millis(50);
-
-/// The state of a body when the relay begins.
+/// A body that is about to be passed on.
 pub(super) struct Body {
     /// Bytes that came with the header block.
     pub(super) rest: Bytes,
@@ -42,7 +38,8 @@ pub(super) async fn pass_body(
         sendable: &services.site.sendable,
         zero_copy: body.zero_copy,
         surplus: body.surplus,
-        patience_ends: None,
+        patience: &services.patience,
+        wait: Wait::NotNeeded,
     };
     relay.push(Segment::Bytes(body.rest))?;
     relay.run().await?;
@@ -74,8 +71,18 @@ struct Relay<'a> {
     zero_copy: Option<ZeroCopy>,
     /// The application has sent more than its announced length.
     surplus: bool,
-    /// Set when the send queue has no room in memory for the first time.
-    patience_ends: Option<Instant>,
+    patience: &'a Patience,
+    wait: Wait,
+}
+
+/// Whether the worker waits for a client that may be about to take more, which it does once per response.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// The send queue has not been long yet.
+    NotNeeded,
+    Until(Instant),
+    /// The client is slow: what the send queue does not keep in memory goes to the spool.
+    Over,
 }
 
 impl Relay<'_> {
@@ -114,7 +121,7 @@ impl Relay<'_> {
                 Progress::Blocked => {
                     let may_take = self.may_take();
                     let may_spool = self.responder.room() != Room::None;
-                    let patience_ends = self.patience_ends.filter(|_| may_spool);
+                    let waits_until = self.waits_until().filter(|_| may_spool);
                     tokio::select! {
                         biased;
                         event = exchange.next(), if may_take => event,
@@ -122,7 +129,7 @@ impl Relay<'_> {
                             ready?;
                             continue;
                         }
-                        () = sleep_until(patience_ends), if !may_take => continue,
+                        () = sleep_until(waits_until), if !may_take => continue,
                     }
                 }
             };
@@ -138,12 +145,27 @@ impl Relay<'_> {
         if room == Room::Memory {
             return true;
         }
-        let patience_ends = *self.patience_ends.get_or_insert_with(|| Instant::now() + PATIENCE);
-        let is_over = room == Room::Spool && Instant::now() >= patience_ends;
-        if is_over {
+        if let Wait::NotNeeded = self.wait {
+            self.wait = Wait::Until(Instant::now() + self.patience.limit());
+        }
+        if let Wait::Until(end) = self.wait
+            && Instant::now() >= end
+        {
+            self.patience.ran_out();
+            self.wait = Wait::Over;
+        }
+        let may_spool = room == Room::Spool && matches!(self.wait, Wait::Over);
+        if may_spool {
             self.responder.note_slow();
         }
-        is_over
+        may_spool
+    }
+
+    fn waits_until(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::Until(end) => Some(end),
+            Wait::NotNeeded | Wait::Over => None,
+        }
     }
 
     /// Handles an event. Returns true at the end of the response.
@@ -163,7 +185,12 @@ impl Relay<'_> {
             }
             // These have no effect any more, because the head has been queued.
             Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
-            Event::End => return Ok(true),
+            Event::End => {
+                if let Wait::Until(_) = self.wait {
+                    self.patience.paid_off();
+                }
+                return Ok(true);
+            }
             Event::Failed(error) => {
                 // Segments that the worker had handed over are sent, although the worker has died.
                 flush(self.responder).await?;

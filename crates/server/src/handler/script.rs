@@ -77,10 +77,10 @@ pub(super) async fn respond(
     let (root, sends) = (site.router.root_bytes(), site.sendable.is_set_up());
     let parameters = parameters(request, script, root, sends);
     let (answered, offer) = match script.upstream {
-        Upstream::Workers => call.to_worker(script, parameters, responder).await,
+        Upstream::Workers => call.send_to_worker(script, parameters, responder).await,
         Upstream::Application(number) => {
             let application = &services.applications[number];
-            call.to_application(script, application, parameters, responder).await
+            call.send_to_application(script, application, parameters, responder).await
         }
     };
     let (exchange, answer) = match answered {
@@ -107,7 +107,7 @@ pub(super) async fn respond(
 }
 
 impl Call<'_> {
-    async fn to_worker(
+    async fn send_to_worker(
         &mut self,
         script: &Script,
         mut parameters: RequestMessageBuilder,
@@ -157,7 +157,7 @@ impl Call<'_> {
         Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
     }
 
-    async fn to_application(
+    async fn send_to_application(
         &mut self,
         script: &Script,
         application: &Arc<Application>,

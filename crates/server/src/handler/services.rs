@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sendoff_config::Config;
 
 use super::choice::Choice;
+use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::clock::Clock;
 use crate::filter;
@@ -31,6 +32,7 @@ pub(crate) struct Services {
     pub(crate) claims: Rc<Claims>,
     pub(crate) sizes: Sizes,
     pub(crate) choice: Choice,
+    pub(crate) patience: Patience,
     pub(crate) clock: Clock,
     pub(crate) access_log: Option<AccessLog>,
 }

@@ -258,13 +258,15 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let (status, why) = match end {
             End::Quiet => return false,
             End::Io(error) => {
-                tracing::info!(request = %asked.line, %error, "the client left amid its request");
+                let request = asked.line.to_string();
+                tracing::info!(request, %error, "the client left amid its request");
                 return false;
             }
             End::Refused { status, why } => (status, why),
         };
         let client = self.transport.ends().peer;
-        tracing::info!(%client, request = %asked.line, %status, "request refused: {why}");
+        let request = asked.line.to_string();
+        tracing::info!(%client, request, %status, "request refused: {why}");
         asked.keep_alive = false;
         let service = Rc::clone(&self.service);
         let mut exchange = self.exchange(&service, asked, None);
@@ -316,9 +318,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
 fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
     let request = exchange.line();
     match cut.fault {
-        Fault::Client => tracing::info!(%request, "the response ends early: {cut}"),
+        Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
         Fault::Application | Fault::Server => {
-            tracing::error!(%request, "a response was cut short: {cut}");
+            tracing::error!(request, "a response was cut short: {cut}");
         }
     }
 }

@@ -154,8 +154,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 
     /// The request, for the log.
-    pub(super) fn line(&self) -> &RequestLine {
-        &self.asked.line
+    pub(super) fn line(&self) -> String {
+        self.asked.line.to_string()
     }
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -214,7 +214,10 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         for (name, value) in &fields {
             if encoder.field(name, value).is_err() {
                 let (request, name) = (self.line(), name.escape_ascii());
-                tracing::warn!(%request, "a response field was left out, it holds control characters: {name}");
+                tracing::warn!(
+                    request,
+                    "a response field was left out, it holds control characters: {name}"
+                );
             }
         }
         let length = length.filter(|_| status != StatusCode::NO_CONTENT);
@@ -243,7 +246,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         if room > 0 {
             match &mut segment {
                 Segment::Bytes(bytes) => {
-                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX))
+                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
                 }
                 Segment::File(file) => file.len = room,
             }
@@ -328,6 +331,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
 
     fn note_slow(&mut self) {
         self.kept_up = false;
+        self.queue.note_slow();
     }
 
     fn kept_up(&self) -> bool {

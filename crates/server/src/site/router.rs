@@ -1,5 +1,6 @@
 //! Which handler answers a path.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -52,8 +53,16 @@ pub(crate) enum Route {
     File(Rc<Entry>),
     /// A folder whose name lacks the slash at its end.
     Folder,
-    /// An error page of this status.
-    Refused(StatusCode),
+    /// The server itself, with this status. `why` is for the log: a person who did not expect it should learn what to change.
+    Refused { status: StatusCode, why: Option<Cow<'static, str>> },
+}
+
+impl Route {
+    fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused { status: StatusCode::FORBIDDEN, why: Some(why.into()) }
+    }
+
+    const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
 }
 
 /// Routes the requests of one event loop.
@@ -114,7 +123,7 @@ impl Router {
             return route;
         }
         if refuses(path) {
-            return Route::Refused(StatusCode::FORBIDDEN);
+            return Route::forbidden("names that begin with a dot are not served");
         }
         if is_source(path) || self.endings.iter().any(|(ending, _)| has_ending(path, ending)) {
             return self.source(path);
@@ -146,7 +155,9 @@ impl Router {
         match kind {
             Ok(Kind::File) => match self.runs(path) {
                 Some(upstream) => self.script(path, b"", upstream),
-                None => Route::Refused(StatusCode::FORBIDDEN),
+                None => Route::forbidden(
+                    "it looks like a script, and nothing runs it; --fastcgi .EXT=ADDRESS would",
+                ),
             },
             Ok(Kind::Directory) => self.folder(path),
             Err(refusal) => self.missing(path, &refusal),
@@ -158,11 +169,11 @@ impl Router {
             Refusal::NotFound => {
                 self.script_in_path(path).unwrap_or_else(|| self.front_controller())
             }
-            Refusal::Forbidden => Route::Refused(StatusCode::FORBIDDEN),
-            Refusal::Failed(error) => {
-                tracing::error!(path = &*String::from_utf8_lossy(path), %error, "a file cannot be served");
-                Route::Refused(StatusCode::INTERNAL_SERVER_ERROR)
-            }
+            Refusal::Forbidden(why) => Route::forbidden(why.to_string()),
+            Refusal::Failed(error) => Route::Refused {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                why: Some(error.to_string().into()),
+            },
         }
     }
 
@@ -191,8 +202,10 @@ impl Router {
             }
         }
         match self.front_controller() {
-            // The folder exists, but has no index file; the server lists no folders.
-            Route::Refused(_) => Route::Refused(StatusCode::FORBIDDEN),
+            // There is a folder, but no list of what is in it.
+            Route::Refused { .. } => {
+                Route::forbidden("the folder has neither index.php nor index.html")
+            }
             route => route,
         }
     }
@@ -211,7 +224,7 @@ impl Router {
         let controller = b"/index.php";
         match self.runs(controller) {
             Some(upstream) if self.is_file(controller) => self.script(controller, b"", upstream),
-            _ => Route::Refused(StatusCode::NOT_FOUND),
+            _ => Route::NOT_FOUND,
         }
     }
 }
@@ -250,7 +263,7 @@ mod tests {
             }
             Route::File(entry) => format!("file of {}", entry.size),
             Route::Folder => "folder".to_owned(),
-            Route::Refused(status) => status.as_str().to_owned(),
+            Route::Refused { status, .. } => status.as_str().to_owned(),
         }
     }
 

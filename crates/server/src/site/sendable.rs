@@ -57,9 +57,7 @@ impl Denied {
             Refusal::NotFound => {
                 Self { status: StatusCode::NOT_FOUND, why: format!("{name} is not there") }
             }
-            Refusal::Forbidden => Self::forbidden(format!(
-                "{name} leads out of its folder, cannot be read or is no plain file"
-            )),
+            Refusal::Forbidden(why) => Self::forbidden(format!("{name} may not be sent: {why}")),
             Refusal::Failed(error) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 why: format!("{name} cannot be opened: {error}"),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::resolve::{Identity, Refusal, Resolved, Root};
+use super::resolve::{Forbidden, Identity, Refusal, Resolved, Root};
 use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most
@@ -75,7 +75,7 @@ impl Entry {
     pub fn open(root: &Root, path: &[u8]) -> Result<Self, Refusal> {
         match open(root, path)? {
             Opened::File(entry, _) => Ok(entry),
-            Opened::Directory(_) => Err(Refusal::Forbidden),
+            Opened::Directory(_) => Err(Refusal::Forbidden(Forbidden::NoFile)),
         }
     }
 
@@ -87,7 +87,7 @@ impl Entry {
         for _ in 0..READ_ATTEMPTS {
             let identity = Identity::of_descriptor(&file)?;
             if !identity.is_regular_file() {
-                return Err(Refusal::Forbidden);
+                return Err(Refusal::Forbidden(Forbidden::NoFile));
             }
             if let Ok(contents) = read(&file, &identity) {
                 return Ok(Self::new(path, &identity, file, contents));

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 pub use cache::{CacheLimits, Entry, FileCache, Found, Kind};
-pub use resolve::{Refusal, Root, place};
+pub use resolve::{Forbidden, Refusal, Root, place};
 
 use crate::segment::Segment;
 use conditional::{Outcome, Validators};

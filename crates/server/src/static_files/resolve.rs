@@ -1,4 +1,5 @@
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -27,17 +28,51 @@ pub enum Resolved {
 pub enum Refusal {
     /// The path does not exist.
     NotFound,
-    /// The path must not be served: outside the root, unreadable, or neither file nor directory.
-    Forbidden,
-    /// A system call failed, or the file changes faster than it can be read.
+    /// There is something that must not be served.
+    Forbidden(Forbidden),
+    /// The system could not tell, or the file changes faster than it can be read.
     Failed(io::Error),
+}
+
+/// Why something must not be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forbidden {
+    /// The system refuses it.
+    Denied(Errno),
+    /// A symbolic link leads to this place, outside the root.
+    Outside(PathBuf),
+    /// It is neither a regular file nor a directory, or a directory where a file is wanted.
+    NoFile,
+    /// The root has been removed, or another folder has its name.
+    RootReplaced,
+}
+
+impl fmt::Display for Forbidden {
+    /// What happened and, where an option helps, which.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(errno) => {
+                write!(f, "{}: may the server's user read it (--user)?", io::Error::from(*errno))
+            }
+            Self::Outside(place) => {
+                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
+                write!(f, "it leads to {shown}; --follow-symlinks-into {folder} would allow it")
+            }
+            Self::NoFile => f.write_str("it is no regular file"),
+            Self::RootReplaced => {
+                f.write_str("the root is not the folder that it was at the start")
+            }
+        }
+    }
 }
 
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Self::NotFound,
-            Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => Self::Forbidden,
+            Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => {
+                Self::Forbidden(Forbidden::Denied(errno))
+            }
             other => Self::Failed(other.into()),
         }
     }
@@ -141,7 +176,7 @@ impl Root {
     /// There is nothing that may be served.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Refusal> {
         if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|segment| segment == b"..") {
-            return Err(Refusal::Forbidden);
+            return Err(Refusal::Forbidden(Forbidden::Denied(Errno::XDEV)));
         }
         let found = match self.find(path, ResolveFlags::BENEATH) {
             // The path leaves the root, or contains an absolute link, which may lead back into the root.
@@ -152,7 +187,7 @@ impl Root {
         match identity.kind {
             FileType::RegularFile => Ok(Resolved::File(Unopened(found), identity)),
             FileType::Directory => Ok(Resolved::Directory(identity)),
-            _ => Err(Refusal::Forbidden),
+            _ => Err(Refusal::Forbidden(Forbidden::NoFile)),
         }
     }
 
@@ -189,7 +224,7 @@ impl Root {
         if place.starts_with(&root) || self.follow.iter().any(|folder| place.starts_with(folder)) {
             Ok(found)
         } else {
-            Err(Refusal::Forbidden)
+            Err(Refusal::Forbidden(Forbidden::Outside(place)))
         }
     }
 }
@@ -215,6 +250,6 @@ fn place_of_root(directory: &OwnedFd) -> Result<PathBuf, Refusal> {
     if Identity::of(&stat).is_same_directory(&Identity::of_descriptor(directory)?) {
         Ok(place)
     } else {
-        Err(Refusal::Forbidden)
+        Err(Refusal::Forbidden(Forbidden::RootReplaced))
     }
 }

@@ -109,7 +109,7 @@ fn respond(
     StaticResponse::empty(match cache.lookup(path) {
         Ok(Found::File(entry)) => return respond_with(&entry, method, headers),
         Ok(Found::Directory) | Err(Refusal::NotFound) => StatusCode::NOT_FOUND,
-        Err(Refusal::Forbidden) => StatusCode::FORBIDDEN,
+        Err(Refusal::Forbidden(_)) => StatusCode::FORBIDDEN,
         Err(Refusal::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
     })
 }
@@ -177,7 +177,7 @@ fn what_is_not_served() {
     }
     for path in ["../outside/secret", "sub/../../outside/secret", "sub/..", "/etc/passwd"] {
         let found = cache.lookup(path.as_bytes());
-        assert!(matches!(found, Err(Refusal::Forbidden)), "{path}: {found:?}");
+        assert!(matches!(found, Err(Refusal::Forbidden(_))), "{path}: {found:?}");
     }
     let response = respond(&mut cache, b"a.txt", &Method::POST, &HeaderMap::new());
     assert_eq!(response.status, StatusCode::METHOD_NOT_ALLOWED);
@@ -216,7 +216,7 @@ fn links_may_not_leave_the_root() {
         }
         for path in ["secret", "relative-secret", "folder", "folder/secret", "shared-not", "loop"] {
             let found = cache.lookup(path.as_bytes());
-            assert!(matches!(found, Err(Refusal::Forbidden)), "{path}: {found:?}");
+            assert!(matches!(found, Err(Refusal::Forbidden(_))), "{path}: {found:?}");
             assert!(cache.kind(path.as_bytes()).is_err());
         }
         assert!(matches!(cache.lookup(b"dangling"), Err(Refusal::NotFound)));
@@ -237,8 +237,8 @@ fn a_link_that_is_turned_outwards_is_noticed() {
     kept(&mut cache, "link");
     fs::remove_file(site.path("link")).unwrap();
     symlink(site.outside("secret"), site.path("link")).unwrap();
-    assert!(matches!(cache.lookup(b"link"), Err(Refusal::Forbidden)));
-    assert!(matches!(cache.kind(b"link"), Err(Refusal::Forbidden)));
+    assert!(matches!(cache.lookup(b"link"), Err(Refusal::Forbidden(_))));
+    assert!(matches!(cache.kind(b"link"), Err(Refusal::Forbidden(_))));
 }
 
 /// The test would hang if the FIFO were opened for reading.
@@ -253,7 +253,7 @@ fn only_regular_files() {
     let mut cache = site.cache_of(&["/dev".into()], CacheLimits::default());
     for path in ["fifo", "socket", "null"] {
         let found = cache.lookup(path.as_bytes());
-        assert!(matches!(found, Err(Refusal::Forbidden)), "{path}: {found:?}");
+        assert!(matches!(found, Err(Refusal::Forbidden(_))), "{path}: {found:?}");
     }
 }
 

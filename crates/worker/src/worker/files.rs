@@ -10,7 +10,7 @@ use sendoff_sys::mapping::MappedFile;
 
 use super::Worker;
 use crate::Gone;
-use crate::files::{Held, Identity};
+use crate::files::{Held, Identity, MOST_UNSENT};
 use crate::state::State;
 
 /// Bytes of a mapping that are copied under the lock at a time.
@@ -47,7 +47,10 @@ impl Worker {
             queue.record(id, Record::Open(file));
         }
         let joined = queue.segment(id, file, offset, len);
-        let full = queue.len() > FLUSH_LIMIT || (joined > len && joined >= JOIN_LIMIT);
+        let most = held.size.max(MOST_UNSENT);
+        let full = queue.len() > FLUSH_LIMIT
+            || (joined > len && joined >= JOIN_LIMIT)
+            || (queue.named() > most && queue.unsent_bytes(file) > most);
         drop(state);
         if let Some(open) = self.response.open_mut() {
             open.uses_stdout();

@@ -145,7 +145,7 @@ impl HandedFiles {
         Ok(())
     }
 
-    /// The worker has died and watches the leases of its files no longer, so they end as soon as may be.
+    /// The worker has died and watches its leases no longer: they end as soon as what is still to be sent has been copied.
     pub(super) fn orphan(&mut self) {
         let known = std::mem::take(&mut self.known).into_values().map(|known| known.file);
         let releasing = std::mem::take(&mut *self.releasing.borrow_mut()).into_values();

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_link::front::{self, Caller, ClientSocket, Ended, Front, Hangup};
 use tokio::io::Interest;
@@ -25,6 +26,10 @@ use crate::upstream::script_log::{Entry, Severity};
 
 #[cfg(test)]
 pub(in crate::upstream) mod tests;
+
+/// Pause before a request is sent again whose descriptors the kernel has refused with `ETOOMANYREFS`: it does not say when it
+/// would take them.
+const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The links of one event loop.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
@@ -153,13 +158,19 @@ impl Link {
     }
 
     async fn send_rest(&self) -> io::Result<()> {
+        let is_refused = Cell::new(false);
         let if_ready = |bytes: &[u8], attached: &[Attachment]| {
-            self.socket.try_io(Interest::WRITABLE, || send(&self.socket, bytes, attached))
+            let sent = || send(&self.socket, bytes, attached);
+            let sent = self.socket.try_io(Interest::WRITABLE, sent);
+            sent.inspect_err(|error| is_refused.set(has_too_many_in_flight(error)))
         };
         loop {
             self.socket.writable().await?;
-            if self.send_with(if_ready)? {
+            if self.send_with(&if_ready)? {
                 return Ok(());
+            }
+            if is_refused.take() {
+                tokio::time::sleep(IN_FLIGHT_PAUSE).await;
             }
         }
     }
@@ -174,6 +185,7 @@ impl Link {
             match send(bytes, attached) {
                 Ok(n) => front.outbox().sent(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if has_too_many_in_flight(&error) => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -281,6 +293,11 @@ impl Link {
             Severity::Other => tracing::warn!(worker = self.pid, request, "{text}"),
         }
     }
+}
+
+/// Whether the processes of this user have as many descriptors in flight as one process may have open.
+fn has_too_many_in_flight(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }
 
 fn no_descriptor(error: io::Error) -> UpstreamError {

@@ -34,6 +34,10 @@ const RECEIVE_MIN: usize = 16 * 1024;
 /// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
 const MAX_LEAVING: usize = 1024;
 
+/// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
+/// for urgent data too, but tokio registers no socket for them.)
+const HANGUP: Interest = Interest::PRIORITY;
+
 impl From<front::Broken> for Ending {
     fn from(broken: front::Broken) -> Self {
         Self::Broken(broken.to_string())
@@ -50,6 +54,10 @@ impl From<BadRegion> for Ending {
     fn from(BadRegion(what): BadRegion) -> Self {
         Self::Broken(what)
     }
+}
+
+fn unreadable(error: io::Error) -> Ending {
+    Ending::Broken(format!("its link cannot be read: {error}"))
 }
 
 impl Link {
@@ -130,9 +138,18 @@ impl Reader {
     }
 
     async fn run(&mut self, link: &Rc<Link>) -> Result<std::convert::Infallible, Ending> {
+        // What a link without a worker still holds is as much as its buffer took, a few hundred kilobytes at most. It is
+        // read at once: the worker watches its leases no longer, so writers wait until the front has come to the end.
+        let mut has_hung_up = false;
         loop {
-            while let Some(inbox) = link.full_inbox() {
-                inbox.room.notified().await;
+            while !has_hung_up && let Some(inbox) = link.full_inbox() {
+                tokio::select! {
+                    () = inbox.room.notified() => {}
+                    hung_up = link.socket.ready(HANGUP) => {
+                        has_hung_up = true;
+                        hung_up.map_err(unreadable)?;
+                    }
+                }
             }
             self.receive(link).await?;
             loop {
@@ -169,7 +186,7 @@ impl Reader {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 Err(Ending::Ended(Hangup::Reset))
             }
-            Err(error) => Err(Ending::Broken(format!("its link cannot be read: {error}"))),
+            Err(error) => Err(unreadable(error)),
         }
     }
 
@@ -249,5 +266,96 @@ impl Reader {
     fn end(&mut self, link: &Link) {
         self.files.orphan();
         self.budget.flush(|entry| link.log(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::path::Path;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::fs::{Mode, OFlags};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use sendoff_fastcgi::handover::Record;
+    use sendoff_fastcgi::record::EndRequest;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::upstream::inbox::INBOX_EVENTS;
+    use crate::upstream::worker::link::tests::{begin, link, run};
+
+    /// As a worker opens it. The thread that would hear of the break has ended.
+    fn leased(path: &Path) -> OwnedFd {
+        let file = OwnedFd::from(File::open(path).unwrap());
+        let take = || sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid());
+        thread::scope(|scope| scope.spawn(take).join().unwrap()).unwrap();
+        file
+    }
+
+    /// Opens the file for writing as soon as no lease is in the way.
+    async fn open_for_writing(path: &Path) -> File {
+        loop {
+            match rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()) {
+                Ok(file) => return file.into(),
+                Err(error) => assert_eq!(error, rustix::io::Errno::AGAIN),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn send_opened(worker: &UnixStream, id: FileId, file: &OwnedFd) {
+        let mut record = Vec::new();
+        Record::Open(id).encode(1, &mut record);
+        let (mut space, fds) =
+            ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [file.as_fd()]);
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        worker.writable().await.unwrap();
+        sendmsg(worker, &[IoSlice::new(&record)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    /// A client takes nothing, its response waits in the link, and the worker dies: a writer waits only until the files are
+    /// copied, and the response is whole.
+    #[test]
+    fn a_worker_that_dies_while_its_link_is_not_read() {
+        const SEGMENTS: usize = 4000;
+        for size in [70_000, 9_000_000] {
+            run(async {
+                let (pool, links, mut worker) = link();
+                let exchange = begin(&pool, &links).await;
+                let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+                fs::write(&path, vec![b'o'; size]).unwrap();
+                let mut records = Vec::new();
+                for _ in 0..SEGMENTS {
+                    let length = size as u64;
+                    Record::Segment { file: FileId(1), offset: 0, length }.encode(1, &mut records);
+                }
+                records.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
+                send_opened(&worker, FileId(1), &leased(&path)).await;
+                worker.write_all(&records).await.unwrap();
+                while exchange.inbox().len() <= INBOX_EVENTS {
+                    tokio::task::yield_now().await;
+                }
+                assert!(exchange.inbox().len() < SEGMENTS, "a part of it waits in the link");
+                drop(worker);
+                let writer = open_for_writing(&path).await;
+                std::os::unix::fs::FileExt::write_all_at(&writer, &vec![b'n'; size], 0).unwrap();
+                for _ in 0..SEGMENTS {
+                    let Event::Segment(Segment::File(part)) = exchange.inbox().next().await else {
+                        panic!("a segment of the file");
+                    };
+                    let mut last = [0];
+                    let copy = part.file.descriptor().expect("it could be copied");
+                    rustix::io::pread(&*copy, &mut last, part.len - 1).unwrap();
+                    assert_eq!(last, *b"o", "the file as it was handed over");
+                }
+                assert!(matches!(exchange.inbox().next().await, Event::End));
+                assert_eq!(pool.workers(), 0);
+            });
+        }
     }
 }

@@ -1,0 +1,147 @@
+//! A small limit of open files is divided, and running out of it harms no response.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
+
+/// A client that has got nothing for this long has not been accepted.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A server with at most `descriptors` open files in each process.
+fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
+    match Server::try_start_limited(site.root(), options, descriptors) {
+        Ok(server) => server,
+        Err(failed) => panic!("sendoff did not start with {descriptors} descriptors: {failed:#?}"),
+    }
+}
+
+/// 64 clients ask for 128 files through 32 workers with two links each, on which 8,192 files could be open.
+fn hand_files_over(descriptors: u32) {
+    const FILES: usize = 128;
+    let site = Site::with("file.php", "<?php echo file_get_contents('f' . $_GET['n']);");
+    let files: Vec<_> = (0..FILES).map(|n| pattern(n as u64, 100_000 + 800 * n)).collect();
+    for (number, contents) in files.iter().enumerate() {
+        site.write(&format!("f{number}"), contents);
+    }
+    let server = limited(&site, &["--workers", "32", "--threads", "2"], descriptors);
+    let asked = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                loop {
+                    let turn = asked.fetch_add(1, Ordering::Relaxed);
+                    if turn >= 2000 {
+                        return;
+                    }
+                    let number = turn * 7 % FILES;
+                    let response = client.ask(&Request::get(&format!("/file.php?n={number}")));
+                    assert!(response.expect(200) == files[number], "file {number}");
+                }
+            });
+        }
+    });
+    let log = server.log();
+    assert!(!log.contains("broken worker"), "{log}");
+    assert_eq!(server.workers().len(), 32);
+}
+
+#[test]
+fn many_workers_with_many_files_under_4096_descriptors() {
+    hand_files_over(4096);
+}
+
+#[test]
+fn many_workers_with_many_files_under_1024_descriptors() {
+    hand_files_over(1024);
+}
+
+/// Each page brings more files than its link has a share for, and all 64 links together six times what the limit allows.
+#[test]
+fn pages_of_many_files_under_1024_descriptors() {
+    const FILES: usize = 120;
+    let site = Site::with(
+        "page.php",
+        "<?php for ($n = 0; $n < 60; $n++) echo file_get_contents('f' . ($_GET['n'] + 2 * $n) % 120);",
+    );
+    let files: Vec<_> = (0..FILES).map(|n| pattern(n as u64, 66_000 + n)).collect();
+    for (number, contents) in files.iter().enumerate() {
+        site.write(&format!("f{number}"), contents);
+    }
+    let server = limited(&site, &["--workers", "32", "--threads", "2"], 1024);
+    let asked = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                loop {
+                    let first = asked.fetch_add(1, Ordering::Relaxed);
+                    if first >= 300 {
+                        return;
+                    }
+                    let response = client.ask(&Request::get(&format!("/page.php?n={first}")));
+                    let numbers = (0..60).map(|n| (first + 2 * n) % FILES);
+                    let expected = numbers.flat_map(|n| files[n].iter());
+                    assert!(response.expect(200).iter().eq(expected), "page {first}");
+                }
+            });
+        }
+    });
+    let log = server.log();
+    assert!(!log.contains("broken worker"), "{log}");
+    assert_eq!(server.workers().len(), 32);
+}
+
+#[test]
+fn the_connection_that_is_idle_longest_makes_room_for_a_new_one() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let server = limited(&site, &[], 256);
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        let mut client = server.connect();
+        assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
+        idle.push(client);
+    }
+    let left = processes::connections(server.front());
+    assert!((16..256).contains(&left), "{left}");
+    assert!(idle[0].is_closed());
+    let last = idle.last_mut().unwrap();
+    assert_eq!(last.ask(&Request::get("/ok.php")).text(), "ok");
+}
+
+#[test]
+fn where_no_connection_is_idle_new_ones_wait_for_the_end_of_one() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    site.write("big", pattern(1, 8_000_000));
+    let server = limited(&site, &[], 256);
+    let mut busy = Vec::new();
+    let mut waiting = loop {
+        let mut client = Client::connect_narrow(server.addr(), 4096);
+        client.send(Request::get("/big").bytes());
+        if !wait::until(SILENCE, || !client.is_silent()) {
+            break client;
+        }
+        assert!(busy.len() < 256);
+        busy.push(client);
+    };
+    drop(busy.pop());
+    assert!(waiting.response("GET").expect(200) == pattern(1, 8_000_000));
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
+}
+
+#[test]
+fn a_limit_that_is_too_small_is_an_error_that_says_so() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    for descriptors in [256, 64] {
+        match Server::try_start_limited(site.root(), &[], descriptors) {
+            Ok(server) => assert_eq!(server.page("/ok.php"), "ok"),
+            Err(failed) => {
+                assert!(descriptors < 256, "{failed:?}");
+                assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
+                assert!(failed.stderr.contains("open files"), "{failed:?}");
+            }
+        }
+    }
+}
