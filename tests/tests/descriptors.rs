@@ -1,4 +1,4 @@
-//! A small limit of open files is divided, and running out of it harms no response.
+//! A small limit of open files is divided, and exhausting it harms no response.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
 
-/// A client that has got nothing for this long has not been accepted.
+/// A client that has received nothing for this long has not been accepted.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A server with at most `descriptors` open files in each process.
@@ -17,7 +17,7 @@ fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
     }
 }
 
-/// 64 clients ask for 128 files through 32 workers with two links each, on which 8,192 files could be open.
+/// 64 clients request 128 files through 32 workers with two links each, on which 8,192 files could be open.
 fn hand_files_over(descriptors: u32) {
     const FILES: usize = 128;
     let site = Site::with("file.php", "<?php echo file_get_contents('f' . $_GET['n']);");
@@ -58,7 +58,7 @@ fn many_workers_with_many_files_under_1024_descriptors() {
     hand_files_over(1024);
 }
 
-/// Each page brings more files than its link has a share for, and all 64 links together six times what the limit allows.
+/// Each page hands over more files than the share of its link, and all 64 links together six times the limit.
 #[test]
 fn pages_of_many_files_under_1024_descriptors() {
     const FILES: usize = 120;

@@ -180,7 +180,7 @@ fn what_the_server_can_do_is_its_own_to_say() {
     assert_eq!(server.ask(&Request::new("OPTIONS", "/")).expect(200), b"a script");
 }
 
-/// An operator who did not expect a 403 learns from the log what refuses it and which option would help.
+/// The log tells the operator what causes a 403 and which option would help.
 #[test]
 fn every_403_says_why() {
     let site = site();
