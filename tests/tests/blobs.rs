@@ -1,5 +1,5 @@
-//! Constant strings of PHP programs, stored with the front and then named: the bytes the unmodified runtime would have
-//! sent, whoever ends in between.
+//! Constant strings of PHP programs, stored with the front and then named: the client receives the bytes of the unmodified
+//! runtime, also if a worker or the front ends in between.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use sendoff_tests::{Client, LIMIT, Pair, Request, Server, Site, processes, wait}
 use std::fs;
 use std::net::TcpStream;
 
-/// New scripts are cached, and looked at in every request.
+/// opcache caches new scripts at once, and checks their time stamps in every request.
 const OPCACHE: [&str; 2] = ["opcache.file_update_protection=0", "opcache.revalidate_freq=0"];
 
 /// Text without `<?`, quotes and dollars.
@@ -24,7 +24,7 @@ fn text(seed: &str, length: usize) -> String {
     text
 }
 
-/// Writes what has left as segments into a file when the script ends, after PHP has emptied its buffers.
+/// When the script has ended and PHP has flushed its buffers, writes into a file how many bytes left as segments.
 const STATS: &str =
     "<?php class Stats { function __destruct() { if (function_exists('sendoff_stats'))
     file_put_contents(__DIR__ . '/stats', sendoff_stats()['handed_over_bytes']); } }
@@ -45,7 +45,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
     Server::start(site.root(), &options)
 }
 
-/// Pages of which something is a constant: below the threshold, small and large for the front.
+/// Pages with constants: below the threshold, small enough for the front's memory, and larger.
 const USES: &[(&str, &str)] = &[
     ("html", "@60000@"),
     ("between", "<?= $m ?>@16384@<?= $m ?>@16383@<?php echo $m ?>@70000@"),
@@ -120,7 +120,7 @@ fn every_use_of_a_constant_gives_the_bytes_stock_php_gives() {
     ] {
         let ini: Vec<_> = OPCACHE.iter().chain(more).copied().collect();
         let pair = Pair::start(&site, &ini);
-        // Four workers take turns; whether they know the page already must not show.
+        // Four workers take turns; some know the page already, some do not, and the responses must be equal.
         for round in 0..6 {
             for (name, _) in USES {
                 let target = format!("/{name}.php");
@@ -151,7 +151,7 @@ fn constants_leave_as_segments_with_leases_and_without() {
     }
 }
 
-/// What one worker has learned goes with it, and what the front knows of it, too.
+/// When a worker ends, its blobs and what the front keeps of them end, too.
 #[test]
 fn whoever_is_killed_the_next_one_learns_again() {
     let html = text("html", 60_000);
@@ -182,7 +182,7 @@ fn whoever_is_killed_the_next_one_learns_again() {
     }
 }
 
-/// The blob goes while a client is still at it.
+/// The worker drops the blob while a client is still receiving it.
 #[test]
 fn a_slow_client_gets_all_of_a_blob_that_was_displaced() {
     let html = text("slow", 7_000_000);
@@ -216,8 +216,8 @@ fn a_slow_client_gets_all_of_a_blob_that_was_displaced() {
     assert_eq!(server.workers(), [worker]);
 }
 
-/// Whenever opcache begins afresh, the pages come to lie where others of the same length lay, in memory that four
-/// workers share.
+/// After each reset of opcache, the pages lie at addresses where other pages of the same length lay before, in memory that
+/// four workers share.
 #[test]
 fn pages_that_change_places_in_memory_are_not_mixed_up() {
     const PAGES: usize = 12;
@@ -236,7 +236,7 @@ fn pages_that_change_places_in_memory_are_not_mixed_up() {
                     if step % 20 == visitor {
                         assert_eq!(client.ask(&Request::get("/reset.php")).text(), "");
                     }
-                    // Each visitor goes round in another order, and stays for a while.
+                    // Each client requests the pages in another order, several times.
                     let n = step / 3 * (2 * visitor + 1) % PAGES;
                     let response = client.ask(&Request::get(&format!("/{n}.php")));
                     assert!(response.text() == pages[n], "page {n}, step {step}");

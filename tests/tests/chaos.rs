@@ -1,4 +1,4 @@
-//! Workers killed at random under load: no wrong byte, no hang, nothing that grows.
+//! Workers killed at random under load: no wrong byte, no hang, no growing memory.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const CLIENTS: u64 = 8;
 
-/// How hard it is made for the server.
+/// The load and the rate of kills.
 struct Storm {
     requests: u64,
-    /// One worker is killed for so many requests; every third is stopped before, and killed when the next is due.
+    /// One worker is killed per this number of requests; every third one is stopped first, and killed when the next is due.
     per_kill: u64,
     delivery: &'static str,
 }
@@ -39,7 +39,7 @@ fn site() -> Site {
     site
 }
 
-/// A request, and the only body that may come back with status 200.
+/// A request, and the only correct body with status 200.
 fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
     let get = |page: &str| Request::get(&format!("/{page}?n={number}"));
     match number % 5 {
@@ -60,7 +60,7 @@ fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
     }
 }
 
-/// Asks and checks; returns how many requests failed as they may when their worker dies.
+/// Sends requests and checks the responses; returns the number of requests that failed in a way that a worker's death explains.
 fn client(
     server: &Server,
     (next, progress): (&AtomicU64, &Progress),
@@ -108,7 +108,7 @@ fn client(
     }
 }
 
-/// Kills workers while requests are begun; returns how many.
+/// Kills workers while requests are sent; returns the number of killed workers.
 fn killer(server: &Server, next: &AtomicU64, total: u64, per_kill: u64) -> u64 {
     let mut kills = 0;
     let mut stopped = None;
@@ -155,7 +155,7 @@ fn chaos(storm: &Storm) {
     };
     let front = server.front();
     let at_first = processes::descriptors(front).len();
-    // What it takes to run at all is taken in a first, shorter run.
+    // A first, shorter run allocates what the server needs in any case.
     run(total / 10);
     let memory = processes::private_memory(front);
     // Those of four workers: some have just been killed.

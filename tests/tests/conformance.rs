@@ -44,7 +44,7 @@ fn serve(site: &Site, mode: &str, more: &[&str]) -> Server {
     Server::start(site.root(), &[&options[..], more].concat())
 }
 
-/// What must be the same: status, fields but the date, framing, body. A response with a file has another framing where the
+/// What must be equal: status, fields without the date, framing, body. A response with a file has another framing where the
 /// file is copied: its length is not known early enough.
 fn facts(response: &Response, has_file: bool) -> (u16, Vec<(String, String)>, Framing, usize) {
     let mut fields = response.head.headers.clone();
@@ -55,7 +55,7 @@ fn facts(response: &Response, has_file: bool) -> (u16, Vec<(String, String)>, Fr
     (response.status(), fields, framing, response.body.len())
 }
 
-/// Asks every mode the same, and expects of each what the first answers, and that body.
+/// Sends the same request to every mode, and expects equal responses with this body.
 fn same_everywhere(servers: &[Server], requests: &[(Request, Option<Vec<u8>>)]) {
     for (request, expected) in requests {
         let line = String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned();
@@ -116,7 +116,7 @@ fn statuses_errors_and_files_in_between() {
     }
 }
 
-/// What one client asks for on one connection comes back in order, whoever writes it.
+/// Responses on one connection come in order, whether the front or a worker writes them.
 #[test]
 fn kept_and_pipelined_connections() {
     let site = site();
@@ -186,7 +186,7 @@ fn a_thousand_slow_clients() {
             client.send(Request::get("/made.php?n=8388608").header("Connection", "close").bytes());
             clients.push(client);
         }
-        // Everybody is served when a page that was asked for after them is.
+        // Requests are answered in order, so when this page comes, all clients before it have been served.
         let (mut last, since) = (server.connect(), Instant::now());
         last.send(Request::get("/quick.php").bytes());
         assert!(wait::until(6 * LIMIT, || !last.is_silent()), "{mode}: nobody was served");

@@ -38,7 +38,7 @@ fn a_dying_worker_is_a_502_and_nobody_else_notices() {
         waiting.send(Request::get("/wait.php").bytes());
         let mut client = server.connect();
         assert_eq!(client.ask(&Request::get(script)).status(), 502, "{script}");
-        // The client's connection is none the worse for it.
+        // The client's connection is still usable.
         assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
         assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
         pipe.release();
@@ -101,7 +101,7 @@ fn idle_workers_that_are_killed_are_replaced() {
         for worker in server.workers() {
             processes::signal(worker, Signal::KILL);
         }
-        // Requests wait for a worker; they do not fail for want of one.
+        // If there is no worker, requests wait; they do not fail.
         assert_eq!(server.page("/ok.php"), "ok");
         assert_eq!(server.page("/a.txt"), "static");
     }

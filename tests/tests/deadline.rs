@@ -1,4 +1,4 @@
-//! `--request-timeout`: scripts that do not come back.
+//! `--request-timeout`: scripts that are stuck.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::fs::File;
 use rustix::fs::{FlockOperation, flock};
 use sendoff_tests::{Broken, Client, LIMIT, Request, Server, Site, pattern, processes, wait};
 
-/// A site with a script for each way to be stuck; `pipe` is a FIFO that nothing is written to, `lock` is locked.
+/// A site with a script for each way to be stuck; `pipe` is a FIFO without a writer, `lock` is locked.
 fn site() -> (Site, File) {
     let site = Site::with("ok.php", "<?php echo 'ok', getmypid();");
     site.fifo("pipe");
@@ -49,7 +49,7 @@ fn a_stuck_script_is_a_504_and_its_worker_is_replaced() {
     for (name, mut client) in names.iter().zip(clients) {
         let response = client.response("GET");
         assert_eq!(response.status(), 504, "{name}");
-        // The connection is none the worse for it.
+        // The connection is still usable.
         assert!(client.ask(&Request::get("/ok.php")).text().starts_with("ok"), "{name}");
     }
     let replaced = || {
@@ -82,7 +82,7 @@ fn a_response_that_has_begun_is_cut_after_what_was_handed_over() {
         let first = server.workers();
         server.await_log("--request-timeout");
         assert!(wait::until(LIMIT, || server.workers().len() == 1 && server.workers() != first));
-        // The worker is gone, the file is not what it was, and the client reads on.
+        // The worker has ended, the file has changed, and the client continues to read.
         std::fs::write(site.path("big"), "other").unwrap();
         match slow.body_of(head, "GET") {
             Err(Broken::Cut(part)) => {
@@ -97,7 +97,7 @@ fn a_response_that_has_begun_is_cut_after_what_was_handed_over() {
     }
 }
 
-/// Neither a download nor an event stream is stuck, however long it takes; whether the front sees its bytes or not.
+/// A download or an event stream is not stuck, however long it takes, whether its bytes pass through the front or not.
 #[test]
 fn a_script_that_sends_is_left_alone() {
     let events = "<?php set_time_limit(0); for ($i = 0; $i < 30; $i++) { echo SIZE; ob_flush(); flush(); usleep(100000); }";
@@ -123,7 +123,7 @@ fn clients_that_left_do_not_leave_stuck_workers_behind() {
     for name in ["read.php", "deaf.php"] {
         let mut client = server.connect();
         client.send(Request::get(&format!("/{name}")).bytes());
-        // The script is at work once its worker sleeps in it; then the client goes.
+        // When the worker sleeps, the script is running; then the client leaves.
         server.page("/ok.php");
         drop(client);
     }
@@ -131,7 +131,7 @@ fn clients_that_left_do_not_leave_stuck_workers_behind() {
     assert!(server.page("/ok.php").starts_with("ok"));
 }
 
-/// As under php-fpm: the deadline is for the request, and that has ended.
+/// As under php-fpm: the deadline applies to the request, which has ended.
 #[test]
 fn work_after_the_end_of_the_request_may_take_its_time() {
     let (site, _lock) = site();

@@ -1,4 +1,4 @@
-//! A small limit of open files is divided, and running out of it harms no response.
+//! A small limit of open files is divided, and exhausting it harms no response.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, getuid, prlimit};
 use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
 
-/// A client that has got nothing for this long has not been accepted.
+/// A client that has received nothing for this long has not been accepted.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A server with at most `descriptors` open files in each process.
@@ -18,7 +18,7 @@ fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
     }
 }
 
-/// 64 clients ask for 128 files through 32 workers with two links each, on which 8,192 files could be open.
+/// 64 clients request 128 files through 32 workers with two links each, on which 8,192 files could be open.
 fn hand_files_over(descriptors: u32) {
     const FILES: usize = 128;
     let site = Site::with("file.php", "<?php echo file_get_contents('f' . $_GET['n']);");

@@ -1,4 +1,4 @@
-//! Responses that workers write to the client's socket themselves: the same bytes as through the front, whatever happens.
+//! Responses that workers write to the client's socket themselves: the same bytes as through the front, in every case of death, delay and cut.
 
 use rustix::process::Signal;
 use sendoff_tests::{
@@ -7,7 +7,7 @@ use sendoff_tests::{
 use sendoff_tests::{difference, processes, wait};
 use std::io::Read;
 
-/// Makes `n` bytes, no two places of which look alike, and sends them in one of several ways.
+/// Generates `n` bytes that depend on their position, and sends them in one of several ways.
 const PAGE: &str = r#"<?php
     [$n, $how] = [(int) ($_GET['n'] ?? 0), $_GET['how'] ?? 'one'];
     for ($i = 0, $s = ''; strlen($s) < $n; $i++) $s .= str_repeat("$i,", 100);
@@ -114,7 +114,7 @@ fn every_response_is_the_same_as_through_the_front() {
     }
 }
 
-/// The front sleeps; the client has everything all the same.
+/// The front is stopped; the client receives everything nevertheless.
 #[test]
 fn the_worker_needs_no_front_to_write() {
     let site = site();
@@ -134,7 +134,7 @@ fn the_worker_needs_no_front_to_write() {
         let response = client.try_response("GET");
         processes::signal(server.front(), Signal::CONT);
         assert_eq!(response.unwrap().body.len(), 500_000);
-        // And the connection is the front's again.
+        // The connection belongs to the front again.
         assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
         assert_eq!(processes::connections(worker), 0);
     }
@@ -171,7 +171,7 @@ fn connections_live_on_and_requests_may_be_sent_ahead() {
     assert!(client.is_closed());
 }
 
-/// What a slow client does not take passes through the front, and the worker is free.
+/// Bytes that a slow client does not take go to the front, and the worker is free.
 #[test]
 fn slow_clients_hold_no_worker() {
     let site = site();
@@ -223,7 +223,7 @@ fn clients_that_leave_cost_nothing() {
     assert!(idle, "a worker keeps sockets");
 }
 
-/// Cut or complete, never anything else; and nobody else notices.
+/// A response is complete or visibly cut, and no other client is affected.
 #[test]
 fn workers_may_die_at_any_time() {
     let site = site();
@@ -251,7 +251,7 @@ fn workers_may_die_at_any_time() {
                 Ok(head) if n == 0 => {
                     assert_eq!(head.status, 502);
                     client.body_of(head, "GET").unwrap();
-                    // Nothing had left: the connection is as good as new.
+                    // Nothing had been sent, so the connection is still usable.
                     if !String::from_utf8_lossy(&request.bytes()).contains("1.0") {
                         assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
                     }
@@ -272,7 +272,7 @@ fn workers_may_die_at_any_time() {
         }
     }
     let large = page(3_000_000);
-    // From outside, while it waits with the socket in its hands, or somewhere in the middle of writing.
+    // The worker is killed while it holds the socket, before or while it writes.
     for round in 0..20_u64 {
         let mut client = Client::connect_narrow(server.addr(), 16_384);
         client.send(Request::get("/page.php?n=3000000&wait").bytes());
@@ -298,7 +298,7 @@ fn workers_may_die_at_any_time() {
     }
 }
 
-/// HTTP/1.0 clients know the end of a body by the end of the connection: a cut must not look like it.
+/// HTTP/1.0 clients know the end of a body by the end of the connection: a cut must look different.
 #[test]
 fn a_cut_is_a_reset_where_it_could_be_taken_for_the_end() {
     let site = site();
@@ -321,7 +321,7 @@ fn a_cut_is_a_reset_where_it_could_be_taken_for_the_end() {
     server.await_log("a response was cut short");
 }
 
-/// A child that a script leaves behind has the socket, too. Clients learn of the end all the same.
+/// A child process that a script leaves behind has the socket, too. Clients must see the end of the connection nevertheless.
 #[test]
 fn a_child_of_the_script_does_not_keep_the_connection_open() {
     let site = site();
@@ -378,7 +378,7 @@ fn the_access_log_knows_what_workers_have_sent() {
     assert_eq!(ends, [" 404 100000 ", " 200 100014 ", " 200 6 ", " 200 3000000 "]);
 }
 
-/// Without being told: a script that has made large responses gets the socket, others do not.
+/// With `--delivery auto`, a script whose responses were large gets the socket, others do not.
 #[test]
 fn large_responses_are_learned() {
     let site = site();

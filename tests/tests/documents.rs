@@ -1,4 +1,4 @@
-//! What documents and comments refer to exists: sections, files, types.
+//! Sections, files and types to which documents and comments refer exist.
 //!
 //! A section is cited as "docs/NAME.md §N", "NAME.md, section N", or, within a document, "section N". It must exist, and what
 //! cites it must be about it: the lines around the citation, or the path of the file, share a word with the section's title, a
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use sendoff_tests::repository::{SourceFile, files, root};
 
-/// Holds references that are none.
+/// This file, whose tests contain invented references.
 const THIS: &str = "tests/tests/documents.rs";
 
 const CODE: [&str; 8] = ["rs", "c", "h", "php", "phpt", "sh", "toml", "stub"];

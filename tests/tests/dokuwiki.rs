@@ -20,7 +20,7 @@ fn wiki() -> Site {
     site
 }
 
-/// What DokuWiki generates once and then serves from its own cache.
+/// Pages that DokuWiki generates once and then serves from its own cache.
 const CACHED: [&str; 3] =
     ["/lib/exe/css.php?t=dokuwiki", "/lib/exe/js.php?t=dokuwiki", "/lib/exe/jquery.php"];
 
@@ -102,13 +102,13 @@ fn up_and_down(server: &Server, name: &str, contents: &[u8]) {
     assert_eq!(head.status(), 200);
 }
 
-/// Everything a visitor does, while `slow` clients read 1 MB each at `rate` bytes per second.
+/// Browses, edits, uploads and downloads, while `slow` clients read 1 MB each at `rate` bytes per second.
 fn visit(slow: usize, rate: usize, size: usize) {
     let site = wiki();
     let limits = ["upload_max_filesize=64M", "post_max_size=64M"];
     let server = Server::start(site.root(), &["--php-ini", limits[0], "--php-ini", limits[1]]);
     fill_caches(&server);
-    // PHP has compiled everything before anything is timed.
+    // PHP compiles all scripts before anything is timed.
     browse(&server);
     let before = processes::private_memory(server.front());
     let _progress = Progress::new(0, &format!("a wiki with {slow} slow clients"));

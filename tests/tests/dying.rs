@@ -1,5 +1,5 @@
-//! Processes that are killed while a writer waits for a file that is on its way: the writer goes on at once, and no client gets
-//! a byte of what it writes. A response whose worker has sent all of it is not lost with the worker.
+//! Processes that are killed while a writer waits for a file that is in flight: the writer continues at once, and no client receives
+//! a byte that it writes. A response that the worker has sent completely is not lost with the worker.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::process::Signal;
 use sendoff_tests::{Broken, Client, Head, LIMIT, Request, Server, Site, pattern, processes, wait};
 
-/// Far less than the 5 s that a process which lives may take. A copy of 20 MB takes 5 ms.
+/// Far less than the 5 s that a living process may take. A copy of 20 MB takes 5 ms.
 const SOON: Duration = Duration::from_secs(2);
 
 const MB: usize = 1_000_000;
@@ -25,7 +25,7 @@ fn start() -> (Site, Server) {
     (site, server)
 }
 
-/// Asks for a file of `size` bytes, and reads no more than the head of the response.
+/// Requests a file of `size` bytes, and reads only the head of the response.
 fn ask(site: &Site, server: &Server, size: usize) -> (Client, Head, PathBuf, Vec<u8>) {
     let old = pattern(1, size);
     let path = site.write("f", &old);
@@ -39,7 +39,7 @@ fn overwrite(path: &Path, new: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(new, 0).unwrap();
 }
 
-/// Waits until a writer would have to wait, and starts one, which reports for how long.
+/// Waits until the file is held, and starts a writer, which reports how long it was delayed.
 fn waiting_writer(path: &Path, size: usize) -> JoinHandle<Duration> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let attempt = OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
@@ -85,7 +85,7 @@ fn workers_that_have_sent_everything() {
     assert!(!server.log().contains("is lost"), "{}", server.log());
 }
 
-/// The kernel has told them of the break, and they cannot act on it.
+/// The kernel has signalled the lease break, and the killed processes cannot act on it.
 #[test]
 fn stopped_workers_that_a_writer_waits_for() {
     let (site, server) = start();
@@ -139,7 +139,7 @@ fn a_stopped_front_that_a_writer_waits_for() {
         match client.body_of(head, "GET") {
             Err(Broken::Cut(part)) => assert!(old.starts_with(&part.body), "{size} bytes"),
             Err(Broken::Closed) => {}
-            // A response that the socket had taken whole.
+            // A response that the socket had taken completely.
             Ok(response) => assert!(response.expect(200) == old, "{size} bytes"),
             Err(broken) => panic!("{size} bytes: {broken:?}"),
         }

@@ -1,4 +1,4 @@
-//! The example site: it answers, and it shows what it is there to show.
+//! The example site works, and demonstrates each way of handing over.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Request, Server, Site, pattern};

@@ -1,4 +1,4 @@
-//! `sendoff explain`: every reason for a copy is named, and asking changes nothing for anybody else.
+//! `sendoff explain`: every reason for a copy is named, and an explained request affects no other request.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Extended, Fpm, Request, Server, Site, pattern};
@@ -138,7 +138,7 @@ fn what_php_fpm_with_the_extension_hands_over_is_named() {
     let expected = format!("300000 file, sendfile {files}");
     expect(&extended.server, "/x.php?case=echo", &[&expected]);
     expect(&extended.server, "/x.php?case=made", &[&format!("11 bytes {files}")]);
-    // It has told another front nothing yet, and does so in this response.
+    // The application has not announced itself to this front yet, and does so in this response.
     let other = Server::start(extended.site.root(), &["--fastcgi", &extended.fpm.php()]);
     let not_yet =
         "bytes a FastCGI application it can hand over files, but did not in this response";
@@ -159,13 +159,13 @@ fn only_who_has_the_secret_is_told() {
         assert_eq!(response.text(), "seen", "with the wrong secret it is a field like any other");
         assert_eq!(response.header("sendoff-explain"), None);
     }
-    // The application does not get to know the right one.
+    // The application never sees the right secret.
     let kept = Request::get("/x.php?case=kept").header("Sendoff-Explain", &secret);
     let explained = server.ask(&kept);
     assert_eq!(explained.header("sendoff-explain"), Some("yes"));
     let variables = std::fs::read_to_string(site.path("kept")).unwrap();
     assert!(!variables.contains(&secret) && !variables.contains("SENDOFF_ACCEPT"), "{variables}");
-    // A front that was started again still knows it.
+    // A restarted front still has the secret.
     let front = server.front();
     sendoff_tests::processes::signal(front, rustix::process::Signal::KILL);
     let again = || server.explain("/x.php?case=made", &[]).is_ok_and(|table| table.contains("11"));
@@ -206,7 +206,7 @@ fn other_responses_stay_as_they_are() {
     }
 }
 
-/// Nothing is sent until the table is there, but who does not wait for it is missed all the same.
+/// Nothing is sent before the table is complete, but the front notices that a client has left nevertheless.
 #[test]
 fn an_endless_script_ends_when_nobody_waits_for_its_table() {
     let site = site();

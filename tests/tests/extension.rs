@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ENV: &str = include_str!("../scripts/env.php");
 
-/// What scripts do with the contents of files.
+/// Ways in which scripts output files.
 const USES: &[(&str, &str)] = &[
     ("readfile", "readfile('a');"),
     ("page", "echo 'head'; echo $s; echo 'foot';"),
@@ -84,7 +84,7 @@ fn files_are_handed_over() {
     }
 }
 
-/// Asks everything twice: the first time files are read, the second time they are held.
+/// Sends every request twice: the first time files are read, the second time they are held.
 fn compare(stock: &Stock, ask: impl Fn(&Request) -> sendoff_tests::Response) {
     for (name, _) in USES {
         // nginx knows nothing of X-Sendfile.
@@ -132,7 +132,7 @@ fn scripts_see_nothing_of_it() {
     assert_eq!(response.text(), none.repeat(2));
 }
 
-/// Behind another web server nothing happens, and nothing else differs.
+/// Behind another web server nothing is handed over, and all responses are equal.
 #[test]
 fn behind_nginx_it_is_silent() {
     let site = site();
@@ -169,7 +169,7 @@ fn over_tcp_and_without_leave_to_hand_files_over_it_is_silent() {
     }
 }
 
-/// A slow client costs the process nothing: the file is the front's.
+/// A slow client does not hold the process, because the front has custody of the file.
 #[test]
 fn a_slow_client_frees_the_process_at_once() {
     let site = site();

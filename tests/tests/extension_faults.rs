@@ -1,4 +1,4 @@
-//! Files that change, processes that die, fronts that restart, applications that lie: with `sendoff.so` in php-fpm.
+//! Files that change, processes that die, fronts that restart, applications that break the protocol: with `sendoff.so` in php-fpm.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, recv, socket};
@@ -77,7 +77,7 @@ fn a_file_rewritten_while_it_is_on_its_way_arrives_as_it_was() {
     }
 }
 
-/// The process is busy elsewhere or idle, the file is held in its cache: whoever writes waits for nobody.
+/// The process is busy with another request or idle, and the file is held in its cache: a writer is not delayed.
 #[test]
 fn a_writer_does_not_wait_for_a_front_that_has_gone() {
     let extended = start("pm.max_children = 1");
@@ -100,7 +100,7 @@ fn after_a_restart_of_the_front_files_are_handed_over_again() {
     for _ in 0..3 {
         assert!(hands_over(&extended));
         processes::signal(extended.server.front(), Signal::KILL);
-        // The first answers of the new front tell it about the application.
+        // The first responses tell the new front about the application.
         let again = wait::until(LIMIT, || {
             let mut client = Client::connect(extended.server.addr());
             let answers = client.try_ask(&Request::get("/quick.php"));
@@ -197,7 +197,7 @@ fn many_at_a_time_on_several_event_loops() {
     clients.into_iter().for_each(|client| client.join().unwrap());
 }
 
-/// A FastCGI application on a UNIX socket that says what it is told to, a connection at a time.
+/// A FastCGI application on a UNIX socket that sends scripted records, one connection at a time.
 struct Fake {
     listener: UnixListener,
     address: String,
@@ -228,7 +228,7 @@ impl Fake {
         Self { listener, address: format!("/app=unix:{}", path.display()) }
     }
 
-    /// Answers one request, on a connection of its own: those are POSTs.
+    /// Answers one request. The requests are POSTs, so each comes on a new connection.
     fn answer(&self, answer: impl FnOnce(Option<Announced>) -> Vec<u8>) {
         let (mut stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -245,7 +245,7 @@ impl Fake {
             let claim = words[4][..32].to_owned();
             Announced { name: words[0].to_owned(), token: words[1].to_owned(), claim }
         });
-        // The front may have had enough before the end.
+        // The front may close the connection before the end.
         let _closed = stream.write_all(&answer(announced));
     }
 }
@@ -281,7 +281,7 @@ fn applications_that_break_the_frames_are_cut_off() {
         for (body, _) in bodies {
             fake.answer(|announced| framed(&announced.unwrap().claim, body));
         }
-        // Somebody else's claim: no frames.
+        // The claim of another request: the body is not framed.
         fake.answer(|_| framed(&"0".repeat(32), b"\0\0\0\x05"));
         // Without the field the front stops announcing.
         fake.answer(|_| {
@@ -348,7 +348,7 @@ fn registrations_and_claims_that_lie_are_refused() {
             assert!(register(&announced, &"0".repeat(32)).is_none(), "a wrong token");
             let mut link = register(&announced, &announced.token).unwrap();
             link.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            // A claim of a request that nobody waits for is answered with ABORT_REQUEST, and what follows is dropped.
+            // A claim of an unknown request is answered with ABORT_REQUEST, and the records that follow are dropped.
             let mut wrong = record(CLAIM, &[7; 16]);
             wrong.extend(record(STDOUT, b"dropped"));
             wrong.extend(record(END_REQUEST, &[0; 8]));
@@ -363,7 +363,7 @@ fn registrations_and_claims_that_lie_are_refused() {
             assert_eq!(link.read(&mut aborted).unwrap(), 0, "the front closes a broken link");
             framed(&announced.claim, b"\0\0\0\x05hello\xff\xff\xff\xff")
         });
-        // A request on a link that nobody asked for.
+        // A record of a request that was not claimed.
         fake.answer(|announced| {
             let announced = announced.unwrap();
             let mut link = register(&announced, &announced.token).unwrap();
@@ -372,7 +372,7 @@ fn registrations_and_claims_that_lie_are_refused() {
             assert_eq!(link.read(&mut [0; 8]).unwrap(), 0);
             framed(&announced.claim, b"\0\0\0\x05hello")
         });
-        // As it should be.
+        // A correct application.
         fake.answer(|announced| {
             let announced = announced.unwrap();
             let mut link = register(&announced, &announced.token).unwrap();

@@ -1,4 +1,4 @@
-//! FastCGI applications that somebody else has started.
+//! FastCGI applications that Sendoff did not start.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{
@@ -54,8 +54,8 @@ fn php_fpm_answers_as_behind_nginx() {
     }
 }
 
-/// php-fpm does not clear what FastCGI reserves at the end of a response: whatever its scripts have printed shows there. No
-/// such byte makes it one that knows handover.
+/// php-fpm does not clear the bytes that FastCGI reserves at the end of a response: output of its scripts appears there. The front
+/// must not take these bytes for an announcement of handover.
 #[test]
 fn no_output_makes_php_fpm_one_of_ours() {
     // In pieces that go through its buffer.
@@ -88,7 +88,7 @@ fn connections_are_kept() {
     }
 }
 
-/// PHP writes it to the connection, behind the end of the response: it must not become part of the next.
+/// PHP writes the late output to the connection, behind the end of the response: it must not become part of the next response.
 #[test]
 fn output_after_the_end_is_in_nobodys_response() {
     let site = Site::with("quick.php", "<?php echo 'quick';");
@@ -100,7 +100,7 @@ fn output_after_the_end_is_in_nobodys_response() {
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
     for _ in 0..3 {
         assert_eq!(server.page("/late.php"), "x");
-        // It waits for the only process, on the connection that was kept.
+        // The request waits for the only process, on the kept connection.
         let mut client = server.connect();
         client.send(Request::get("/quick.php").bytes());
         go_on.release();
@@ -205,7 +205,7 @@ fn a_hundred_at_once_with_four_processes() {
     }
 }
 
-/// An application whose processes, threads here, serve one connection at a time, and count them.
+/// An application whose processes (threads here) serve one connection at a time, and count connections.
 struct Serving {
     listener: UnixListener,
     address: String,
@@ -243,7 +243,7 @@ impl Serving {
         }
     }
 
-    /// The connections that so many requests of each of 32 clients need.
+    /// The number of connections that 32 clients need for this number of requests each.
     fn connections(
         &self,
         server: &Server,
@@ -265,7 +265,7 @@ impl Serving {
     }
 }
 
-/// Reads a request to its end and says its id.
+/// Reads a request to its end and returns its id.
 fn request(stream: &mut impl Read) -> Option<[u8; 2]> {
     const STDIN: u8 = 5;
     loop {
@@ -280,8 +280,8 @@ fn request(stream: &mut impl Read) -> Option<[u8; 2]> {
     }
 }
 
-/// What 32 clients ask at once goes over as many connections as there are processes, and a few that are tried in vain.
-/// `POST` wants a new one each time.
+/// Simultaneous requests of 32 clients use as many connections as there are processes, and a few that no process was free for.
+/// Each `POST` needs a new one.
 #[test]
 fn under_load_connections_are_kept() {
     let site = Site::new();
@@ -301,7 +301,7 @@ fn under_load_connections_are_kept() {
     assert!((160..400).contains(&mixed), "{mixed} for 1600 requests, 160 of them POST");
 }
 
-/// Processes that are free are found, though one connection at a time is tried and none has an answer yet.
+/// All free processes get requests, although connections are tried one at a time and none has been answered yet.
 #[test]
 fn every_process_is_used_at_once() {
     let site = Site::with("wait.php", "<?php file_get_contents($_GET['go']); echo 'went';");
@@ -316,7 +316,7 @@ fn every_process_is_used_at_once() {
                 client
             })
             .collect();
-        // The last first: each must be at work while all others are.
+        // In reverse order, so that all must be at work at the same time.
         for (client, go) in clients.iter_mut().zip(&go).rev() {
             go.release();
             assert_eq!(client.response("GET").text(), "went");
@@ -324,7 +324,7 @@ fn every_process_is_used_at_once() {
     }
 }
 
-/// Those who wait in vain take nobody else's turn.
+/// Requests that time out in the queue do not delay the others.
 #[test]
 fn clients_that_leave_while_they_wait_are_passed_over() {
     let site = Site::with("wait.php", "<?php file_get_contents('go'); echo 'went';");
@@ -355,7 +355,7 @@ fn idle_connections_are_given_back() {
     let fpm = Fpm::start(site.root(), "pm.max_children = 1");
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
     let before = processes::unix_sockets(server.front());
-    // With a single process, whoever keeps a connection keeps everybody else out.
+    // With a single process, an idle connection keeps all other requests out.
     for _ in 0..5 {
         assert_eq!(server.page("/quick.php"), "quick");
         let post = Request::post("/quick.php", "text/plain", "x");
@@ -383,12 +383,12 @@ fn nobody_there_or_nobody_answering() {
     assert_eq!(server.get("/a.php").status(), 504);
 }
 
-/// Whoever owns the site: the option is there to show that it goes along with others.
+/// The option is here to test that it works together with others.
 fn user() -> String {
     if rustix::process::getuid().is_root() { "www-data".to_owned() } else { "nobody".to_owned() }
 }
 
-/// A FastCGI application made of one answer per connection.
+/// A FastCGI application that sends one given response per connection.
 fn answering(
     site: &Site,
     answers: Vec<Vec<u8>>,
@@ -443,7 +443,7 @@ fn refusals_and_nonsense_become_statuses() {
     ];
     let (address, application) = answering(&site, answers);
     let server = Server::start(site.root(), &["--fastcgi", &format!("/app={address}")]);
-    // Not idempotent: each goes over a new connection, and once.
+    // POST is not idempotent: each request goes over a new connection, and is sent once.
     let post = Request::post("/app/x", "text/plain", "x");
     assert_eq!(server.ask(&post).text(), "fine");
     for status in [503, 503, 502, 502, 502, 502, 502, 502] {

@@ -13,14 +13,14 @@ use sendoff_tests::{Client, Fifo, Request, Server, Site, pattern};
 
 const SIZE: usize = 300_000;
 
-/// Says how much left as a file behind what it read.
+/// Outputs what it read, then the number of bytes that left as a file.
 const SCRIPT: &str = "<?php
     $s = file_get_contents($_GET['f']);
     file_put_contents('has-read', 'yes');
     file_get_contents('go-on');
     echo $s, '|', sendoff_stats()['handed_over_bytes'];";
 
-/// A site, a server on it, and a way to do something between a script's reading and its writing.
+/// A site, a server on it, and a barrier between a script's read and its output.
 struct Scene {
     server: Server,
     has_read: Fifo,
@@ -47,7 +47,7 @@ impl Scene {
         Self { server, has_read, go_on, site }
     }
 
-    /// Lets a script read a file, then `meddle`, then the script write what it read. How it left.
+    /// Lets a script read a file, calls `meddle`, then lets the script output the file. Returns how it left.
     #[track_caller]
     fn read_and(&self, file: &Path, meddle: impl FnOnce()) -> Left {
         let expected = fs::read(file).unwrap();
@@ -65,7 +65,7 @@ impl Scene {
         }
     }
 
-    /// Everything that may happen to a file, in turn.
+    /// All changes of a file, one after the other.
     #[track_caller]
     fn survives_writers(&self, file: &Path, expected: Left) {
         let left = |expected, meddle: &dyn Fn()| {
@@ -89,7 +89,7 @@ fn with_own_mounts(test: &str, scenario: impl FnOnce()) {
     } else {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
-        // A folder that something is mounted on cannot be removed; out here nothing is.
+        // A mount point cannot be removed; outside of the namespace nothing is mounted.
         let outer = Site::new();
         unshare.env(INSIDE, "").env("TMPDIR", outer.root());
         let status = unshare.args(["--exact", test, "--nocapture"]).status();
@@ -134,7 +134,7 @@ fn tmpfs_as_root() {
     });
 }
 
-/// A lease on overlayfs does not tell of mappings for writing that are left over.
+/// A lease on overlayfs does not cover a writable mapping whose descriptor is closed.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: mounts")]
 fn overlayfs_as_root() {

@@ -20,7 +20,7 @@ pm.start_servers = 1
 pm.min_spare_servers = 1
 pm.max_spare_servers = 2";
 
-/// A site whose script leaves a line with what it was asked for, so that one that is run twice is found out.
+/// A site whose script logs each request, so that a request that runs twice is noticed.
 fn site() -> Site {
     let site = Site::with(
         "run.php",
@@ -41,13 +41,13 @@ fn request(method: &str, n: &str) -> Request {
     }
 }
 
-/// Asks, and expects the answer.
+/// Sends a request, and expects its response.
 fn ask(client: &mut Client, method: &str, n: &str) {
     let response = client.ask(&request(method, n));
     assert_eq!(response.expect(200), format!("{method} {n}").as_bytes());
 }
 
-/// What was asked for was run: a `POST` once.
+/// Every request has run, and each `POST` once.
 fn assert_run(site: &Site, asked: &[(&str, String)]) {
     let ran = std::fs::read_to_string(site.path("ran")).unwrap();
     let mut times = HashMap::new();
@@ -70,7 +70,7 @@ fn requests(name: &str, count: usize) -> Vec<(&'static str, String)> {
     (0..count).map(|i| (method(i), format!("{name}.{i}"))).collect()
 }
 
-/// Sixteen clients at once; meanwhile something else is done. What they asked for.
+/// Sixteen clients at once, while `meanwhile` runs. Returns their requests.
 fn many(server: &Server, name: &str, meanwhile: impl FnOnce()) -> Vec<(&'static str, String)> {
     let addr = server.addr();
     let clients: Vec<_> = (0..16)
@@ -87,7 +87,7 @@ fn many(server: &Server, name: &str, meanwhile: impl FnOnce()) -> Vec<(&'static 
     clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
 }
 
-/// Keeps as many processes busy as there may be, all at once.
+/// Keeps the maximum number of processes busy at the same time.
 fn grow(fpm: &Fpm, server: &Server, go: &[Fifo]) {
     let mut clients: Vec<_> = (0..MOST)
         .map(|n| {
@@ -110,8 +110,8 @@ fn grows_and_shrinks(pool: &str, start: fn(&Path, &str) -> Fpm) {
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
     let mut asked = Vec::new();
     for round in ["first", "second"] {
-        // On demand there may be fewer: of connections that come at once, php-fpm overlooks some until it has a process
-        // free, whoever makes them.
+        // On demand there may be fewer: of simultaneous connections, php-fpm overlooks some until it has a free process,
+        // behind any web server.
         if pool == DYNAMIC {
             grow(&fpm, &server, &go);
         }
@@ -169,7 +169,7 @@ fn all_processes_are_replaced_while_many_ask() {
     }
 }
 
-/// A process that dies with a connection that was kept, before it has read what came: whoever may be asked again is.
+/// A process dies with a kept connection before it has read the request: the request is repeated if it is idempotent.
 #[test]
 fn a_process_that_ends_before_it_reads_costs_nothing() {
     let site = site();
@@ -180,13 +180,13 @@ fn a_process_that_ends_before_it_reads_costs_nothing() {
         let mut asked = Vec::new();
         for round in 0..10 {
             let process = server.page("/pid.php").parse().unwrap();
-            // It cannot take what is sent on its connection.
+            // The stopped process does not read from its connection.
             processes::signal(process, Signal::STOP);
             let (method, n) = (["GET", "POST"][round % 2], round.to_string());
             let mut client = server.connect();
             client.send(request(method, &n).bytes());
             let has_come = || processes::unread(process) > 0;
-            // A POST, which must not be sent twice, takes a new connection, to the other process.
+            // A POST must not be sent twice, so it takes a new connection, to the other process.
             let came = method == "POST" || wait::until(LIMIT, has_come);
             assert!(came, "nothing was sent on the connection kept");
             processes::signal(process, Signal::KILL);

@@ -1,9 +1,9 @@
-//! What only goes wrong with several event loops, few descriptors or a script that prints.
+//! Faults that appear only with several event loops, few descriptors or a script that prints.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, getuid, prlimit};
 use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
 
-/// A loop without connections is done at once, but the workers are also another's.
+/// An event loop without connections ends at once, but another loop still needs the workers.
 #[test]
 fn queued_requests_are_answered_after_sigterm_whichever_loop_has_them() {
     let site = Site::with("wait.php", "<?php file_get_contents('pipe'); echo 'waited';");

@@ -79,7 +79,7 @@ fn chunked_requests() {
     for size in [1000, 65_536, 1_000_000] {
         client.send("POST /echo.php HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\nTrailer: X-T\r\n\r\n");
         for chunk in body.chunks(size) {
-            // Servers forgive few extensions: nobody sends any.
+            // Servers accept few chunk extensions, because clients send none.
             let extension = if chunk.len() < 1_000_000 { "" } else { ";name=\"va;lue\"" };
             client.send(format!("{:X}{extension}\r\n", chunk.len()));
             client.send(chunk);
@@ -101,7 +101,7 @@ fn expect_100_continue() {
     assert_eq!(client.head().unwrap().status, 100);
     client.send("body");
     assert_eq!(client.response("POST").text(), "POST body");
-    // Who does not wait for the 100 need not be sent one.
+    // A client that does not wait for the 100 need not be sent one.
     client.send(format!("{head}more"));
     let mut answer = client.response("POST");
     if answer.status() == 100 {
@@ -279,7 +279,7 @@ fn what_nginx_accepts_and_refuses() {
             assert_eq!(ours.text(), stock.text(), "{shown}");
         }
     }
-    // nginx lets this one through, as CONTENT_TYPE the first and as HTTP_CONTENT_TYPE the last.
+    // nginx accepts this one: CONTENT_TYPE is the first value and HTTP_CONTENT_TYPE the last.
     let mut client = pair.ours.connect();
     client.send(post("Content-Type: a/b\r\nContent-Type: c/d\r\nContent-Length: 2\r\n", "ab"));
     assert_eq!(client.response("POST").status(), 400);
@@ -307,7 +307,7 @@ fn a_content_length_that_makes_no_sense_is_dropped_and_logged() {
             pair.ours.await_log(why);
         }
     }
-    // nginx believes the last one and cuts the connection.
+    // nginx uses the last one and cuts the connection.
     let both = pair.ours.get("/l.php?v[]=5&v[]=6");
     assert_eq!(both.expect(200), b"page");
     pair.ours.await_log("two different Content-Length fields");
@@ -379,7 +379,7 @@ fn responses_say_what_they_must() {
         let answer = server.get(target);
         let date = answer.header("date").expect("RFC 9110 section 6.6.1: a Date");
         assert!(date.ends_with(" GMT") && date.len() == 29, "{date}");
-        // Known in full before the first byte leaves: no need for chunks.
+        // The whole body is known before the first byte leaves, so it needs no chunks.
         assert_eq!(answer.framing, Framing::Length(answer.body.len() as u64), "{target}");
     }
 }

@@ -1,4 +1,4 @@
-//! Files inside pages: the bytes the unmodified runtime would have sent, whatever happens to the file.
+//! Files inside pages: the bytes of the unmodified runtime, also if the file changes.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Client, Pair, Request, Server, Site, pattern};
@@ -230,7 +230,7 @@ fn edition(round: u64, size: usize) -> Vec<u8> {
 
 #[test]
 fn a_script_that_rewrites_what_it_has_read_sends_what_it_read() {
-    // Each script ends with the next edition in place; all the ways to get it there take turns.
+    // After each script the next version of the file is in place; the ways to replace the file take turns.
     let script = "<?php
         [$n, $size] = [(int) $_GET['n'], (int) $_GET['size']];
         $read = file_get_contents('page');
@@ -258,7 +258,7 @@ fn a_script_that_rewrites_what_it_has_read_sends_what_it_read() {
     }
 }
 
-/// Changes a file as another process would, in one of several ways. Blocks while somebody holds a lease.
+/// Changes a file as another process would, in one of several ways. Blocks while a lease is held.
 fn change(path: &Path, way: u64, contents: &[u8]) {
     let open = || OpenOptions::new().write(true).open(path).unwrap();
     match way % 5 {

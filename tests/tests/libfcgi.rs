@@ -28,7 +28,7 @@ fn assert_alike(name: &str, ours: &Answer, theirs: &Answer) {
     assert!(ours.stdout == theirs.stdout, "{name}: bytes that are no text");
 }
 
-/// What both libraries answer, each program started anew.
+/// The responses with both libraries; each program is started again.
 fn same(program: &Path, what: &[Ask]) -> Vec<Answer> {
     let [theirs, ours] = BOTH.map(|library| {
         let application = Application::start(program, &[], library);
@@ -215,7 +215,7 @@ fn a_body_that_nobody_reads_does_no_harm() {
     }
 }
 
-/// Some clients say that they have said everything.
+/// Some clients end their sending direction.
 #[test]
 fn a_half_closed_connection_is_answered() {
     let program = program("probe");
@@ -269,7 +269,7 @@ fn what_is_no_request_is_refused_alike() {
         all.push(values.ask(&ask("head")));
         all
     });
-    // FCGI_UNKNOWN_ROLE, where Debian's library closes without a word.
+    // FCGI_UNKNOWN_ROLE; Debian's library closes the connection without an answer.
     assert_eq!((seen[1][0].end, seen[0][0].end), (Some((0, 3)), None));
     assert!(seen[1][0].closed);
     assert_eq!(seen[1][1], seen[0][1]);

@@ -16,7 +16,7 @@ fn site() -> Site {
     site
 }
 
-/// The lines of the access log once there are `count`, or all that came within the limit.
+/// The lines of the access log as soon as there are `count`, or those that came within the limit.
 fn lines(log: &std::path::Path, count: usize) -> Vec<String> {
     let read = || std::fs::read_to_string(log).unwrap_or_default();
     wait::until(LIMIT, || read().lines().count() >= count);
@@ -29,7 +29,7 @@ fn told(lines: &[String]) -> Vec<String> {
     parts.map(|parts| format!("{}{}", parts[1], parts[2].trim_end())).collect()
 }
 
-/// What has not begun does not run for a client that has left, and keeps nobody waiting.
+/// A waiting request whose client has left does not run, and delays no other request.
 #[test]
 fn requests_whose_clients_leave_the_queue_do_not_run() {
     let site = site();
@@ -86,7 +86,7 @@ fn a_silent_script_learns_that_its_client_has_left() {
     assert_eq!(learnt, "left");
 }
 
-/// Refused requests too, whatever is wrong with them.
+/// Refused requests have a line, too, for every reason.
 #[test]
 fn every_request_has_its_line_in_the_access_log() {
     let site = site();
@@ -143,7 +143,7 @@ fn every_request_has_its_line_in_the_access_log() {
     assert!(log.contains("response was cut short") && log.contains("/cut.php"), "{log}");
 }
 
-/// A client that waits for leave to send a body gets it only where the body is wanted.
+/// A client that expects `100 Continue` gets it only if the body is wanted.
 #[test]
 fn a_body_that_is_of_no_use_is_not_asked_for() {
     let site = site();
@@ -180,7 +180,7 @@ fn what_the_server_can_do_is_its_own_to_say() {
     assert_eq!(server.ask(&Request::new("OPTIONS", "/")).expect(200), b"a script");
 }
 
-/// An operator who did not expect a 403 learns from the log what refuses it and which option would help.
+/// The log tells the operator what causes a 403 and which option would help.
 #[test]
 fn every_403_says_why() {
     let site = site();

@@ -1,4 +1,4 @@
-//! Starting, stopping, and what survives what.
+//! Start, shutdown, and the death of single processes.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -28,7 +28,7 @@ fn the_ready_line() {
     let expected =
         format!("sendoff: serving {} at http://{}/\n", site.root().display(), server.addr());
     assert_eq!(server.ready_line(), expected);
-    // Ready means ready.
+    // The server serves as soon as it has printed the ready line.
     assert_eq!(server.page("/ok.php"), "ok");
 }
 
@@ -173,7 +173,7 @@ const ENDLESS: [(&str, &str); 5] = [
     ("stopped.php", "<?php echo 'begun'; ob_flush(); flush(); posix_kill(getmypid(), 19);"),
 ];
 
-/// A server whose scripts and clients do not end. The clients must live as long as it should be so.
+/// A server whose scripts and clients do not end. The clients must be kept alive by the caller.
 fn with_endless_work(site: &Site, options: &[&str]) -> (Server, Vec<(Client, Head)>) {
     site.fifo("pipe");
     site.write("big.php", "<?php echo str_repeat('x', 30000000);");
@@ -194,7 +194,7 @@ fn with_endless_work(site: &Site, options: &[&str]) -> (Server, Vec<(Client, Hea
     (server, clients)
 }
 
-/// What of these processes is left in the end.
+/// Which of these processes are left at the end.
 fn left_of(family: Vec<u32>) -> Vec<u32> {
     let mut left = family;
     wait::until(LIMIT, || {
@@ -218,7 +218,7 @@ fn sigterm_ends_in_time_whatever_scripts_and_clients_do() {
         assert!(told.elapsed() < Duration::from_millis(3500), "{:?}\n{log}", told.elapsed());
         assert_eq!(status.code(), Some(0), "{log}");
         assert_eq!(left_of(family), [0; 0]);
-        // No client can take what it got for a whole response, except the one whose response was.
+        // No client can take its response for complete, except the one whose response is complete.
         for (number, (mut client, head)) in clients.into_iter().enumerate() {
             match (client.body_of(head, "GET"), ENDLESS.get(number)) {
                 (Ok(whole), Some(("after.php", _))) => assert_eq!(whole.text(), "begun"),

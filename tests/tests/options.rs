@@ -1,4 +1,4 @@
-//! What the options of `sendoff serve` change.
+//! The effects of the options of `sendoff serve`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Broken, Client, LIMIT, Request, Server, Site, pattern, wait};
@@ -167,7 +167,7 @@ fn bad_values_cost_one_sentence() {
     }
 }
 
-/// What is decided on the command line reaches the processes in a file, and nowhere else.
+/// The processes get the resolved command line only in the sealed file.
 #[test]
 fn children_get_their_configuration_by_descriptor_alone() {
     let site = Site::with("env.php", "<?php echo implode(',', array_keys(getenv()));");

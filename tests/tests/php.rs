@@ -1,4 +1,4 @@
-//! Everything a script can answer, byte for byte and header for header what php-fpm would have answered.
+//! All kinds of responses of scripts: equal to those of php-fpm in every byte and every header.
 
 use sendoff_tests::{Pair, Request, Server, Site};
 
@@ -140,7 +140,7 @@ fn answers_as_stock(buffering: &str) {
             pair.same(&Request::new("HEAD", &target));
         }
     }
-    // What one script did to PHP must not reach the next: once more, in another order, all by one connection.
+    // One script's effects on PHP must not reach the next script: all again, in another order, on one connection.
     let mut client = pair.ours.connect();
     for (name, _) in RESPONSES.iter().rev().filter(|(name, _)| !name.starts_with("time")) {
         let request = Request::get(&format!("/{name}.php"));
@@ -258,7 +258,7 @@ fn ten_megabytes_of_generated_output() {
     let site = Site::with("big.php", script);
     let pair = Pair::start(&site, &[]);
     assert!(pair.same_page("/big.php").body.len() >= 10 << 20);
-    // The client that goes away in the middle costs nobody anything.
+    // A client that leaves in the middle affects no other request.
     for _ in 0..8 {
         let mut client = pair.ours.connect();
         client.send(Request::get("/big.php").bytes());

@@ -166,7 +166,7 @@ fn names_in_the_body_become_files() {
     assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     server.await_log("--sendfile-from");
     drop(server);
-    // Our own workers hand files over; for them it is a field like any other.
+    // Our own workers hand files over; for them the field has no meaning.
     let server = Server::start(site.root(), &[]);
     assert!(server.get("/send.php").header("x-zerocopy").is_some());
 }
@@ -187,7 +187,7 @@ fn symfony_finds_out_by_itself() {
     let contents = pattern(2, 200_000);
     for (options, asked) in [(vec![], "no"), (vec!["--sendfile-from", &*private], "X-Sendfile")] {
         both(&site, &options, |server| {
-            // What a client says about it does not count.
+            // The client's own field has no effect.
             let whole = Request::get("/send.php").header("X-Sendfile-Type", "X-Accel-Redirect");
             let response = server.ask(&whole.header("X-Accel-Mapping", "/=/etc"));
             assert!(response.expect(200) == contents);
@@ -259,7 +259,7 @@ fn a_worker_opens_the_file_when_the_header_is_set() {
             }
         }
         get(place(), "none", "").expect(404);
-        // A script that fails: what it had named goes with its status, as with a file that is there.
+        // A script that fails: the named file is sent with its status, as with a file that exists.
         assert!(get(place(), "fatal", "").expect(500) == contents);
         for uri in ["/protected/a.bin", "/protected/%61.bin?x=1"] {
             let more = format!("&field=X-Accel-Redirect&value={}", uri.replace('%', "%25"));
@@ -273,7 +273,7 @@ fn a_worker_opens_the_file_when_the_header_is_set() {
         std::os::unix::fs::symlink("private", &alias).unwrap();
         assert!(get(alias.join("a.bin"), "unlink", "").expect(200) == contents);
     }
-    // What must not be sent is not sent because it is gone.
+    // A file that must not be sent is not sent either when its name is gone.
     for name in ["../secret/a.bin", ".hidden/a.bin", "a.php", "../private/../secret/a.bin"] {
         for then in ["nothing", "unlink", "replace"] {
             let path = site.write_at(site.path(name), "private");
@@ -292,7 +292,7 @@ fn a_worker_opens_the_file_when_the_header_is_set() {
         assert_eq!(response.status(), 403, "{field}");
         std::os::unix::fs::symlink(&secret, link.to_string()).unwrap();
     }
-    // Nobody waits for the other end of a pipe.
+    // Opening a FIFO must not block.
     let _pipe = site.fifo("pipe");
     let pipe = site.path("pipe");
     let response = server.get(&format!("/send.php?file={}&then=nothing", pipe.display()));
@@ -337,7 +337,7 @@ fn symfony_deletes_the_file_after_it_was_sent() {
     }
 }
 
-/// lighttpd's way: the application cuts the ranges itself.
+/// As with lighttpd, the application chooses the ranges itself.
 #[test]
 fn ranges_of_several_files_become_the_body() {
     let script = "<?php

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const MB: u64 = 1 << 20;
 
-/// `count` clients ask for `target` and read nothing; then quick pages are timed; then the clients read everything.
+/// `count` clients request `target` and read nothing; then quick pages are timed; then the clients read everything.
 fn hold(site: &Site, target: &str, count: usize, expected: &[u8], memory: u64) {
     let server = Server::start(site.root(), &["--php-ini", "memory_limit=256M"]);
     let before = processes::private_memory(server.front());
@@ -61,7 +61,7 @@ fn two_hundred_clients_with_a_static_file_each() {
 
 #[test]
 fn clients_with_generated_pages() {
-    // These bytes exist nowhere else: the front keeps them, so that the workers need not.
+    // These bytes exist nowhere else, so the front stores them, and the workers are free.
     hold(&site(), "/made.php", 50, &b"0123456789".repeat(100_000), 50 * 2 * MB);
 }
 

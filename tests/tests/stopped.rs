@@ -19,7 +19,7 @@ const SCRIPT: &str = "<?php
     file_get_contents('go-on');
     echo $s;";
 
-/// What a client may see of a response whose file was changed: an error, or the beginning of what it should have been.
+/// What a client may receive if its file was changed: an error, or the beginning of the right response.
 #[track_caller]
 fn right_or_cut(response: Result<Response, Broken>, original: &[u8]) {
     match response {
@@ -57,7 +57,7 @@ fn a_file_opened_for_reading_and_truncated() {
                 go_on.release();
             }
             right_or_cut(client.try_response("GET"), &original);
-            // The next request finds what is there.
+            // The next request gets the current contents.
             fs::write(&file, pattern(3, size)).unwrap();
             let mut client = server.connect();
             client.send(Request::get("/page.php").bytes());
@@ -70,7 +70,7 @@ fn a_file_opened_for_reading_and_truncated() {
 
 /// It has read a file and sent nothing; `output` is what the script makes of the contents, which are those of `original`.
 fn stopped_before_it_sends(delivery: &str, output: &str, expected: fn(Vec<u8>) -> Vec<u8>) {
-    // It blocks in no system call, so it goes on to send at the very moment that it runs again.
+    // The script blocks in no system call, so it sends at once when the process is continued.
     let script = format!(
         "<?php
         $s = file_get_contents('f');

@@ -1,4 +1,4 @@
-//! What a script learns about its request is what php-fpm behind nginx would have told it.
+//! A script sees the same request variables as under php-fpm behind nginx.
 
 use sendoff_tests::{Pair, Request, Site};
 

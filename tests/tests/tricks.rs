@@ -1,4 +1,4 @@
-//! Names made to run what is no script, to show a script's source, or to leave the site.
+//! Request paths that try to run a file that is no script, to show a script's source, or to leave the site.
 
 use sendoff_tests::{Broken, Request, Server, Site};
 use std::os::unix::fs::symlink;
@@ -88,7 +88,7 @@ fn names_cannot_be_tricked() {
         assert_eq!(response.header("x-injected"), None, "{target}");
         assert!(response.status() < 500, "{target}: {}", response.status());
     }
-    // A picture is a picture, whatever is in it.
+    // A picture is sent as a picture, also if it contains PHP code.
     assert!(server.page("/up.jpg").starts_with("<?php"));
     for target in [
         "/page.php",

@@ -12,7 +12,7 @@ fn site() -> Site {
     site
 }
 
-/// Lets that many scripts wait at the same time, each for a pipe of its own, and then go on.
+/// Makes this number of scripts wait at the same time, each for its own pipe, and then continue.
 fn all_at_once(site: &Site, server: &Server, scripts: usize) {
     let pipes: Vec<_> = (0..scripts).map(|number| site.fifo(&format!("pipe{number}"))).collect();
     let mut clients: Vec<Client> = (0..scripts)
@@ -31,7 +31,7 @@ fn all_at_once(site: &Site, server: &Server, scripts: usize) {
     }
 }
 
-/// Whether this number of workers is left in the end, and none takes the place of those that went.
+/// Whether this number of workers is left at the end, and ended ones are not replaced.
 fn shrinks_to(server: &Server, workers: usize) -> bool {
     let few = || server.workers().len() == workers;
     wait::until(LIMIT, few) && !wait::until(Duration::from_millis(500), || !few())

@@ -1,4 +1,4 @@
-//! Writers change the files that pages are made of, in every way there is, while clients fast and slow read the pages:
+//! Writers change the files of pages in all ways while fast and slow clients read the pages:
 //! each client receives exactly what its script saw.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -43,7 +43,7 @@ const SCRIPT: &str = r"<?php
     }";
 const WAYS: [&str; 4] = ["once", "pieces", "twice", "parts"];
 
-/// What a writer does, in which order they take turns.
+/// What a writer does; the kinds take turns in this order.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 8] = [
     ("truncates", |path, new| fs::write(path, new)),
@@ -149,7 +149,7 @@ fn writer(site: &Site, mapper: &Mapper, number: usize, end: Instant) -> (u64, Du
     (changes, longest)
 }
 
-/// Takes a page slowly at first: what it is made of lies in sockets and in the front meanwhile.
+/// Reads a page slowly at first, so that its pieces stay in sockets and in the front for a while.
 fn lag(client: &mut Client, random: &mut Random) {
     for _ in 0..random.below(40) {
         client.read_some(16 * 1024);

@@ -179,9 +179,9 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`, `M_TRIM_THRESHOLD`), instead of
-/// giving it to the kernel and having every page of it filled with zeros when it is wanted again. What is larger than a
-/// sixteenth of it still comes from the kernel and goes back at once.
+/// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`, `M_TRIM_THRESHOLD`) instead of
+/// returning it to the kernel, which would fill every page with zeros when it is allocated again. Allocations larger than
+/// `bytes / 16` still come from the kernel and are returned at once.
 pub fn keep_freed_memory(bytes: usize) {
     let set = |parameter, bytes: usize| {
         let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
@@ -193,11 +193,11 @@ pub fn keep_freed_memory(bytes: usize) {
     set(libc::M_MMAP_THRESHOLD, bytes / 16);
 }
 
-/// Gives freed memory back to the kernel if the C library keeps more than `bytes` of it. By itself it gives back only what
-/// lies behind the last piece in use, so that one piece may keep hundreds of megabytes. Looking takes microseconds, giving back
-/// some 0.1 ms per megabyte. Returns whether memory was given back.
+/// Returns freed memory to the kernel if the C library keeps more than `bytes` of it. By itself the C library returns only memory
+/// behind the last allocation of a heap, so one small allocation may keep hundreds of megabytes. The check takes microseconds, the
+/// return about 0.1 ms per megabyte. Returns whether memory was returned.
 pub fn give_back_freed_memory(bytes: usize) -> bool {
-    // SAFETY: reads the allocator's numbers, under its locks.
+    // SAFETY: reads the allocator's statistics, under its locks.
     let freed = unsafe { libc::mallinfo2() }.fordblks;
     // SAFETY: gives free pages to the kernel, under the allocator's locks; memory in use stays as it is.
     freed > bytes && unsafe { libc::malloc_trim(bytes) } == 1

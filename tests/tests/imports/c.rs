@@ -30,7 +30,7 @@ pub(crate) fn imports(all: &[SourceFile]) -> Imports {
         }
         // A header declares functions, it does not call them.
         for word in words(&file.text).into_iter().filter(|_| file.has_ending(&["c"])) {
-            // A name that two programs define, as `main`, says nothing.
+            // A name that two programs define, such as `main`, identifies no file.
             if let Some(definers) = definers.get(word).filter(|definers| definers.len() == 1) {
                 found.extend(definers.iter().map(|&definer| definer.to_owned()));
             }

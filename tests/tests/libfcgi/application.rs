@@ -16,7 +16,7 @@ use sendoff_tests::{processes, static_library};
 
 use crate::wire::Connection;
 
-/// Whose libfcgi.so.0.
+/// Which libfcgi.so.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     Debian,
@@ -47,7 +47,7 @@ impl Address {
     }
 }
 
-/// Where built things go.
+/// The folder of built programs.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libfcgi");
     std::fs::create_dir_all(&folder).unwrap();
@@ -77,7 +77,7 @@ pub fn program(name: &str) -> PathBuf {
         .args(["-lfcgi", "-lpthread", "-lm"])
         .status();
     assert!(compiled.unwrap().success(), "libfcgi-dev is installed");
-    // One that somebody runs stays what it is.
+    // A program that is being executed must not be overwritten.
     let program = folder().join(name);
     std::fs::rename(new, &program).unwrap();
     program
@@ -151,7 +151,7 @@ impl Application {
         processes::signal(self.pid(), signal);
     }
 
-    /// Waits for its end: how, and what it said on its stderr.
+    /// Waits for its end; returns its status and its standard error.
     pub fn end(mut self) -> (ExitStatus, String) {
         let mut status = None;
         sendoff_tests::wait::until(sendoff_tests::LIMIT, || {

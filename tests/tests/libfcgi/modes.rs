@@ -46,7 +46,7 @@ fn same_everywhere(sizes: &'static [usize], ways: &'static [&str]) {
     let _progress = Progress::new(0, "programs on libfcgi");
     let program = program("made");
     for start in [Application::start, Application::start_tcp] {
-        // At once: a front that ends waits for its connections to applications to be old.
+        // Killed, because a front that ends regularly waits until its connections to applications are old.
         let threads = ["relay", "region", "direct", "auto"].map(|mode| {
             let application = start(&program, &[], Library::Ours);
             std::thread::spawn(move || answers(&application, mode, sizes, ways))
@@ -88,7 +88,7 @@ fn what_is_explained() {
     }
 }
 
-/// What a program says after its time goes nowhere, although it was lent the client's socket.
+/// Output of a program after its timeout is dropped, although it was lent the client's socket.
 #[test]
 fn a_late_answer_does_not_follow_the_error_page() {
     let application = Application::start(&program("made"), &[], Library::Ours);

@@ -23,7 +23,7 @@ pub(crate) struct Program {
     /// The folder's `.user.ini`.
     pub(crate) settings: String,
     pub(crate) statements: Vec<String>,
-    /// Whether somebody else appends to a file before the second run.
+    /// Whether another process appends to a file before the second run.
     pub(crate) appended: bool,
     /// How the client asks.
     pub(crate) asks: Asks,
@@ -133,7 +133,7 @@ impl Random {
     }
 }
 
-/// Statements; none may run for long, whatever the state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@L` a large one, `@C` a call that yields a string, `@T` a
+/// Statements; none may run for long in any state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@L` a large one, `@C` a call that yields a string, `@T` a
 /// text that the program itself holds, `@S` a statement.
 const OUTPUT: &[&str] = &[
     "echo @C;",

@@ -36,10 +36,10 @@ fn settings(delivery: &str) -> Vec<String> {
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
 
-/// A program that takes so much longer waits for something: the shortest time limit of a lease is 5 s.
+/// A program that takes this much longer waits for a lease, whose shortest time limit is 5 s.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Differences after which the rest is not worth running.
+/// The run ends after this number of differences.
 const ENOUGH: usize = 5;
 
 /// Programs a `cargo test` runs.
@@ -98,7 +98,7 @@ impl Arena {
         let stock = self.runs(program, &folder, self.stock.addr(), 0);
         let ours = self.runs(program, &folder, self.ours.addr(), 1);
         if program.asks == Asks::Once {
-            // What it says is another test's; here nothing must break.
+            // Other tests check this output; here it must only not break anything.
             let _table = self.ours.explain(&format!("/{folder}/index.php"), &[]);
             self.wait_for_the_end(&folder);
         }

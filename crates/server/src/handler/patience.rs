@@ -1,17 +1,17 @@
-//! How long a worker is kept waiting for a client that may be about to take more, learned on the running system.
+//! How long a worker waits for a client that is perhaps about to take more, learned on the running system.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What spooling costs a fast client is paid twice: the body is written to a file and sent from it. 50 ms is a round trip to
-/// another continent.
+/// A body that goes through the spool is copied twice more, which a fast client does not need. 50 ms is a round trip to another
+/// continent.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Slow clients in a row bring the wait down to this. 1,000 of them then delay other requests by 0.25 s behind four
-/// workers, where 50 ms each took 12.5 s.
+/// Successive slow clients reduce the wait to this. 1,000 of them then delay other requests by 0.25 s with four workers, instead
+/// of 12.5 s with 50 ms each.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How long the next response may keep its worker waiting. Halved by each response that waited in vain, doubled by each
+/// How long the worker of the next response may wait. Halved by each response that waited in vain, doubled by each
 /// whose client took it in time.
 #[derive(Debug)]
 pub(crate) struct Patience(Cell<Duration>);
@@ -23,7 +23,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// For one response, from when its send queue is long for the first time.
+    /// The limit for one response, counted from the moment when its send queue has no room in memory.
     pub(super) fn limit(&self) -> Duration {
         self.0.get()
     }

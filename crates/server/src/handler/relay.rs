@@ -16,7 +16,7 @@ use crate::segment::Segment;
 use crate::site::sendable::Sendable;
 use crate::upstream::{Event, Exchange, UpstreamErrorKind};
 
-/// A body that is about to be passed on.
+/// The state of a body when the relay begins.
 pub(super) struct Body {
     /// Bytes that came with the header block.
     pub(super) rest: Bytes,
@@ -75,10 +75,10 @@ struct Relay<'a> {
     wait: Wait,
 }
 
-/// Whether the worker waits for a client that may be about to take more, which it does once per response.
+/// Whether the worker waits for a client that is perhaps about to take more; it does so once per response.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
-    /// The send queue has not been long yet.
+    /// The send queue has always had room in memory.
     NotNeeded,
     Until(Instant),
     /// The client is slow: what the send queue does not keep in memory goes to the spool.

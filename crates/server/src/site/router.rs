@@ -53,7 +53,7 @@ pub(crate) enum Route {
     File(Rc<Entry>),
     /// A folder whose name lacks the slash at its end.
     Folder,
-    /// The server itself, with this status. `why` is for the log: a person who did not expect it should learn what to change.
+    /// An error page of this status. `why` is for the log; it tells the operator what refuses the path and which option would help.
     Refused { status: StatusCode, why: Option<Cow<'static, str>> },
 }
 
@@ -202,7 +202,7 @@ impl Router {
             }
         }
         match self.front_controller() {
-            // There is a folder, but no list of what is in it.
+            // The folder exists, but has no index file; the server lists no folders.
             Route::Refused { .. } => {
                 Route::forbidden("the folder has neither index.php nor index.html")
             }

@@ -28,27 +28,27 @@ pub enum Resolved {
 pub enum Refusal {
     /// The path does not exist.
     NotFound,
-    /// There is something that must not be served.
+    /// The path exists and must not be served.
     Forbidden(Forbidden),
-    /// The system could not tell, or the file changes faster than it can be read.
+    /// A system call failed, or the file changes faster than it can be read.
     Failed(io::Error),
 }
 
-/// Why something must not be served.
+/// Why a path must not be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forbidden {
-    /// The system refuses it.
+    /// A system call refuses it.
     Denied(Errno),
     /// A symbolic link leads to this place, outside the root.
     Outside(PathBuf),
-    /// It is neither a regular file nor a directory, or a directory where a file is wanted.
+    /// It is neither a regular file nor a directory, or it is a directory and a file is wanted.
     NoFile,
     /// The root has been removed, or another folder has its name.
     RootReplaced,
 }
 
 impl fmt::Display for Forbidden {
-    /// What happened and, where an option helps, which.
+    /// The reason and, if there is one, the option that would help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(errno) => {
