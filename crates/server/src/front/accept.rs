@@ -1,4 +1,4 @@
-//! Accepting connections, as many as there are descriptors for.
+//! Accepts connections while there are descriptors for them.
 
 use std::io;
 use std::rc::Rc;
@@ -7,13 +7,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::budget::LEAST;
 use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::service::Service;
 use crate::transport::Tcp;
 
-/// How long accepting pauses when descriptors have run out and no connection is idle.
+/// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed; if
@@ -25,7 +26,7 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
-        while lifecycle.connections() >= most || descriptors::level() >= Level::Tight {
+        while is_full(lifecycle.connections(), most) {
             lifecycle.evict_idle();
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
@@ -43,7 +44,7 @@ pub(super) async fn accept<S: Service + 'static>(
                 descriptors::note(&stream);
                 start(stream, peer, &service, &lifecycle);
             }
-            // The client was gone before we looked.
+            // The client closed the connection before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let is_full = [Errno::MFILE, Errno::NFILE]
@@ -57,6 +58,11 @@ pub(super) async fn accept<S: Service + 'static>(
             }
         }
     }
+}
+
+/// Whether another connection has to wait. A few are always taken, whatever else holds descriptors.
+fn is_full(connections: usize, most: usize) -> bool {
+    connections >= most || connections >= LEAST && descriptors::level() >= Level::Tight
 }
 
 fn start<S: Service + 'static>(

@@ -1,4 +1,5 @@
-//! How the descriptors that this process may have (`RLIMIT_NOFILE`) are divided.
+//! How the descriptors that this process may have (`RLIMIT_NOFILE`) are divided at the start. What is open at any moment, and what is
+//! given up when it is much, is in `descriptors.rs`.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ const OPEN_PER_LOOP: usize = 6;
 const MOST_SNAPSHOTS: usize = 512;
 
 /// The least that each part gets, whatever the limit: a front must be able to answer something.
-const LEAST: usize = 16;
+pub(super) const LEAST: usize = 16;
 
 /// Descriptors for each purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,8 @@ impl Budget {
     /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where up to `workers` workers have
     /// a link and a guard socket on every loop.
     ///
-    /// Of what is left a half is for connections, a quarter for static files and a quarter for files that workers hand over.
+    /// Half of the rest is for connections, a quarter for static files, an eighth for copies of handed-over files and an eighth for
+    /// their originals, spools and request bodies.
     pub(super) fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
         let fixed = RESERVED + loops * (listeners + 2 * workers);
         let rest = limit.saturating_sub(fixed) / loops.max(1);

@@ -13,7 +13,7 @@ use crate::segment::Segment;
 
 /// Bytes that may wait for the connection's task before the upstream is no longer read.
 const INBOX_LIMIT: usize = 256 * 1024;
-/// Events that may wait likewise: those that bring files have no bytes in memory.
+/// Events that may wait before the upstream is no longer read: those that bring files have no bytes in memory.
 pub(super) const INBOX_EVENTS: usize = 1024;
 
 /// A part of a response, in order.
@@ -99,7 +99,7 @@ impl Inbox {
         self.ended.get()
     }
 
-    /// What may still come is not wanted.
+    /// Drops interest in further events: there is nothing left to abandon.
     pub(super) fn end(&self) {
         self.ended.set(true);
     }
