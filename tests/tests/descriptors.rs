@@ -100,11 +100,6 @@ fn pages_of_many_files_under_1024_descriptors() {
 }
 
 #[test]
-fn pages_of_many_files_under_512_descriptors() {
-    hand_pages_of_files_over(512);
-}
-
-#[test]
 fn the_connection_that_is_idle_longest_makes_room_for_a_new_one() {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     let server = limited(&site, &[], 256);
