@@ -1,6 +1,7 @@
 //! A request from its first byte to its line in the access log: clients that leave, requests that are refused, responses that are
 //! cut.
 
+use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Server, Site, wait};
 
 /// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
@@ -141,6 +142,21 @@ fn every_request_has_its_line_in_the_access_log() {
     assert_eq!(lines, Vec::<String>::new());
     let log = server.log();
     assert!(log.contains("response was cut short") && log.contains("/cut.php"), "{log}");
+}
+
+/// Browsers connect before they have anything to ask.
+#[test]
+fn a_connection_that_was_never_used_does_not_hold_up_the_stop() {
+    let site = site();
+    let options = ["--head-timeout", "1h", "--shutdown-timeout", "1h"];
+    let server = Server::start(site.root(), &options);
+    let mut unused = server.connect();
+    // It is accepted before a later one.
+    server.get("/a.txt").expect(200);
+    server.signal(Signal::TERM);
+    assert!(unused.is_closed());
+    let (status, stderr) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{stderr}");
 }
 
 /// A client that waits for leave to send a body gets it only where the body is wanted.

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
@@ -86,21 +87,22 @@ struct Connection<T, S> {
 }
 
 impl<T: Transport, S: Service> Connection<T, S> {
-    /// Waits for the first byte of a request; `false`: the connection ends here. Holds no buffer meanwhile.
+    /// Waits for the first bytes of a request; `false`: the connection ends here. Holds no buffer meanwhile.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let ready = tokio::select! {
+        let evicted = self.lifecycle.evicted();
+        let came = tokio::select! {
             biased;
-            ready = poll_fn(|cx| self.transport.poll_readable(cx)) => ready.is_ok(),
-            // What came before the stop is answered; the event loop may not know of it yet.
-            () = self.lifecycle.evicted() => {
-                self.lifecycle.is_stopping() && self.transport.has_unread()
+            read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
+                return matches!(read, Ok(1..));
             }
+            // What came before the stop is answered; the event loop may not know of it yet.
+            () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
         };
-        if ready {
+        if came {
             self.buffer = BytesMut::with_capacity(READ);
         }
-        ready
+        came
     }
 
     /// One request and its response. Returns whether another may follow.
@@ -291,7 +293,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// connection and throw away what the client has not read yet, so they are read first.
     async fn close(&mut self) {
         let readable =
-            poll_fn(|cx| std::task::Poll::Ready(self.transport.poll_readable(cx).is_ready()));
+            poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
         if !self.buffer.is_empty() || readable.await {
             self.linger().await;
         }
@@ -311,6 +313,24 @@ impl<T: Transport, S: Service> Connection<T, S> {
         // The client is gone or has had its time: nothing is owed in either case.
         let _ = timeout(LINGER, drain).await;
     }
+}
+
+/// Reads what a client sends after a pause. The kernel may be said to have something when it has nothing, as on every connection that
+/// was just accepted, so only bytes count; the buffer is made for them alone.
+fn poll_first(
+    transport: &mut impl Transport,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(transport.poll_readable(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    *buffer = BytesMut::with_capacity(READ);
+    let read = transport.poll_read(cx, buffer);
+    if read.is_pending() {
+        *buffer = BytesMut::new();
+    }
+    read
 }
 
 /// Says in the log why a response was cut.
