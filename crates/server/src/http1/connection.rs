@@ -228,6 +228,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
+            exchange.note_fault(cut.fault);
             return false;
         }
         let keep_alive = exchange.completed();
