@@ -2,7 +2,7 @@
 //! cut.
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Server, Site, wait};
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, wait};
 
 /// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
 fn site() -> Site {
@@ -157,6 +157,32 @@ fn a_connection_that_was_never_used_does_not_hold_up_the_stop() {
     assert!(unused.is_closed());
     let (status, stderr) = server.await_end();
     assert_eq!(status.code(), Some(0), "{stderr}");
+}
+
+/// The log is written to the end, though the last lines come when nothing is left that would flush them.
+#[test]
+fn responses_that_the_stop_cuts_have_their_lines() {
+    let site = site();
+    site.write("big.bin", pattern(1, 8 << 20));
+    let here = site.fifo("here");
+    let _pipe = site.fifo("pipe");
+    let log = site.outside("access.log");
+    let options = ["--shutdown-timeout", "1s", "--access-log", log.to_str().unwrap()];
+    let server = Server::start(site.root(), &options);
+    let mut slow = Client::connect_narrow(server.addr(), 4096);
+    slow.send(Request::get("/big.bin").bytes());
+    slow.head().unwrap();
+    let mut waiting = server.connect();
+    waiting.send(Request::get("/wait.php").bytes());
+    here.await_script();
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    let mut lines = told(&lines(&log, 2));
+    lines.sort();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].starts_with("GET /big.bin HTTP/1.1 200 "), "{lines:#?}");
+    assert!(lines[1].starts_with("GET /wait.php HTTP/1.1 "), "{lines:#?}");
 }
 
 /// A client that waits for leave to send a body gets it only where the body is wanted.
