@@ -185,6 +185,27 @@ fn responses_that_the_stop_cuts_have_their_lines() {
     assert!(lines[1].starts_with("GET /wait.php HTTP/1.1 "), "{lines:#?}");
 }
 
+/// A request has its line although its body never came; a connection that ends between requests has none.
+#[test]
+fn a_client_that_resets_amid_its_body_has_its_line() {
+    let site = site();
+    let log = site.outside("access.log");
+    let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
+    for wire in [
+        Request::get("/a.txt").bytes(),
+        b"POST /hello.php HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+            .to_vec(),
+    ] {
+        let mut client = server.connect();
+        client.send(wire);
+        client.stream().peek(&mut [0]).unwrap();
+        // It leaves bytes unread, which makes the close a reset.
+        drop(client);
+    }
+    let expected = ["GET /a.txt HTTP/1.1 200 14", "POST /hello.php HTTP/1.1 499 0"];
+    assert_eq!(told(&lines(&log, 2)), expected);
+}
+
 /// A client that waits for leave to send a body gets it only where the body is wanted.
 #[test]
 fn a_body_that_is_of_no_use_is_not_asked_for() {

@@ -262,6 +262,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
             End::Io(error) => {
                 let request = asked.line.to_string();
                 tracing::info!(request, %error, "the client left amid its request");
+                // For its line in the access log.
+                let service = Rc::clone(&self.service);
+                drop(self.exchange(&service, asked, None));
                 return false;
             }
             End::Refused { status, why } => (status, why),
