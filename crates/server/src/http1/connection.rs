@@ -296,8 +296,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Closes after a complete response. Bytes the client has sent beyond its request would make the kernel reset the
     /// connection and throw away what the client has not read yet, so they are read first.
     async fn close(&mut self) {
-        let readable =
-            poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
+        let readable = poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
         if !self.buffer.is_empty() || readable.await {
             self.linger().await;
         }
