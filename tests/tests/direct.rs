@@ -378,6 +378,57 @@ fn the_access_log_knows_what_workers_have_sent() {
     assert_eq!(ends, [" 404 100000 ", " 200 100014 ", " 200 6 ", " 200 3000000 "]);
 }
 
+/// Only a worker knows the status of what it writes, and it may die before it has said so: the log does not blame the client.
+#[test]
+fn the_access_log_knows_who_has_cut_a_response() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    site.write(
+        "cut.php",
+        "<?php echo str_repeat('x', 200000); flush(); file_get_contents('pipe'); posix_kill(getmypid(), 9);",
+    );
+    let log = site.outside("access.log");
+    let server = start(&site, "direct", &["--access-log", log.to_str().unwrap()]);
+    let mut client = server.connect();
+    client.send(Request::get("/cut.php").bytes());
+    let mut received = vec![0; 200_000];
+    client.stream().read_exact(&mut received).unwrap();
+    pipe.release();
+    client.stream().read_to_end(&mut received).unwrap();
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait::until(LIMIT, || read().lines().count() == 1), "{}", read());
+    // With the head, whose length only the worker knew.
+    let expected = format!(" 502 {} ", received.len());
+    assert_eq!(read().split('"').nth(2), Some(&*expected));
+}
+
+/// What a client has got before it left counts, whoever has written it.
+#[test]
+fn the_access_log_counts_what_clients_got_before_they_left() {
+    let site = site();
+    site.write(
+        "leave.php",
+        "<?php http_response_code(404); header('Content-Length: 8000000');
+        for ($i = 0; $i < 80; $i++) { echo str_repeat('x', 100000); flush(); }",
+    );
+    let log = site.outside("access.log");
+    let server = start(&site, "direct", &["--access-log", log.to_str().unwrap()]);
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    for _ in 0..10 {
+        let mut client = server.connect();
+        client.send(Request::get("/leave.php").bytes());
+        client.head().unwrap();
+        client.read(100_000);
+    }
+    assert!(wait::until(LIMIT, || read().lines().count() == 10), "{}", read());
+    for line in read().lines() {
+        let (status, sent) =
+            line.split('"').nth(2).unwrap().trim().split_once(' ').expect("status and bytes");
+        assert_eq!(status, "404", "{line}");
+        assert!((100_000..8_000_000).contains(&sent.parse().unwrap()), "{line}");
+    }
+}
+
 /// With `--delivery auto`, a script whose responses were large gets the socket, others do not.
 #[test]
 fn large_responses_are_learned() {

@@ -219,3 +219,19 @@ fn an_endless_script_ends_when_nobody_waits_for_its_table() {
     drop(client);
     assert_eq!(server.page("/x.php?case=made"), "onetwothree", "the worker is free again");
 }
+
+/// What has no body is not short of it, and gets none that would have to be explained.
+#[test]
+fn a_response_without_a_body_is_explained_as_whole() {
+    let site = site();
+    site.write(
+        "none.php",
+        "<?php http_response_code((int) $_GET['status']); header('Content-Length: 50'); echo 'body';",
+    );
+    let server = Server::start(site.root(), &[]);
+    for status in ["204", "304"] {
+        let table = server.explain(&format!("/none.php?status={status}"), &[]).unwrap();
+        assert!(table.contains(&format!(": {status} ")) && table.contains(" 0 bytes"), "{table}");
+        assert!(!table.contains("cut short"), "{table}");
+    }
+}

@@ -1,7 +1,8 @@
 //! A request from its first byte to its line in the access log: clients that leave, requests that are refused, responses that are
 //! cut.
 
-use sendoff_tests::{LIMIT, Request, Server, Site, wait};
+use rustix::process::Signal;
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, wait};
 
 /// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
 fn site() -> Site {
@@ -141,6 +142,68 @@ fn every_request_has_its_line_in_the_access_log() {
     assert_eq!(lines, Vec::<String>::new());
     let log = server.log();
     assert!(log.contains("response was cut short") && log.contains("/cut.php"), "{log}");
+}
+
+/// Browsers connect before they have anything to ask.
+#[test]
+fn a_connection_that_was_never_used_does_not_hold_up_the_stop() {
+    let site = site();
+    let options = ["--head-timeout", "1h", "--shutdown-timeout", "1h"];
+    let server = Server::start(site.root(), &options);
+    let mut unused = server.connect();
+    // It is accepted before a later one.
+    server.get("/a.txt").expect(200);
+    server.signal(Signal::TERM);
+    assert!(unused.is_closed());
+    let (status, stderr) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+}
+
+/// The log is written to the end, though the last lines come when nothing is left that would flush them.
+#[test]
+fn responses_that_the_stop_cuts_have_their_lines() {
+    let site = site();
+    site.write("big.bin", pattern(1, 8 << 20));
+    let here = site.fifo("here");
+    let _pipe = site.fifo("pipe");
+    let log = site.outside("access.log");
+    let options = ["--shutdown-timeout", "1s", "--access-log", log.to_str().unwrap()];
+    let server = Server::start(site.root(), &options);
+    let mut slow = Client::connect_narrow(server.addr(), 4096);
+    slow.send(Request::get("/big.bin").bytes());
+    slow.head().unwrap();
+    let mut waiting = server.connect();
+    waiting.send(Request::get("/wait.php").bytes());
+    here.await_script();
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    let mut lines = told(&lines(&log, 2));
+    lines.sort();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].starts_with("GET /big.bin HTTP/1.1 200 "), "{lines:#?}");
+    assert!(lines[1].starts_with("GET /wait.php HTTP/1.1 "), "{lines:#?}");
+}
+
+/// A request has its line although its body never came; a connection that ends between requests has none.
+#[test]
+fn a_client_that_resets_amid_its_body_has_its_line() {
+    let site = site();
+    let log = site.outside("access.log");
+    let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
+    for wire in [
+        Request::get("/a.txt").bytes(),
+        b"POST /hello.php HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+            .to_vec(),
+    ] {
+        let mut client = server.connect();
+        client.send(wire);
+        client.stream().peek(&mut [0]).unwrap();
+        // It leaves bytes unread, which makes the close a reset.
+        drop(client);
+    }
+    let expected = ["GET /a.txt HTTP/1.1 200 14", "POST /hello.php HTTP/1.1 499 0"];
+    assert_eq!(told(&lines(&log, 2)), expected);
 }
 
 /// A client that expects `100 Continue` gets it only if the body is wanted.

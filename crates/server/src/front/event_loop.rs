@@ -128,9 +128,6 @@ impl EventLoop {
         // A worker ends when one of its links is closed, and another loop may still need it.
         drop(busy);
         draining.closed().await;
-        if let Some(log) = &services.access_log {
-            log.flush();
-        }
         Ok(())
     }
 }

@@ -70,6 +70,8 @@ pub(super) async fn take_over(
         return broken(&exchange, "it wrote a head with an impossible status");
     };
     if sent.gone {
+        // So that the access log knows what the client has got. A head that is not whole counts as nothing.
+        let _resumed = responder.lender().map(|lender| lender.resume(status, &sent));
         return Err(Cut::client_gone());
     }
     let Some(lender) = responder.lender() else {

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode, Version};
 
 use super::services::Services;
 use crate::cut::Cut;
@@ -11,7 +11,7 @@ use crate::delivery::Progress;
 use crate::observe::explain::{FIELD, Remark, Report};
 use crate::request::Request;
 use crate::responder::{self, Fit, Lender, Responder, Room};
-use crate::response::ResponseHead;
+use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
 
 /// What the table shows before the handler begins.
@@ -29,8 +29,8 @@ pub(super) struct Table<'c> {
     client: &'c mut dyn Responder,
     report: Report,
     status: Option<StatusCode>,
-    /// Missing bytes of the announced length.
-    left: Option<u64>,
+    /// How the client would find the end of the body.
+    framing: Framing,
 }
 
 impl<'c> Table<'c> {
@@ -46,7 +46,7 @@ impl<'c> Table<'c> {
             }),
             Before::Server => report.answered_by("the server itself".to_owned()),
         }
-        Self { client, report, status: None, left: None }
+        Self { client, report, status: None, framing: Framing::Chunked }
     }
 
     pub(super) fn into_report(self) -> Report {
@@ -56,15 +56,19 @@ impl<'c> Table<'c> {
 
 impl Responder for Table<'_> {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        (self.status, self.left) = (Some(head.status), head.length);
+        self.status = Some(head.status);
+        // A request that is explained is one for the whole page.
+        self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
         self.report.begin(head.status, head.length);
         Ok(())
     }
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         let len = segment.len();
-        let fits = self.left.map_or(len, |left| left.min(len));
-        self.left = self.left.map(|left| left - fits);
+        if self.framing == Framing::NoBody {
+            return Ok(Fit::Whole);
+        }
+        let fits = self.framing.take(len);
         if fits > 0 {
             self.report.segment(&segment, fits);
         }
@@ -72,7 +76,7 @@ impl Responder for Table<'_> {
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
-        Ok(self.left.unwrap_or(0))
+        Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
     }
 
     fn room(&self) -> Room {

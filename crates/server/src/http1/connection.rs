@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
@@ -90,18 +91,19 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let ready = tokio::select! {
+        let evicted = self.lifecycle.evicted();
+        let came = tokio::select! {
             biased;
-            ready = poll_fn(|cx| self.transport.poll_readable(cx)) => ready.is_ok(),
-            // A request that arrived before the stop is answered, even if the event loop has not been told of it yet.
-            () = self.lifecycle.evicted() => {
-                self.lifecycle.is_stopping() && self.transport.has_unread()
+            read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
+                return matches!(read, Ok(1..));
             }
+            // What came before the stop is answered; the event loop may not know of it yet.
+            () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
         };
-        if ready {
+        if came {
             self.buffer = BytesMut::with_capacity(READ);
         }
-        ready
+        came
     }
 
     /// Serves one request. Returns whether another may follow.
@@ -227,6 +229,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
+            exchange.note_fault(cut.fault);
             return false;
         }
         let keep_alive = exchange.completed();
@@ -260,6 +263,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
             End::Io(error) => {
                 let request = asked.line.to_string();
                 tracing::info!(request, %error, "the client left amid its request");
+                // For its line in the access log.
+                let service = Rc::clone(&self.service);
+                drop(self.exchange(&service, asked, None));
                 return false;
             }
             End::Refused { status, why } => (status, why),
@@ -291,8 +297,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the
     /// connection and discard what the client has not received yet.
     async fn close(&mut self) {
-        let readable =
-            poll_fn(|cx| std::task::Poll::Ready(self.transport.poll_readable(cx).is_ready()));
+        let readable = poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
         if !self.buffer.is_empty() || readable.await {
             self.linger().await;
         }
@@ -312,6 +317,24 @@ impl<T: Transport, S: Service> Connection<T, S> {
         // Nothing is owed any more, so a timeout is as good as the end.
         let _ = timeout(LINGER, drain).await;
     }
+}
+
+/// Reads what a client sends after a pause. The kernel may be said to have something when it has nothing, as on every connection that
+/// was just accepted, so only bytes count; the buffer is made for them alone.
+fn poll_first(
+    transport: &mut impl Transport,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(transport.poll_readable(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    *buffer = BytesMut::with_capacity(READ);
+    let read = transport.poll_read(cx, buffer);
+    if read.is_pending() {
+        *buffer = BytesMut::new();
+    }
+    read
 }
 
 /// Logs why a response was cut.

@@ -13,7 +13,7 @@ use sendoff_http1::HeadEncoder;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::framed::{Framed, framing_of};
-use crate::cut::Cut;
+use crate::cut::{Cut, Fault};
 use crate::delivery::{Progress, SendQueue};
 use crate::lifecycle::Lifecycle;
 use crate::observe::access_log::Line;
@@ -33,6 +33,9 @@ const READ_MORE: usize = 1024;
 
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
+
+/// And where a borrower of the socket has cut the response: only the borrower knew with which status it began.
+const BORROWER_FAILED: u16 = 502;
 
 /// The parts of a request that framing and the log need.
 #[derive(Debug, Clone)]
@@ -105,6 +108,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     generated: u64,
     /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
+    /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
+    unanswered: (u16, u64),
     /// The send timeout; it runs while the client takes nothing.
     blocked: Option<Pin<Box<Sleep>>>,
 }
@@ -141,6 +146,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             kept_up: true,
             generated: 0,
             sent_before,
+            unanswered: (CLIENT_LEFT, 0),
             blocked: None,
         }
     }
@@ -156,6 +162,13 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     /// The request, for the log.
     pub(super) fn line(&self) -> String {
         self.asked.line.to_string()
+    }
+
+    /// Notes whose fault it is that the response ends here. The client's is taken for granted.
+    pub(super) fn note_fault(&mut self, fault: Fault) {
+        if fault != Fault::Client && matches!(self.state, State::Lent(_)) {
+            self.unanswered = (BORROWER_FAILED, self.transport.written_elsewhere().unwrap_or(0));
+        }
     }
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -185,10 +198,11 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 
     fn log(&self) {
-        let (status, head_len) = match self.state {
-            State::Waiting | State::Lent(_) => (CLIENT_LEFT, 0),
+        let sent = self.transport.sent() - self.sent_before;
+        let (status, sent) = match self.state {
+            State::Waiting | State::Lent(_) => self.unanswered,
             State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
-                (status.as_u16(), head_len)
+                (status.as_u16(), sent.saturating_sub(head_len))
             }
         };
         let field = |name| self.headers.and_then(|headers| headers.get(name));
@@ -197,7 +211,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             client: self.transport.ends().peer.ip(),
             request: &self.asked.line,
             status,
-            sent: (self.transport.sent() - self.sent_before).saturating_sub(head_len),
+            sent,
             referer: field(http::header::REFERER),
             user_agent: field(http::header::USER_AGENT),
         });

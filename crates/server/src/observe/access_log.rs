@@ -135,6 +135,13 @@ impl AccessLog {
     }
 }
 
+impl Drop for AccessLog {
+    /// The last lines are those of responses that are cut when their event loop ends.
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 /// Writes quotes and everything that is not printable ASCII as `\xHH`, as nginx and Apache do, so that a line stays one line.
 fn escape(value: &[u8]) -> String {
     let mut out = String::with_capacity(value.len());
