@@ -1,7 +1,7 @@
 //! Codecs against arbitrary bytes. Each target is a function from bytes to nothing, which panics if a promise is broken.
 //!
 //! libFuzzer calls it with a nightly compiler (`fuzz_targets/`); `make test` calls it for some seconds with inputs that are made
-//! from valid ones at random ([`run`]), with any compiler.
+//! from valid ones at random (`run`), with any compiler.
 #![forbid(unsafe_code)]
 
 pub mod fastcgi;

@@ -209,7 +209,7 @@ pub enum Retry {
     Unsafe,
 }
 
-/// The machine. See the diagram above [`State`].
+/// The machine. See the diagram above `State`.
 #[derive(Debug)]
 pub struct Front<C: Caller> {
     origin: Origin,

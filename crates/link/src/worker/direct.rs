@@ -15,7 +15,7 @@ use super::Error;
 const DIRECT_MIN: usize = 16 * 1024;
 
 /// Bytes that the socket has not taken and that the front keeps in memory, so that the worker is free. It would write more
-/// to its disk, although a fast client may take them in a moment: for more the worker waits, up to [`PATIENCE`].
+/// to its disk, although a fast client may take them in a moment: for more the worker waits, up to `PATIENCE`.
 pub const FRONT_TAKES: usize = 256 * 1024;
 
 /// Time that one response may spend waiting for its client's socket.

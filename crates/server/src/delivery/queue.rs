@@ -58,7 +58,7 @@ thread_local! {
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Where [`SendQueue::try_send`] stopped.
+/// Where `SendQueue::try_send` stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing is owed any more.
