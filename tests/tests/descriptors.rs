@@ -18,6 +18,34 @@ fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
     }
 }
 
+/// 64 clients together call `ask` for each number below `requests`; the 32 workers of the server have two links each.
+fn from_64_clients(
+    site: &Site,
+    descriptors: u32,
+    requests: usize,
+    ask: impl Fn(&mut Client, usize) + Sync,
+) {
+    let server = limited(site, &["--workers", "32", "--threads", "2"], descriptors);
+    let asked = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                loop {
+                    let turn = asked.fetch_add(1, Ordering::Relaxed);
+                    if turn >= requests {
+                        return;
+                    }
+                    ask(&mut client, turn);
+                }
+            });
+        }
+    });
+    let log = server.log();
+    assert!(!log.contains("broken worker"), "{log}");
+    assert_eq!(server.workers().len(), 32);
+}
+
 /// 64 clients request 128 files through 32 workers with two links each, on which 8,192 files could be open.
 fn hand_files_over(descriptors: u32) {
     const FILES: usize = 128;
@@ -26,27 +54,11 @@ fn hand_files_over(descriptors: u32) {
     for (number, contents) in files.iter().enumerate() {
         site.write(&format!("f{number}"), contents);
     }
-    let server = limited(&site, &["--workers", "32", "--threads", "2"], descriptors);
-    let asked = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..64 {
-            scope.spawn(|| {
-                let mut client = server.connect();
-                loop {
-                    let turn = asked.fetch_add(1, Ordering::Relaxed);
-                    if turn >= 2000 {
-                        return;
-                    }
-                    let number = turn * 7 % FILES;
-                    let response = client.ask(&Request::get(&format!("/file.php?n={number}")));
-                    assert!(response.expect(200) == files[number], "file {number}");
-                }
-            });
-        }
+    from_64_clients(&site, descriptors, 2000, |client, turn| {
+        let number = turn * 7 % FILES;
+        let response = client.ask(&Request::get(&format!("/file.php?n={number}")));
+        assert!(response.expect(200) == files[number], "file {number}");
     });
-    let log = server.log();
-    assert!(!log.contains("broken worker"), "{log}");
-    assert_eq!(server.workers().len(), 32);
 }
 
 #[test]
@@ -70,28 +82,12 @@ fn hand_pages_of_files_over(descriptors: u32) {
     for (number, contents) in files.iter().enumerate() {
         site.write(&format!("f{number}"), contents);
     }
-    let server = limited(&site, &["--workers", "32", "--threads", "2"], descriptors);
-    let asked = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..64 {
-            scope.spawn(|| {
-                let mut client = server.connect();
-                loop {
-                    let first = asked.fetch_add(1, Ordering::Relaxed);
-                    if first >= 300 {
-                        return;
-                    }
-                    let response = client.ask(&Request::get(&format!("/page.php?n={first}")));
-                    let numbers = (0..60).map(|n| (first + 2 * n) % FILES);
-                    let expected = numbers.flat_map(|n| files[n].iter());
-                    assert!(response.expect(200).iter().eq(expected), "page {first}");
-                }
-            });
-        }
+    from_64_clients(&site, descriptors, 300, |client, first| {
+        let response = client.ask(&Request::get(&format!("/page.php?n={first}")));
+        let numbers = (0..60).map(|n| (first + 2 * n) % FILES);
+        let expected = numbers.flat_map(|n| files[n].iter());
+        assert!(response.expect(200).iter().eq(expected), "page {first}");
     });
-    let log = server.log();
-    assert!(!log.contains("broken worker"), "{log}");
-    assert_eq!(server.workers().len(), 32);
 }
 
 #[test]

@@ -111,6 +111,16 @@ impl Pair {
         Exchange::new(parts, Asked { method, version, line, keep_alive: true }, None)
     }
 
+    /// An exchange that goes on after the worker has written `headbody!` and said so with `sent`.
+    fn resumed(&mut self, sent: &Sent) -> Exchange<'_, Tcp, Noting> {
+        let mut worker = self.worker.try_clone().unwrap();
+        let mut exchange = self.exchange();
+        exchange.lend().unwrap();
+        worker.write_all(b"headbody!").unwrap();
+        exchange.resume(StatusCode::OK, sent).unwrap();
+        exchange
+    }
+
     /// Closes the server's end. Returns everything that the client has received.
     fn rest(self) -> String {
         let Self { transport, worker, mut client, .. } = self;
@@ -186,11 +196,7 @@ fn the_front_goes_on_where_the_worker_has_stopped() {
     ] {
         run(async {
             let mut pair = pair();
-            let mut worker = pair.worker.try_clone().unwrap();
-            let mut exchange = pair.exchange();
-            exchange.lend().unwrap();
-            worker.write_all(b"headbody!").unwrap();
-            exchange.resume(StatusCode::OK, &Sent { rest, framed, ..SENT }).unwrap();
+            let mut exchange = pair.resumed(&Sent { rest, framed, ..SENT });
             for piece in pieces {
                 exchange.push(bytes(piece)).unwrap();
             }
@@ -211,11 +217,7 @@ fn the_front_goes_on_where_the_worker_has_stopped() {
 fn a_file_cannot_stand_inside_of_what_is_framed() {
     run(async {
         let mut pair = pair();
-        let mut worker = pair.worker.try_clone().unwrap();
-        let mut exchange = pair.exchange();
-        exchange.lend().unwrap();
-        worker.write_all(b"headbody!").unwrap();
-        exchange.resume(StatusCode::OK, &Sent { framed: 5, ..SENT }).unwrap();
+        let mut exchange = pair.resumed(&Sent { framed: 5, ..SENT });
         let file = OpenFile::new(std::fs::File::open("/dev/null").unwrap().into());
         assert!(exchange.push(Segment::File(FileSegment { file, offset: 0, len: 5 })).is_err());
     });
