@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use crate::config::Config;
 use crate::error::Error;
 
-/// The largest configuration that is read; command lines are smaller (`ARG_MAX` is 2 MiB as a rule).
+/// Size limit of a configuration, in bytes. A command line is far below it: `ARG_MAX` is usually 2 MiB.
 const MAX_LEN: u64 = 64 << 20;
 
 impl Config {

@@ -84,7 +84,7 @@ impl CgiHead {
         Ok(head)
     }
 
-    /// The client can be served without a length, so one that makes no sense is no reason to refuse the response.
+    /// Drops an invalid or contradictory Content-Length instead of refusing the response: the response can be framed without it.
     fn note_length(&mut self, value: &[u8]) {
         match parse_length(value) {
             None => self.dropped = Some("a Content-Length that is not a number of bytes"),

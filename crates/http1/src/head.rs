@@ -89,7 +89,7 @@ impl HeadDecoder {
         parse(&head).inspect_err(|_| self.refused = Some(head.clone())).map(Some)
     }
 
-    /// The complete head that was refused, for the log. One that was refused before its end is still in the buffer.
+    /// The refused request head, for the log; `None` if it was refused before its end arrived: its bytes are then still in the buffer.
     #[must_use]
     pub fn refused(&self) -> Option<&Bytes> {
         self.refused.as_ref()

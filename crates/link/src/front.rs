@@ -142,7 +142,7 @@ pub enum Broken {
     TooManyDescriptors,
     /// More than [`MAX_FILES`] files are open.
     TooManyFiles,
-    /// `OPEN` of an id that is open, or a record about one that is not.
+    /// `OPEN` of a file id that is already open, or another record with a file id that is not open.
     WrongFile(Kind),
     /// An `EXPLAIN` record that is too long.
     LongExplanation,

@@ -1,4 +1,4 @@
-//! The other end is scripted: a worker that is bytes, or one that reads requests and answers them in pieces.
+//! The front's machine against scripted workers: fixed byte strings, or a worker that reads requests and answers them in pieces.
 
 use sendoff_fastcgi::direct::Rest;
 use sendoff_fastcgi::record::BeginRequest;
