@@ -38,12 +38,6 @@ pub struct Failure {
 }
 
 impl Target {
-    /// The input of a case.
-    #[must_use]
-    pub fn input(&self, case: Case) -> Vec<u8> {
-        mutate::input(&(self.seeds)(), self.words, case)
-    }
-
     /// Tries one case.
     ///
     /// # Errors

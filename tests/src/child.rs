@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crate::{LIMIT, wait};
 
 /// A command whose process gets a signal when the thread that starts it ends.
-pub(crate) fn dies_with_us(program: &Path, signal: &str) -> Command {
+pub fn dies_with_us(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program);
     command

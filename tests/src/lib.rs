@@ -25,6 +25,7 @@ mod site;
 mod stock;
 pub mod wait;
 
+pub use child::dies_with_us;
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
 pub use extension::{Extended, extension, static_library};
@@ -32,7 +33,7 @@ pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use progress::Progress;
 pub use server::{Failed, Server};
-pub use site::{Fifo, Site, pattern};
+pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;
 
 use std::time::Duration;

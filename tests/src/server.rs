@@ -4,7 +4,7 @@ use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{Client, LIMIT, Request, Response, Stock, processes, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -248,6 +248,33 @@ impl Server {
         let children =
             |pid| processes::children(pid).into_iter().filter(|child| processes::runs(*child));
         self.process().masters().into_iter().flat_map(children).collect()
+    }
+
+    /// Waits until each of these workers has been replaced.
+    ///
+    /// # Panics
+    /// If that takes longer than [`LIMIT`].
+    #[track_caller]
+    pub fn await_replacement(&self, of: &[u32]) {
+        let replaced = || {
+            let now = self.workers();
+            now.len() == of.len() && now.iter().all(|worker| !of.contains(worker))
+        };
+        assert!(wait::until(LIMIT, replaced), "{of:?} became {:?}", self.workers());
+    }
+
+    /// Waits until the server, whose processes have been killed, answers a request for `page` with `text`.
+    ///
+    /// # Panics
+    /// If that takes longer than [`LIMIT`].
+    #[track_caller]
+    pub fn await_page(&self, page: &str, text: &str) {
+        let answered = wait::until(LIMIT, || {
+            let Ok(_) = TcpStream::connect(self.addr()) else { return false };
+            let answer = self.connect().try_ask(&Request::get(page));
+            answer.is_ok_and(|response| response.text() == text)
+        });
+        assert!(answered, "{}", self.log());
     }
 
     /// Expects that at the end `count` processes of FastCGI applications still have links to the front.

@@ -2,9 +2,9 @@
 
 use crate::wait;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -149,7 +149,7 @@ impl Fifo {
     /// If none does within [`crate::LIMIT`].
     pub fn release(&self) {
         // Does not block, so that a script that has died fails the scenario instead of stopping it.
-        let open = || self.open(fs::OpenOptions::new().write(true)).ok();
+        let open = || self.open(OpenOptions::new().write(true)).ok();
         let mut pipe = wait::for_some("a script to read from a pipe", open);
         pipe.write_all(b"go").unwrap();
     }
@@ -159,7 +159,7 @@ impl Fifo {
     /// # Panics
     /// If none does within [`crate::LIMIT`].
     pub fn await_script(&self) -> String {
-        let mut pipe = self.open(fs::OpenOptions::new().read(true)).unwrap();
+        let mut pipe = self.open(OpenOptions::new().read(true)).unwrap();
         let mut text = String::new();
         wait::for_some("a script to write to a pipe", || {
             // The end of the file after some text means that the writer has closed the pipe.
@@ -169,7 +169,7 @@ impl Fifo {
         text
     }
 
-    fn open(&self, options: &mut fs::OpenOptions) -> std::io::Result<fs::File> {
+    fn open(&self, options: &mut OpenOptions) -> std::io::Result<fs::File> {
         let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
         options.custom_flags(nonblock).open(&self.0)
     }
@@ -186,6 +186,11 @@ fn www_data() -> Option<(u32, u32)> {
 pub(crate) fn owner_name(root: &Path) -> Option<&'static str> {
     let owner = fs::metadata(root).ok()?.uid();
     (rustix::process::getuid().is_root() && www_data()?.0 == owner).then_some("www-data")
+}
+
+/// Writes `new` over the beginning of a file, without making it shorter.
+pub fn overwrite(path: &Path, new: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(new, 0).unwrap();
 }
 
 /// `length` bytes that depend on position and seed, so that a misplaced byte is noticed.

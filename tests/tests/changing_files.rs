@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Broken, Client, Extended, Head, LIMIT, Request, Server, Site, pattern, processes, wait,
+    Broken, Client, Extended, Head, LIMIT, Request, Server, Site, dies_with_us, pattern, processes,
+    wait,
 };
 
 /// How long the snapshot guard may hold a writer (`docs/handover.md` §3): `USUALLY` while at most 4 MB are in flight.
@@ -454,8 +455,8 @@ struct Network {
 
 impl Network {
     fn new() -> io::Result<Self> {
-        let mut holder = Command::new("setpriv");
-        holder.args(["--pdeathsig", "KILL", "--", "unshare", "--net"]);
+        let mut holder = dies_with_us(Path::new("unshare"), "KILL");
+        holder.arg("--net");
         // It says when it is there, and ends with its input.
         holder.args(["sh", "-c", "echo there; exec cat"]);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

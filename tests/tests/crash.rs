@@ -119,6 +119,6 @@ fn a_worker_told_to_end_finishes_its_request_first() {
     processes::signal(worker[0], Signal::TERM);
     pipe.release();
     assert_eq!(client.response("GET").text(), "unharmed");
-    assert!(wait::until(LIMIT, || server.workers().len() == 1 && server.workers() != worker));
+    server.await_replacement(&worker);
     assert_eq!(server.page("/ok.php"), "ok");
 }

@@ -52,11 +52,7 @@ fn a_stuck_script_is_a_504_and_its_worker_is_replaced() {
         // The connection is still usable.
         assert!(client.ask(&Request::get("/ok.php")).text().starts_with("ok"), "{name}");
     }
-    let replaced = || {
-        let now = server.workers();
-        now.len() == 6 && now.iter().all(|pid| !before.contains(pid))
-    };
-    assert!(wait::until(LIMIT, replaced), "{before:?} became {:?}", server.workers());
+    server.await_replacement(&before);
     for name in names.iter().filter(|name| **name != "stopped.php") {
         server.await_log(&format!("in GET /{name}?q=1\n  #0 "));
         server.await_log(&format!(" at {}:5\n", site.path(name).display()));
@@ -81,7 +77,7 @@ fn a_response_that_has_begun_is_cut_after_what_was_handed_over() {
         let head = slow.head().unwrap();
         let first = server.workers();
         server.await_log("--request-timeout");
-        assert!(wait::until(LIMIT, || server.workers().len() == 1 && server.workers() != first));
+        server.await_replacement(&first);
         // The worker has ended, the file has changed, and the client continues to read.
         std::fs::write(site.path("big"), "other").unwrap();
         match slow.body_of(head, "GET") {

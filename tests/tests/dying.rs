@@ -4,14 +4,16 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::process::Signal;
-use sendoff_tests::{Broken, Client, Head, LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Broken, Client, Head, LIMIT, Request, Server, Site, overwrite, pattern, processes, wait,
+};
 
 /// Far less than the 5 s that a living process may take. A copy of 20 MB takes 5 ms.
 const SOON: Duration = Duration::from_secs(2);
@@ -33,10 +35,6 @@ fn ask(site: &Site, server: &Server, size: usize) -> (Client, Head, PathBuf, Vec
     client.send(Request::get("/page.php?f=f").bytes());
     let head = client.head().unwrap();
     (client, head, path, old)
-}
-
-fn overwrite(path: &Path, new: &[u8]) {
-    OpenOptions::new().write(true).open(path).unwrap().write_all_at(new, 0).unwrap();
 }
 
 /// Waits until the file is held, and starts a writer, which reports how long it was delayed.
@@ -62,11 +60,7 @@ fn went_on_soon(writer: JoinHandle<Duration>, size: usize) {
 fn kill_workers(server: &Server) {
     let old = server.workers();
     old.iter().for_each(|worker| processes::signal(*worker, Signal::KILL));
-    let replaced = || {
-        let now = server.workers();
-        now.len() == old.len() && now.iter().all(|worker| !old.contains(worker))
-    };
-    assert!(wait::until(LIMIT, replaced), "{:?}", server.workers());
+    server.await_replacement(&old);
 }
 
 #[test]

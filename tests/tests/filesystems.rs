@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use sendoff_tests::mapper::Mapper;
-use sendoff_tests::{Client, Fifo, Request, Server, Site, pattern};
+use sendoff_tests::{Client, Fifo, Request, Server, Site, dies_with_us, pattern};
 
 const SIZE: usize = 300_000;
 
@@ -181,8 +181,8 @@ fn fuse_as_root() {
     with_own_mounts("fuse_as_root", || {
         let site = Site::new();
         let (behind, mnt) = (site.folder("behind"), site.folder("mnt"));
-        let mut bindfs = Command::new("setpriv");
-        bindfs.args(["--pdeathsig", "KILL", "bindfs", "-o", "allow_other", "-f"]);
+        let mut bindfs = dies_with_us(Path::new("bindfs"), "KILL");
+        bindfs.args(["-o", "allow_other", "-f"]);
         let mut bindfs = bindfs.arg(&behind).arg(&mnt).spawn().unwrap();
         let scene = Scene::on(site, &[]);
         let original = scene.site.write("behind/f", pattern(1, SIZE));

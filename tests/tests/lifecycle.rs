@@ -138,12 +138,7 @@ fn a_killed_front_is_replaced() {
     let server = Server::start(site.root(), &[]);
     let first = server.front();
     processes::signal(first, Signal::KILL);
-    let answered = wait::until(LIMIT, || {
-        let Ok(_) = TcpStream::connect(server.addr()) else { return false };
-        let answer = server.connect().try_ask(&Request::get("/ok.php"));
-        answer.is_ok_and(|response| response.text() == "ok")
-    });
-    assert!(answered, "{}", server.log());
+    server.await_page("/ok.php", "ok");
     assert_ne!(server.front(), first);
     assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
 }
@@ -305,11 +300,7 @@ fn a_new_front_has_workers_though_the_old_ones_are_stuck() {
     let front = server.front();
     processes::signal(front, Signal::KILL);
     assert!(wait::until(LIMIT, || server.front() != front));
-    let answered = wait::until(LIMIT, || {
-        let answer = server.connect().try_ask(&Request::get("/ok.php"));
-        answer.is_ok_and(|response| response.text() == "ok")
-    });
-    assert!(answered, "{}", server.log());
+    server.await_page("/ok.php", "ok");
     assert_eq!(server.workers().len(), 4, "two for the new front, two that wait");
     // Both wait for the pipe to be opened.
     pipe.release();
@@ -332,13 +323,7 @@ fn however_often_processes_are_killed_there_are_as_many_as_there_should_be() {
         processes::signal(victim, Signal::KILL);
         assert!(wait::until(LIMIT, || !processes::runs(victim)));
     }
-    let answered = wait::until(LIMIT, || {
-        TcpStream::connect(server.addr()).is_ok_and(|_| {
-            let answer = server.connect().try_ask(&Request::get("/ok.php"));
-            answer.is_ok_and(|response| response.status() == 200)
-        })
-    });
-    assert!(answered, "{}", server.log());
+    server.await_page("/ok.php", "ok");
     let settled = || {
         let now = processes::descendants(server.pid());
         now.len() == 5 && server.workers().len() == 3

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use sendoff_tests::{
-    Broken, Client, Progress, Request, Response, Server, Site, pattern, processes, wait,
+    Broken, Client, Progress, Request, Response, Server, Site, overwrite, pattern, processes, wait,
 };
 
 const SCRIPT: &str = "<?php
@@ -119,11 +119,6 @@ fn stopped_after_it_has_sent() {
     processes::signal(worker, Signal::CONT);
     assert!(response.is_err(), "the front cannot have had all of it");
     right_or_cut(response, &original);
-}
-
-fn overwrite(path: &Path, new: &[u8]) {
-    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, new, 0).unwrap();
 }
 
 /// The worker gives the lease up after 5 s. What the front has in memory by then is right, the rest is cut.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::process::Signal;
-use sendoff_tests::{processes, static_library};
+use sendoff_tests::{dies_with_us, processes, static_library};
 
 use crate::wire::Connection;
 
@@ -85,8 +85,8 @@ pub fn program(name: &str) -> PathBuf {
 
 /// `program` with `arguments`, ended when we end, in an environment of its own with one of the libraries.
 pub fn command(program: &Path, arguments: &[&str], library: Library) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+    let mut command = dies_with_us(program, "KILL");
+    command.args(arguments);
     command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin");
     if library == Library::Ours {
         command.env("LD_LIBRARY_PATH", our_library());
