@@ -146,8 +146,11 @@ impl OpenFile {
     /// A lease that has ended without a `RECALL` means that another process may have written: this process or the worker was
     /// stopped for longer than the other end, or the kernel, waits.
     fn look(&self) {
-        let leased = self.guard.as_ref().and_then(|_| self.own_descriptor());
-        if leased.is_some_and(|file| lease::look(file.as_fd()) == Lease::Ended) {
+        let has_ended = match &*self.state.borrow() {
+            State::Leased(file) => lease::look(file.as_fd()) == Lease::Ended,
+            State::Final(_) | State::Shared { .. } | State::Lost(_) => false,
+        };
+        if has_ended {
             self.lose("its lease ended before it was sent");
         }
     }

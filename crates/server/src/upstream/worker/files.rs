@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,10 @@ const COPY_LIMIT: Duration = Duration::from_secs(4);
 /// How often a released file is looked at while downloads of it are under way: no writer waits for that.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Files that a worker has released or that were recalled, and that clients are still to get: at most this many per link.
+/// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
+const MAX_LEAVING: usize = 1024;
+
 /// What a worker's segment could not be.
 #[derive(Debug)]
 pub(super) struct BadFile(pub(super) &'static str);
@@ -46,13 +50,21 @@ pub(super) struct HandedFiles {
     known: HashMap<FileId, Known>,
     /// Files that are no longer known but still owe the worker an answer.
     releasing: Rc<RefCell<HashMap<FileId, Rc<OpenFile>>>>,
+    /// Files that the worker does not have open any more, and that hold a descriptor as long as clients are to get them.
+    leaving: Vec<Weak<OpenFile>>,
     answers: Rc<Answers>,
     snapshots: Arc<Snapshots>,
 }
 
 impl HandedFiles {
     pub(super) fn new(answers: Rc<Answers>, snapshots: Arc<Snapshots>) -> Self {
-        Self { known: HashMap::new(), releasing: Rc::default(), answers, snapshots }
+        Self {
+            known: HashMap::new(),
+            releasing: Rc::default(),
+            leaving: Vec::new(),
+            answers,
+            snapshots,
+        }
     }
 
     /// `OPEN`: takes a file on.
@@ -103,11 +115,18 @@ impl HandedFiles {
 
     /// `RECALL`: the writer waits until [`GuardAnswer::Recalled`] is sent, which is at once unless bytes that exist nowhere
     /// else are still to be sent.
-    pub(super) fn recall(&mut self, id: FileId) {
-        let known = self.known.remove(&id).map(|known| known.file);
-        let file = known.or_else(|| self.releasing.borrow_mut().remove(&id));
+    pub(super) fn recall(&mut self, id: FileId) -> Result<(), BadFile> {
+        if let Some(known) = self.known.remove(&id) {
+            self.leave(&known.file)?;
+            self.give_back(id, known.file);
+        } else if let Some(file) = self.releasing.borrow_mut().remove(&id) {
+            self.give_back(id, file);
+        }
         // Otherwise it was answered already: RELEASED and this RECALL have passed each other.
-        let Some(file) = file else { return };
+        Ok(())
+    }
+
+    fn give_back(&self, id: FileId, file: Rc<OpenFile>) {
         match give_back(file) {
             None => self.answers.send(GuardAnswer::Recalled, id),
             Some(saving) => {
@@ -123,6 +142,7 @@ impl HandedFiles {
     /// `RELEASE`: no writer waits, and for a file that cannot change there is nothing to answer.
     pub(super) fn release(&mut self, id: FileId) -> Result<(), BadFile> {
         let known = self.known.remove(&id).ok_or(BadFile("a release of an unknown file"))?;
+        self.leave(&known.file)?;
         known.file.forget();
         if !known.file.is_guarded() {
             return Ok(());
@@ -142,6 +162,21 @@ impl HandedFiles {
                 answers.send(GuardAnswer::Released, id);
             }
         });
+        Ok(())
+    }
+
+    /// Counts a file that the worker has open no longer, if clients are still to get it.
+    fn leave(&mut self, file: &Rc<OpenFile>) -> Result<(), BadFile> {
+        if Rc::strong_count(file) == 1 {
+            return Ok(());
+        }
+        if self.leaving.len() == MAX_LEAVING {
+            self.leaving.retain(|file| file.strong_count() > 0);
+        }
+        if self.leaving.len() == MAX_LEAVING {
+            return Err(BadFile("more released files on their way to clients than the limit"));
+        }
+        self.leaving.push(Rc::downgrade(file));
         Ok(())
     }
 
@@ -350,7 +385,7 @@ mod tests {
                 let Segment::File(segment) = files.segment(FileId(5), 0, 70_000).unwrap() else {
                     panic!("expected a file segment");
                 };
-                files.recall(FileId(5));
+                files.recall(FileId(5)).unwrap();
                 while Rc::strong_count(&segment.file) > 1 {
                     tokio::task::yield_now().await;
                 }
@@ -398,7 +433,7 @@ mod tests {
             // Neither a recall nor a worker's death waits for the segments, and both close the descriptors.
             for (number, (link, worker)) in links.iter_mut().enumerate() {
                 if number % 2 == 0 {
-                    link.recall(FileId(1));
+                    link.recall(FileId(1)).unwrap();
                     assert_eq!(answer(worker).answer, GuardAnswer::Recalled);
                 } else {
                     link.orphan();
@@ -458,7 +493,7 @@ mod tests {
                 drop(segment);
                 tokio::time::sleep(RELEASE_INTERVAL * 3).await;
                 assert_eq!(answer(&worker).answer, GuardAnswer::Released);
-                files.recall(FileId(5));
+                files.recall(FileId(5)).unwrap();
                 tokio::time::sleep(RELEASE_INTERVAL * 3).await;
                 let again = rustix::net::recv(&worker, &mut raw, rustix::net::RecvFlags::DONTWAIT);
                 assert!(again.is_err(), "a RECALL that crossed the answer gets none of its own");

@@ -1,14 +1,13 @@
 //! The task of a link: receives what the worker sends, and does what the link's machine says of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sendoff_fastcgi::handover::FileId;
 use sendoff_link::front::{self, Hangup, Output};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -22,7 +21,7 @@ use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
 use crate::delivery::Snapshots;
 use crate::descriptors::{self, Level};
-use crate::segment::{OpenFile, Segment};
+use crate::segment::Segment;
 use crate::upstream::inbox::Event;
 use crate::upstream::script_log::{Budget, Records, ScriptLog};
 
@@ -36,10 +35,6 @@ const DESCRIPTORS_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often it looks.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
-
-/// Files that a worker has released or that were recalled, and that clients are still to get: at most this many per link.
-/// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
-const MAX_LEAVING: usize = 1024;
 
 /// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
 /// for urgent data too, but tokio registers no socket for them.)
@@ -132,8 +127,6 @@ struct Reader {
     buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     files: HandedFiles,
-    /// Files of which a segment was passed on and which may be on their way to clients, also after their release.
-    sent: HashMap<FileId, Weak<OpenFile>>,
     region: LinkRegion,
     log: ScriptLog,
     budget: Budget,
@@ -146,7 +139,6 @@ impl Reader {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             files,
-            sent: HashMap::new(),
             region: LinkRegion::default(),
             log: ScriptLog::new(Records::Messages),
             budget: Budget::default(),
@@ -228,11 +220,8 @@ impl Reader {
                 drop(free);
             }
             Output::Ready(work) => drop(work),
-            Output::Open(id, descriptor) => {
-                self.files.open(id, descriptor)?;
-                self.check_leaving(link)?;
-            }
-            Output::Recall(id) => self.files.recall(id),
+            Output::Open(id, descriptor) => self.files.open(id, descriptor)?,
+            Output::Recall(id) => self.files.recall(id)?,
             Output::Release(id) => self.files.release(id)?,
             Output::Region(descriptor) => self.region.announce(&descriptor)?,
             Output::Claim(secret) => {
@@ -256,31 +245,13 @@ impl Reader {
         link.deliver(match event {
             front::Event::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
             front::Event::Segment { file, offset, length } => {
-                let segment = self.files.segment(file, offset, length)?;
-                if let Segment::File(part) = &segment {
-                    self.sent.entry(file).or_insert_with(|| Rc::downgrade(&part.file));
-                }
-                Event::Segment(segment)
+                Event::Segment(self.files.segment(file, offset, length)?)
             }
             front::Event::Length(length) => Event::Length(length),
             front::Event::Sent(sent) => Event::Sent(sent),
             front::Event::Named(file) => Event::Named(file),
             front::Event::Explanation(text) => Event::Explanation(text),
         });
-        Ok(())
-    }
-
-    /// Files that the worker does not have open any more hold descriptors as long as clients are to get them.
-    fn check_leaving(&mut self, link: &Link) -> Result<(), Ending> {
-        let limit = MAX_LEAVING + link.front.borrow().files();
-        if self.sent.len() > limit {
-            self.sent.retain(|_, file| file.strong_count() > 0);
-        }
-        if self.sent.len() > limit {
-            let why =
-                format!("more than {MAX_LEAVING} files that it has released are on their way");
-            return Err(Ending::Broken(why));
-        }
         Ok(())
     }
 
@@ -301,7 +272,7 @@ mod tests {
 
     use rustix::fs::{Mode, OFlags};
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    use sendoff_fastcgi::handover::Record;
+    use sendoff_fastcgi::handover::{FileId, Record};
     use sendoff_fastcgi::record::EndRequest;
     use tokio::io::AsyncWriteExt;
 

@@ -114,9 +114,18 @@ fn a_worker_that_opens_without_end_is_broken_and_its_files_are_closed() {
 /// The worker's client reads slowly, and the worker names file after file and releases each.
 #[test]
 fn files_on_their_way_to_clients_are_bounded() {
+    let path = file();
+    let sealed = sendoff_sys::memfd::Sealed::new(&[b'x'; SIZE]).unwrap();
+    let leased = || OwnedFd::from(std::fs::File::open(&path).unwrap());
+    let sealed = || sealed.fd().try_clone().unwrap();
+    takes_a_bounded_number(leased, FileId);
+    takes_a_bounded_number(sealed, FileId);
+    takes_a_bounded_number(sealed, |_| FileId(1));
+}
+
+fn takes_a_bounded_number(open: impl Fn() -> OwnedFd, id: impl Fn(u32) -> FileId) {
     run(async {
         let (links, exchange, worker, guard) = taken_over().await;
-        let path = file();
         let client = async {
             let mut owed = Vec::new();
             loop {
@@ -127,11 +136,10 @@ fn files_on_their_way_to_clients_are_bounded() {
             }
         };
         let attack = async {
-            for id in 0..FILES {
-                let file = std::fs::File::open(&path).unwrap();
-                let segment = Record::Segment { file: FileId(id), offset: 0, length: 1 };
-                let records = [Record::Open(FileId(id)), segment, Record::Release(FileId(id))];
-                if !say(&worker, &records, Some(file.as_fd())).await {
+            for id in (0..FILES).map(id) {
+                let segment = Record::Segment { file: id, offset: 0, length: 1 };
+                let records = [Record::Open(id), segment, Record::Release(id)];
+                if !say(&worker, &records, Some(open().as_fd())).await {
                     return;
                 }
             }
