@@ -1,11 +1,11 @@
 //! How the configuration gets into another process: in a file without a name whose bytes are final.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use sendoff_sys::memfd;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -21,12 +21,10 @@ impl Config {
     /// The system has no descriptor or memory for it.
     pub fn seal(&self) -> Result<OwnedFd, Error> {
         let text = serde_json::to_vec_pretty(self).map_err(Error::Foreign)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = File::from(memfd_create("sendoff-config", flags).map_err(io::Error::from)?);
-        file.write_all(&text)?;
-        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
-        Ok(file.into())
+        let file = memfd::sealed(c"sendoff-config", text.len() as u64, |file| {
+            File::from(file.try_clone_to_owned()?).write_all(&text)
+        })?;
+        Ok(file)
     }
 
     /// Reads what [`seal`](Self::seal) wrote. From the beginning, wherever the offset of the descriptor is: the offset

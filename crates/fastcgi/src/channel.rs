@@ -10,6 +10,15 @@ pub const CHANNEL_PARAM: &[u8] = b"SENDOFF_CHANNEL";
 /// request if the body is framed ([`crate::frames`]). In lower case.
 pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";
 
+/// Whether a field of a response head is addressed to the front, which removes it.
+#[must_use]
+pub fn is_for_front(name: &[u8]) -> bool {
+    [&b"x-sendfile"[..], b"x-sendfile2", CHANNEL_FIELD]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own))
+        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+}
+
 /// What the front answers to a registration that it has taken.
 pub const REGISTERED: u8 = b'R';
 

@@ -109,10 +109,10 @@ impl CgiHead {
         unset.chain(self.fields.iter().map(|(name, value)| (&name[..], &value[..])))
     }
 
-    /// Whether the application set this field.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))
+    /// The values of the fields with this name, in their order.
+    pub fn values(&self, name: &[u8]) -> impl Iterator<Item = &Bytes> {
+        let named = self.fields.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value)
     }
 }
 

@@ -262,6 +262,13 @@ enum Progress {
     Body(NamedFile),
 }
 
+impl Progress {
+    /// Whether the client's socket was lent and not given back.
+    fn is_lent(self) -> bool {
+        matches!(self, Self::Nothing(ClientSocket::Lent) | Self::Length(ClientSocket::Lent))
+    }
+}
+
 /// Whether `NAMED` has come: it may come once.
 #[derive(Debug, Clone, Copy)]
 enum NamedFile {
@@ -372,10 +379,7 @@ impl<C: Caller> Front<C> {
     #[must_use]
     pub fn may_write_to_client(&self) -> bool {
         let State::Busy(Busy { progress, .. }) = &self.state else { return false };
-        matches!(
-            progress,
-            Progress::Nothing(ClientSocket::Lent) | Progress::Length(ClientSocket::Lent)
-        )
+        progress.is_lent()
     }
 
     /// Files that are open on the link.
@@ -388,27 +392,25 @@ impl<C: Caller> Front<C> {
     pub fn ended(&mut self, how: Hangup) -> Ended<C> {
         let is_cut = how == Hangup::Closed && !self.decoder.at_boundary();
         let is_unread = how == Hangup::Reset || !self.outbox.is_empty();
+        self.end(is_unread && !is_cut, is_cut.then_some(Broken::Cut))
+    }
+
+    /// The link is of no more use, whatever the worker goes on to send.
+    pub fn broken(&mut self) -> Ended<C> {
+        self.end(false, None)
+    }
+
+    fn end(&mut self, is_unread: bool, broken: Option<Broken>) -> Ended<C> {
         let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
             State::Busy(Busy { held, recipient, progress, .. }) => {
-                let is_safe = is_unread && !is_cut && matches!(progress, Progress::Nothing(_));
+                let is_safe = is_unread && matches!(progress, Progress::Nothing(_));
                 let retry = if is_safe { Retry::Safe } else { Retry::Unsafe };
                 (Some(held), recipient.map(|recipient| (recipient, retry)))
             }
             State::Detached(held) => (Some(held), None),
             State::Idle | State::Over => (None, None),
         };
-        Ended { recipient, held, broken: is_cut.then_some(Broken::Cut) }
-    }
-
-    /// The link is of no more use, whatever the worker goes on to send.
-    pub fn broken(&mut self) -> Ended<C> {
-        let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
-            State::Busy(Busy { held, recipient, .. }) => (Some(held), recipient),
-            State::Detached(held) => (Some(held), None),
-            State::Idle | State::Over => (None, None),
-        };
-        let recipient = recipient.map(|recipient| (recipient, Retry::Unsafe));
-        Ended { recipient, held, broken: None }
+        Ended { recipient, held, broken }
     }
 
     /// The next thing that the worker has said; `None` until more has been `received`. Descriptors are taken from the
@@ -607,13 +609,11 @@ impl<C: Caller> Busy<C> {
     }
 
     fn sent(&mut self) -> Result<(), Broken> {
-        match self.progress {
-            Progress::Nothing(ClientSocket::Lent) | Progress::Length(ClientSocket::Lent) => {
-                self.body();
-                Ok(())
-            }
-            _ => Err(Broken::OutOfPlace(Kind::SENT)),
+        if !self.progress.is_lent() {
+            return Err(Broken::OutOfPlace(Kind::SENT));
         }
+        self.body();
+        Ok(())
     }
 
     fn named(&mut self) -> Result<(), Broken> {

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{
-    Accel, AccessLog, Attachment, Bounds, Config, FrontConfig, Limits, MAX_THREADS, PoolConfig,
-    Site, Timeouts, Workers,
+    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, MAX_THREADS,
+    PoolConfig, Site, Timeouts, Workers,
 };
 
 use crate::account;
 use crate::failure::Failure;
-use crate::options::{Delivery, Serve, Snapshot, WorkerCount};
+use crate::options::{Serve, Snapshot, WorkerCount};
 
 /// With `--workers auto`, workers for each core that are kept while no request comes.
 const FEWEST_PER_CORE: usize = 2;
@@ -69,6 +69,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
         accel.push(Accel { prefix, folder: folder(&path)? });
     }
     accel.sort_by_key(|accel| std::cmp::Reverse(accel.prefix.len()));
+    let delivery = Delivery::from(serve.delivery);
     let site = Site {
         root,
         follow: serve
@@ -84,8 +85,8 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
             .map(|path| folder(path))
             .collect::<Result<_, _>>()?,
         accel,
-        delivery: serve.delivery.into(),
-        channel: serve.delivery != Delivery::Relay && serve.snapshot == Snapshot::Lease,
+        delivery,
+        channel: delivery.accepts_files() && serve.snapshot == Snapshot::Lease,
     };
     Ok(Config {
         log,

@@ -169,12 +169,6 @@ pub fn spawn_deaf(
     thread
 }
 
-/// Ends the process at once: no handlers, no destructors. For a thread that must not wait for the others.
-pub fn exit_now(status: i32) -> ! {
-    // SAFETY: _exit may be called at any time.
-    unsafe { libc::_exit(status) }
-}
-
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

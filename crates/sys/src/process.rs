@@ -42,7 +42,8 @@ pub fn real_time_signal(n: u8) -> Signal {
     unsafe { Signal::from_raw_unchecked(number) }
 }
 
-/// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them.
+/// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them, or a
+/// thread that must not wait for the others.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }

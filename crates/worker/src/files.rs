@@ -482,7 +482,7 @@ fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io:
 /// Dying is better than wrong bytes: the front then copies what it holds, and the request at hand is lost.
 pub(crate) fn die(what: &dyn std::fmt::Display) -> ! {
     log(format_args!("ending, so that a file that changes is not sent with wrong bytes: {what}"));
-    lease::exit_now(EXIT_UNSAVED)
+    sendoff_sys::process::exit_now(EXIT_UNSAVED)
 }
 
 /// `EX_SOFTWARE` in `<sysexits.h>`.

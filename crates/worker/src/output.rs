@@ -247,7 +247,7 @@ fn send_now(
 }
 
 /// At most [`MAX_FDS_PER_MESSAGE`] descriptors.
-fn send_with(
+pub(crate) fn send_with(
     link: BorrowedFd<'_>,
     vectors: &[IoSlice<'_>],
     fds: &[BorrowedFd<'_>],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, Version};
-use sendoff_fastcgi::channel::CHANNEL_FIELD;
+use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::direct::{Client, Rest, Sent};
 use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
 
@@ -20,9 +20,6 @@ pub const FRONT_TAKES: usize = 256 * 1024;
 
 /// Time that one response may spend waiting for its client's socket.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-/// Fields that the front acts on or hides, besides all that begin with `X-Accel-`.
-const FOR_THE_FRONT: [&[u8]; 4] = [b"x-sendfile", b"x-sendfile2", b"x-zerocopy", CHANNEL_FIELD];
 
 /// Who has the client's socket. `F` is a descriptor.
 ///
@@ -93,7 +90,7 @@ impl<F> Offer<F> {
             return None;
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
-        if head.fields.iter().any(|(name, _)| is_for_front(name)) {
+        if head.fields.iter().any(|(name, _)| needs_front(name)) {
             return None;
         }
         let client = Client::decode(&self.client).ok()?;
@@ -127,9 +124,9 @@ impl<F> Offer<F> {
     }
 }
 
-fn is_for_front(name: &[u8]) -> bool {
-    FOR_THE_FRONT.iter().any(|field| name.eq_ignore_ascii_case(field))
-        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+/// Whether the front acts on a field or hides it.
+fn needs_front(name: &[u8]) -> bool {
+    is_for_front(name) || name.eq_ignore_ascii_case(b"x-zerocopy")
 }
 
 /// A response that has begun on the client's socket.

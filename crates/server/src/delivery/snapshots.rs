@@ -218,8 +218,7 @@ impl Snapshots {
             Some(Entry::AskedOnce) => false,
             Some(Entry::Making) => return Advice::Read,
             Some(Entry::Ready { snapshot, witnesses }) => {
-                witnesses.retain(|witness| witness.upgrade().is_some_and(|file| stands(&file)));
-                if !witnesses.is_empty() {
+                if still_vouched(witnesses) {
                     return join(snapshot, witnesses, file);
                 }
                 false
@@ -256,10 +255,7 @@ impl Snapshots {
     pub(crate) fn drop_if_stale(&self, identity: &Identity) {
         let mut entries = self.entries();
         let stale = match entries.peek_mut(identity) {
-            Some(Entry::Ready { witnesses, .. }) => {
-                witnesses.retain(|witness| witness.upgrade().is_some_and(|file| stands(&file)));
-                witnesses.is_empty()
-            }
+            Some(Entry::Ready { witnesses, .. }) => !still_vouched(witnesses),
             _ => false,
         };
         let dropped = stale.then(|| entries.pop(identity));
@@ -323,6 +319,12 @@ fn join(
         witnesses.push(Arc::downgrade(file));
     }
     Advice::Join { snapshot: Arc::clone(snapshot), is_witness }
+}
+
+/// Forgets the witnesses whose leases have ended; whether one is left.
+fn still_vouched(witnesses: &mut Vec<Weak<OwnedFd>>) -> bool {
+    witnesses.retain(|witness| witness.upgrade().is_some_and(|file| stands(&file)));
+    !witnesses.is_empty()
 }
 
 /// Whether no process has been able to write to the file since it was handed over, nor waits to.

@@ -49,11 +49,9 @@ pub(super) fn look_for_frames(
     head: &CgiHead,
     rest: &mut Bytes,
 ) {
-    let is_ours = |name: &[u8]| name.eq_ignore_ascii_case(CHANNEL_FIELD);
-    let field = head.fields.iter().find(|(name, _)| is_ours(name));
+    let field = head.values(CHANNEL_FIELD).next();
     application.says_it_knows_channel(field.is_some());
-    if let (Some((_, value)), Some(claim), Exchange::Application(exchange)) =
-        (field, claim, exchange)
+    if let (Some(value), Some(claim), Exchange::Application(exchange)) = (field, claim, exchange)
         && **value == claim.secret().to_hex()
     {
         exchange.expect_frames(claim, std::mem::take(rest));

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use sendoff_fastcgi::channel::is_for_front;
 
 use super::error;
 use super::services::Services;
@@ -23,10 +24,7 @@ const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "conte
 /// The field in which a response head names a file instead of a body, and its value.
 pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
     [SENDFILE, ACCEL].into_iter().find_map(|name| {
-        let mut fields = head.fields.iter();
-        let (_, value) = fields.find(|(field, value)| {
-            field.eq_ignore_ascii_case(name.as_bytes()) && !value.is_empty()
-        })?;
+        let value = head.values(name.as_bytes()).find(|value| !value.is_empty())?;
         Some((name, value))
     })
 }
@@ -47,14 +45,6 @@ pub(super) fn named_file(
     })
 }
 
-/// Whether the front removes a field because it is addressed to the front, not to the client.
-pub(super) fn is_for_us(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"x-sendfile")
-        || name.eq_ignore_ascii_case(b"x-sendfile2")
-        || name.eq_ignore_ascii_case(sendoff_fastcgi::channel::CHANNEL_FIELD)
-        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
-}
-
 /// Answers with a file that an application has named.
 pub(super) async fn respond(
     services: &Services,
@@ -63,9 +53,7 @@ pub(super) async fn respond(
     mut entry: Entry,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
-    if let Some((_, media_type)) =
-        head.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"))
-    {
+    if let Some(media_type) = head.values(b"content-type").next() {
         entry.content_type = media_type.clone();
     }
     // Ranges and conditions concern successful GET and HEAD requests; other responses contain the whole file.
@@ -92,5 +80,5 @@ pub(super) async fn respond(
 /// Whether a field of the application is removed; the file may have a field of the same name.
 fn is_replaced(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_us(name)
+    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_front(name)
 }

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_decode;
+use sendoff_fastcgi::channel::is_for_front;
 
-use super::named::is_for_us;
 use super::services::Services;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
@@ -19,9 +19,7 @@ const FIELD: &[u8] = b"x-sendfile2";
 
 /// The value of the field, if a head has it.
 pub(super) fn ranges(head: &CgiHead) -> Option<&Bytes> {
-    let mut fields = head.fields.iter();
-    let is_ours = |name: &[u8], value: &[u8]| name.eq_ignore_ascii_case(FIELD) && !value.is_empty();
-    fields.find(|(name, value)| is_ours(name, value)).map(|(_, value)| value)
+    head.values(FIELD).find(|value| !value.is_empty())
 }
 
 /// Opens the files that the field names; returns the ranges as segments.
@@ -70,7 +68,7 @@ pub(super) async fn respond(
 ) -> Result<(), Cut> {
     let mut out = ResponseHead::of(head);
     out.length = Some(segments.iter().map(Segment::len).sum());
-    out.fields.retain(|(name, _)| !is_for_us(name));
+    out.fields.retain(|(name, _)| !is_for_front(name));
     responder::respond(responder, services.filtered(out), segments).await
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
+use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::handover::ACCEPT_PARAM;
 use tokio::time::Instant;
 
@@ -307,7 +308,7 @@ impl Call<'_> {
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
         head.fields.retain(|(name, _)| {
             let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
-            !is_places && !named::is_for_us(name)
+            !is_places && !is_for_front(name)
         });
         responder.begin(self.services.filtered(head))?;
         let body = Body { rest, surplus: false, zero_copy };

@@ -26,10 +26,7 @@ pub(super) struct ZeroCopy {
 impl ZeroCopy {
     /// The places of file names that a head announces, if it has the field.
     pub(super) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
-        let fields = head.fields.iter();
-        let (_, value) =
-            fields.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"x-zerocopy"))?;
-        Some(Self::parse(value))
+        head.values(b"x-zerocopy").next().map(|value| Self::parse(value))
     }
 
     fn parse(value: &[u8]) -> Result<Self, &'static str> {

@@ -15,9 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use http::StatusCode;
 use rustix::fs::OFlags;
 
-use super::router::is_source;
-use super::sendable::{Denied, Sendable};
-use crate::static_files::{Entry, place, refuses};
+use super::sendable::{Denied, Sendable, is_private};
+use crate::static_files::{Entry, place};
 
 /// The kernel's mark, in `/proc/self/fd`, on the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
@@ -62,7 +61,7 @@ impl Sendable {
         let hidden = self
             .root
             .beneath(path)
-            .is_some_and(|rest| !self.in_folders(true, path) && (refuses(rest) || is_source(rest)));
+            .is_some_and(|rest| !self.in_folders(true, path) && is_private(rest));
         path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
     }
 
@@ -77,9 +76,8 @@ impl Sendable {
 
     /// Applies the rules for names to the place where a file was.
     fn allows(&self, is_path: bool, place: &Path) -> bool {
-        let open = |rest: &[u8]| !refuses(rest) && !is_source(rest);
         self.in_folders(is_path, place)
-            || self.root.beneath(place).is_some_and(open)
+            || self.root.beneath(place).is_some_and(|rest| !is_private(rest))
             || self.root.root.follows_to(place)
     }
 }

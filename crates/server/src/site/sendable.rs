@@ -104,22 +104,24 @@ impl Sendable {
         if !path.is_absolute() {
             return Err(Denied::forbidden(format!("{name} is no absolute path")));
         }
-        // The application may know the folder by another name. The canonical path is looked up beneath the folders, too.
-        let real = path.canonicalize();
-        for path in [Some(path), real.as_deref().ok()].into_iter().flatten() {
-            for folder in &self.folders {
-                if let Some(rest) = folder.beneath(path) {
-                    return open(&folder.root, rest, &name);
-                }
-            }
-            if let Some(rest) = self.root.beneath(path) {
-                return self.in_root(rest, &name);
+        // The application may know the folder by another name: the canonical path is looked up, too.
+        let found = self.beneath(path, &name);
+        found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
+            let folder = path.parent().unwrap_or(path).display();
+            Err(Denied::forbidden(format!(
+                "{name} is outside of what may be sent; --sendfile-from {folder} would allow it"
+            )))
+        })
+    }
+
+    /// Opens a path that begins with one of the folders or with the root; `None` if it does not.
+    fn beneath(&self, path: &Path, name: &dyn fmt::Display) -> Option<Result<Entry, Denied>> {
+        for folder in &self.folders {
+            if let Some(rest) = folder.beneath(path) {
+                return Some(open(&folder.root, rest, name));
             }
         }
-        let folder = path.parent().unwrap_or(path).display();
-        Err(Denied::forbidden(format!(
-            "{name} is outside of what may be sent; --sendfile-from {folder} would allow it"
-        )))
+        self.root.beneath(path).map(|rest| self.in_root(rest, name))
     }
 
     /// Opens the file that a URI stands for.
@@ -143,13 +145,18 @@ impl Sendable {
 
     /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless an option names their folder.
     fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
-        if refuses(path) || is_source(path) {
+        if is_private(path) {
             return Err(Denied::forbidden(format!(
                 "{name} is a hidden file or a script; --sendfile-from with its folder would allow it"
             )));
         }
         open(&self.root.root, path, name)
     }
+}
+
+/// Whether a path beneath the root is that of a hidden file or of a script.
+pub(super) fn is_private(path: &[u8]) -> bool {
+    refuses(path) || is_source(path)
 }
 
 fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {

@@ -121,8 +121,7 @@ impl Identity {
 
     /// Whether both are the same directory. Its times are ignored, because they change with every file in it.
     pub fn is_same_directory(&self, other: &Self) -> bool {
-        self.kind == FileType::Directory
-            && (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
+        self.kind == FileType::Directory && self.is_same_file(other)
     }
 
     /// The last modification: seconds since 1970 (0 for earlier times) and nanoseconds.
@@ -221,7 +220,7 @@ impl Root {
         let found = self.find(path, ResolveFlags::empty())?;
         let place = place(&found)?;
         let root = place_of_root(&self.directory)?;
-        if place.starts_with(&root) || self.follow.iter().any(|folder| place.starts_with(folder)) {
+        if place.starts_with(&root) || self.follows_to(&place) {
             Ok(found)
         } else {
             Err(Refusal::Forbidden(Forbidden::Outside(place)))

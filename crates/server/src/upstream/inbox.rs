@@ -99,11 +99,6 @@ impl Inbox {
         self.ended.get()
     }
 
-    /// Drops interest in further events: there is nothing left to abandon.
-    pub(super) fn end(&self) {
-        self.ended.set(true);
-    }
-
     pub(super) fn is_full(&self) -> bool {
         self.bytes.get() > INBOX_LIMIT || self.events.borrow().len() > INBOX_EVENTS
     }

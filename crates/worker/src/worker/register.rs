@@ -4,15 +4,14 @@
 //! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, socket_with, socketpair,
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+    socketpair,
 };
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
@@ -21,6 +20,7 @@ use sendoff_link::worker::{Request, Response};
 use super::{Channel, Worker};
 use crate::Gone;
 use crate::numbers::out_of_the_way;
+use crate::output::send_with;
 
 /// Time the front has to answer a registration. It has sent a request a moment ago, so it is alive.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,7 +55,8 @@ impl Worker {
             pid: std::process::id(),
             links: announcement.links.into(),
         };
-        send(socket.as_fd(), &registration.encode(), &theirs)?;
+        let fds: Vec<BorrowedFd<'_>> = theirs.iter().map(AsFd::as_fd).collect();
+        send_with(socket.as_fd(), &[IoSlice::new(&registration.encode())], &fds)?;
         drop(theirs);
         await_answer(socket.as_fd())?;
         let mut worker = Self::new(ours, Some(guard))?;
@@ -133,15 +134,6 @@ impl Worker {
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     Ok((out_of_the_way(ours), theirs))
-}
-
-fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
-    let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
 fn await_answer(socket: BorrowedFd<'_>) -> io::Result<()> {

@@ -131,7 +131,6 @@ impl Link {
         begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
         if self.flush().is_err() {
             // The link's task finds the link closed and gives up what the machine holds, ticket and all.
-            inbox.end();
             self.close();
             return Err(UpstreamError::died(Retry::Safe));
         }
