@@ -1,12 +1,14 @@
 //! The whole configuration.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
+use crate::route::Network;
 use crate::site::Site;
 
 /// What a server is to do, with every default filled in and every path absolute.
@@ -15,18 +17,39 @@ use crate::site::Site;
 pub struct Config {
     /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`.
     pub log: String,
-    /// The addresses to listen on, as the operator wrote them: port 0 stands for any free port.
-    pub listen: Vec<SocketAddr>,
+    /// Where to listen, as the operator wrote it: port 0 stands for any free port.
+    pub listen: Vec<Listener>,
+    /// Proxies whose word about the client is taken (`X-Forwarded-For`, `Forwarded`, PROXY protocol).
+    pub trusted_proxies: Vec<Network>,
     /// The user that the front and the workers change to; `None`: they stay what the supervisor is.
     pub account: Option<Account>,
     /// Time from the signal that ends the server until its last process is gone.
     pub shutdown_timeout: Duration,
     /// The process that speaks HTTP.
     pub front: FrontConfig,
-    /// What is served. One site today.
+    /// What is served; the first site on a listener is its default.
     pub sites: Vec<Site>,
     /// The PHP workers; `None` if FastCGI applications answer every request that workers could.
     pub pool: Option<PoolConfig>,
+}
+
+/// A place to listen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// The address.
+    pub address: ListenAddress,
+    /// Whether each connection begins with a PROXY protocol header, version 1 or 2.
+    pub proxy_protocol: bool,
+}
+
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListenAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A UNIX stream socket.
+    Unix(#[serde(with = "crate::path::one")] PathBuf),
 }
 
 /// A user, by number.

@@ -14,15 +14,23 @@ mod error;
 mod front;
 mod path;
 mod pool;
+mod route;
 mod sealed;
 mod site;
 pub mod units;
 
-pub use config::{Account, Config};
+pub use config::{Account, Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
-pub use site::{Accel, Address, Attachment, Delivery, Direct, Matching, Site};
+pub use route::{
+    BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
+    Rules,
+};
+pub use site::{
+    Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
+    Host, Matching, Site, Symlinks,
+};
 
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,28 @@ pub(crate) mod one {
     }
 }
 
+/// For `#[serde(with)]` on a path that may be absent.
+pub(crate) mod optional {
+    use serde::{Deserializer, Serializer};
+
+    use super::{Deserialize, Encoded, PathBuf, Serialize};
+
+    // The signature is serde's.
+    #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+    pub(crate) fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        path.as_deref().map(Encoded::from).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<Encoded>::deserialize(from)?.map(PathBuf::from))
+    }
+}
+
 /// For `#[serde(with)]` on a list of paths.
 pub(crate) mod list {
     use serde::{Deserializer, Serializer};

@@ -7,16 +7,51 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A site: its files and the applications that answer for it. Paths are absolute, without symbolic links.
+use crate::route::Route;
+
+/// A site: its files, its routes and the applications that answer for it. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
+    /// Its name in logs.
+    pub name: String,
+    /// The hosts that it answers for; empty: every host that no other site on the listener answers for.
+    pub hosts: Vec<Host>,
+    /// The numbers of its listeners in `Config::listen`.
+    pub listeners: Vec<usize>,
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]
     pub root: PathBuf,
-    /// Folders outside the root that symbolic links in it may lead to.
+    /// Folders outside the root that stand at a path of the site, the longest path first.
+    pub aliases: Vec<Alias>,
+    /// Where symbolic links may lead.
+    pub symlinks: Symlinks,
+    /// Folders outside the root that symbolic links may lead to in any case.
     #[serde(with = "crate::path::list")]
     pub follow: Vec<PathBuf>,
+    /// Names of the files that stand for their folder, in order.
+    pub index: Vec<String>,
+    /// Which script answers for paths that lead nowhere.
+    pub front_controller: FrontController,
+    /// In order.
+    pub routes: Vec<Route>,
+    /// Exceptions from what is never served: names (`composer.json`) or endings (`*.sql`) of files and folders.
+    pub serve: Vec<String>,
+    /// Whether scripts run beneath folders that the user of their workers may write to.
+    pub scripts_in_writable_folders: bool,
+    /// The only scripts that run: paths, or folders with a slash at the end; empty: all. Others are refused.
+    pub php_only: Vec<String>,
+    /// Media types by ending (without its dot) on top of the built-in ones.
+    pub media_types: Vec<(String, String)>,
+    /// Pages of the site for error statuses.
+    pub error_pages: Vec<ErrorPage>,
+    /// While this file exists every request is answered with 503.
+    #[serde(with = "crate::path::optional")]
+    pub maintenance: Option<PathBuf>,
+    /// `SERVER_SOFTWARE`; `None`: the server's name and version.
+    pub server_software: Option<String>,
+    /// Whether `.htaccess` files are obeyed.
+    pub htaccess: bool,
     /// FastCGI applications and what each answers, in the order of the command line.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.
@@ -30,6 +65,102 @@ pub struct Site {
     pub delivery: Delivery,
     /// Whether FastCGI applications on this host may open links and hand files over on them.
     pub channel: bool,
+}
+
+impl Site {
+    /// A site with nothing but its folder: every other value is its default.
+    #[must_use]
+    pub fn new(root: PathBuf) -> Self {
+        let controller = Controller { folder: String::new(), script: "/index.php".to_owned() };
+        Self {
+            name: "default".to_owned(),
+            hosts: Vec::new(),
+            listeners: vec![0],
+            root,
+            aliases: Vec::new(),
+            symlinks: Symlinks::Owner,
+            follow: Vec::new(),
+            index: ["index.php", "index.html"].map(str::to_owned).to_vec(),
+            front_controller: FrontController::Listed(vec![controller]),
+            routes: Vec::new(),
+            serve: Vec::new(),
+            scripts_in_writable_folders: true,
+            php_only: Vec::new(),
+            media_types: Vec::new(),
+            error_pages: Vec::new(),
+            maintenance: None,
+            server_software: None,
+            htaccess: false,
+            fastcgi: Vec::new(),
+            fastcgi_timeout: Duration::from_secs(60),
+            sendfile_from: Vec::new(),
+            accel: Vec::new(),
+            delivery: Delivery::Auto,
+            channel: true,
+        }
+    }
+}
+
+/// A host that a site answers for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Host {
+    /// This name or address, in lower case, without a port.
+    Exact(String),
+    /// Every name that ends so: `.example.org` for `*.example.org`.
+    Beneath(String),
+}
+
+/// A folder outside the root that stands at a path of the site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alias {
+    /// The path, which begins with a slash and does not end with one.
+    pub prefix: String,
+    /// The folder.
+    #[serde(with = "crate::path::one")]
+    pub folder: PathBuf,
+}
+
+/// Where symbolic links may lead, beside the root, aliases and the folders that are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Symlinks {
+    /// Nowhere else.
+    Inside,
+    /// To what belongs to the owner of the link.
+    Owner,
+    /// Anywhere.
+    Any,
+}
+
+/// Which script answers for paths that lead nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FrontController {
+    /// None: 404.
+    Off,
+    /// The nearest `index.php` in the folder of the path or one above it.
+    Nearest,
+    /// The first of these whose folder contains the path; the longest folder comes first.
+    Listed(Vec<Controller>),
+}
+
+/// The front controller of a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Controller {
+    /// The folder's path without a slash at its end; "" is the root.
+    pub folder: String,
+    /// The script's path.
+    pub script: String,
+}
+
+/// The page for an error status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorPage {
+    /// From 400 to 599.
+    pub status: u16,
+    /// A path of the site, which is answered as a `GET` request; the status stays.
+    pub path: String,
 }
 
 /// A beginning of URIs in `X-Accel-Redirect` and the folder it stands for.

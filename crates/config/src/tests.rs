@@ -9,7 +9,13 @@ use super::*;
 fn config() -> Config {
     Config {
         log: "info".to_owned(),
-        listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:80".parse().unwrap()],
+        listen: [
+            ListenAddress::Tcp("127.0.0.1:0".parse().unwrap()),
+            ListenAddress::Unix("/run/\u{e4}".into()),
+        ]
+        .map(|address| Listener { address, proxy_protocol: false })
+        .to_vec(),
+        trusted_proxies: vec![Network { address: "::1".parse().unwrap(), prefix: 128 }],
         account: Some(Account { uid: 33, gid: 33 }),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
@@ -24,14 +30,11 @@ fn config() -> Config {
             limits: Limits { max_body: u64::MAX },
         },
         sites: vec![Site {
-            root: PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")),
             follow: vec!["/a".into(), OsStr::from_bytes(b"/\x80").into()],
             fastcgi: vec!["/app=tcp:localhost:9000".parse().unwrap()],
-            fastcgi_timeout: Duration::from_secs(60),
-            sendfile_from: vec![],
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
-            delivery: Delivery::Auto,
-            channel: true,
+            maintenance: Some("/run/maintenance".into()),
+            ..Site::new(PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")))
         }],
         pool: Some(PoolConfig {
             workers: Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{
-    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, MAX_THREADS,
-    PoolConfig, Site, Timeouts, Workers,
+    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, ListenAddress,
+    Listener, MAX_THREADS, PoolConfig, Site, Timeouts, Workers,
 };
 
 use crate::account;
@@ -71,7 +71,6 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
     accel.sort_by_key(|accel| std::cmp::Reverse(accel.prefix.len()));
     let delivery = Delivery::from(serve.delivery);
     let site = Site {
-        root,
         follow: serve
             .follow_symlinks_into
             .iter()
@@ -87,10 +86,15 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
         accel,
         delivery,
         channel: delivery.accepts_files() && serve.snapshot == Snapshot::Lease,
+        listeners: (0..serve.listen.len()).collect(),
+        ..Site::new(root)
     };
+    let listener =
+        |address| Listener { address: ListenAddress::Tcp(address), proxy_protocol: false };
     Ok(Config {
         log,
-        listen: serve.listen,
+        listen: serve.listen.into_iter().map(listener).collect(),
+        trusted_proxies: Vec::new(),
         account,
         shutdown_timeout: serve.shutdown_timeout,
         front,

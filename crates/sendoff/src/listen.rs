@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use sendoff_config::{ListenAddress, Listener};
 
 use crate::failure::Failure;
 
@@ -18,10 +19,19 @@ pub(crate) type Listeners = (Vec<Vec<OwnedFd>>, Vec<SocketAddr>);
 ///
 /// # Errors
 /// An address cannot be had, or is taken.
-pub(crate) fn listen(wanted: &[SocketAddr], event_loops: u8) -> Result<Listeners, Failure> {
+pub(crate) fn listen(wanted: &[Listener], event_loops: u8) -> Result<Listeners, Failure> {
     let mut loops: Vec<Vec<OwnedFd>> = (0..event_loops).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for &wanted in wanted {
+    for Listener { address, .. } in wanted {
+        let wanted = match address {
+            ListenAddress::Tcp(address) => *address,
+            ListenAddress::Unix(path) => {
+                let path = path.display();
+                return Err(Failure::Input(format!(
+                    "unix:{path}: UNIX sockets are not implemented"
+                )));
+            }
+        };
         let failed = || Failure::system(format!("cannot listen on {wanted}"));
         // Without the option another server's sockets of the same user would share the port in silence.
         let probe = bind(wanted, false).map_err(failed())?;

@@ -1,0 +1,185 @@
+//! Routes of a site: which requests they concern, what they change, and who answers.
+//!
+//! A site tries its routes in order. A route whose conditions all hold applies its [`Rules`]; if it has a [`Handler`], that
+//! handler answers and no further route is tried, else the next route sees the request as the rules have left it. A request
+//! that no handler took gets what the site's folder has at its path.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// One route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Where the operator wrote it, for the log: `sendoff.toml:14`, `--deny /private`.
+    pub origin: String,
+    /// The requests that it concerns.
+    pub conditions: Conditions,
+    /// What it changes.
+    pub rules: Rules,
+    /// Who answers; `None`: the routes that follow decide.
+    pub handler: Option<Handler>,
+}
+
+/// Which requests a route concerns. Every condition that is given must hold; of a list, one element suffices. Without any
+/// condition the route concerns all requests. Paths are compared decoded and normalised.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conditions {
+    /// Complete paths.
+    pub paths: Vec<String>,
+    /// Folders: the path itself and everything beneath it. They begin with a slash and do not end with one; "" is the
+    /// whole site.
+    pub prefixes: Vec<String>,
+    /// Endings of the last segment of the path, with their dot, compared without regard to case.
+    pub extensions: Vec<String>,
+    /// A PCRE2 expression that matches anywhere in the path. Its groups are `$1` to `$9` in the route's texts.
+    pub expression: Option<String>,
+    /// Methods; `GET` includes `HEAD`.
+    pub methods: Vec<String>,
+    /// Request fields; all of them must match.
+    pub headers: Vec<FieldCondition>,
+    /// Parameters of the query string; all of them must match.
+    pub query: Vec<FieldCondition>,
+}
+
+/// A condition on a request field or on a parameter of the query string.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldCondition {
+    /// The name; of a field without regard to case.
+    pub name: String,
+    /// A PCRE2 expression for the value; `None`: it must be there. A field that is absent matches no expression.
+    pub value: Option<String>,
+    /// The condition holds if the rest of it does not.
+    pub negated: bool,
+}
+
+/// What a route changes. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query as sent), `$remote_addr`
+/// and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    /// The new path and, behind `?`, the new query; without `?` the query stays.
+    pub rewrite: Option<String>,
+    /// The first of these that exists becomes the path; one that ends with a slash is a folder. The last is taken without
+    /// looking, as a rewrite, or is `=STATUS`.
+    pub try_files: Vec<String>,
+    /// Changes of request fields, in order.
+    pub request_headers: Vec<HeaderRule>,
+    /// Changes of response fields, in order.
+    pub response_headers: Vec<HeaderRule>,
+    /// What caches are told, unless the application says so itself.
+    pub cache: Option<Cache>,
+    /// CGI parameters for scripts: names and texts. They replace the server's own of the same name.
+    pub params: Vec<(String, String)>,
+    /// Bytes of a request body.
+    pub max_body: Option<u64>,
+    /// How long a script may send nothing; zero: for ever.
+    pub request_timeout: Option<Duration>,
+    /// A name and a password are asked for.
+    pub auth: Option<BasicAuth>,
+    /// Which addresses may ask; `None`: all.
+    pub clients: Option<Clients>,
+}
+
+/// A change of a header section.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeaderRule {
+    /// Replaces all fields of this name.
+    Set(String, String),
+    /// Adds a field beside those that are there.
+    Add(String, String),
+    /// Sets the field unless it is there.
+    Default(String, String),
+    /// Removes all fields of this name.
+    Remove(String),
+}
+
+/// What caches are told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// `Cache-Control: max-age` and `Expires`; `None`: neither.
+    pub max_age: Option<Duration>,
+    /// Further directives of `Cache-Control`: `public`, `immutable`, `no-store`.
+    pub directives: Vec<String>,
+}
+
+/// Basic authentication (RFC 7617).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BasicAuth {
+    /// What the client shows its user.
+    pub realm: String,
+    /// Lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
+    #[serde(with = "crate::path::one")]
+    pub users: PathBuf,
+}
+
+/// Which addresses may ask. The longest network that contains the address decides; without one, `otherwise`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// May ask.
+    pub allow: Vec<Network>,
+    /// May not.
+    pub deny: Vec<Network>,
+    /// Whether an address in none of the networks may ask.
+    pub otherwise: bool,
+}
+
+/// A network: an address and the length of its prefix in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Any address of the network.
+    pub address: IpAddr,
+    /// At most 32 for IPv4 and 128 for IPv6.
+    pub prefix: u8,
+}
+
+/// Who answers a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Handler {
+    /// The file at the path. What looks like a script is refused.
+    Static,
+    /// A PHP worker runs the script at the path, or this one.
+    Php {
+        /// The number of its pool.
+        pool: usize,
+        /// A path of the site; `None`: the request's.
+        script: Option<String>,
+    },
+    /// A FastCGI application.
+    FastCgi {
+        /// The number in `Site::fastcgi`.
+        application: usize,
+        /// Whether the path must lead to a file of the site.
+        only_files: bool,
+    },
+    /// A redirect (RFC 9110 §15.4).
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// A text: a URI, or a path of this site.
+        to: String,
+    },
+    /// A fixed response.
+    Respond {
+        /// From 200 on.
+        status: u16,
+        /// The media type of the body.
+        content_type: String,
+        /// A text.
+        body: String,
+    },
+    /// An error page.
+    Deny {
+        /// 403, 404 or 410.
+        status: u16,
+    },
+}
