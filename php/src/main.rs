@@ -35,6 +35,9 @@ struct Inherited {
     /// The configuration (inherited descriptor).
     #[arg(long, value_name = "N")]
     config_fd: RawFd,
+    /// The number of the pool in the configuration.
+    #[arg(long, value_name = "N")]
+    pool: usize,
     /// The socket on which the front learns of workers (inherited descriptor).
     #[arg(long, value_name = "N")]
     pool_fd: RawFd,
@@ -62,11 +65,12 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let config = Config::read(take("--config-fd", inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     let socket = take("--pool-fd", inherited.pool_fd)?;
-    let (Some(pool), Some(site)) = (&config.pool, config.sites.first()) else {
-        return Err(Failure::Internal("the configuration asks for no workers".to_owned()));
-    };
+    let no_pool = || Failure::Internal(format!("the configuration has no pool {}", inherited.pool));
+    let pool = config.pools.get(inherited.pool).ok_or_else(no_pool)?;
+    let site = config.sites.iter().find(|site| site.pool == Some(inherited.pool));
+    let accel = site.map_or(&[][..], |site| &site.accel);
     let ini_dir = ini_dir();
-    let startup = Startup { ini_dir: &ini_dir, settings: &pool.php_ini, accel: &site.accel };
+    let startup = Startup { ini_dir: &ini_dir, settings: &pool.php_ini, accel };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
     let role = Master::new(&config, pool, socket)
         .and_then(Master::run)

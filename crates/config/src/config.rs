@@ -29,8 +29,8 @@ pub struct Config {
     pub front: FrontConfig,
     /// What is served; the first site on a listener is its default.
     pub sites: Vec<Site>,
-    /// The PHP workers; `None` if FastCGI applications answer every request that workers could.
-    pub pool: Option<PoolConfig>,
+    /// The pools of PHP workers, in the order of their numbers.
+    pub pools: Vec<PoolConfig>,
 }
 
 /// A place to listen.

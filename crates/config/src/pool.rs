@@ -1,14 +1,16 @@
-//! Configuration of the PHP workers.
+//! Configuration of a pool of PHP workers.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Configuration of the PHP workers.
+/// Configuration of a pool of PHP workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
-    /// How many there are.
+    /// Its name in logs, which no other pool has.
+    pub name: String,
+    /// How many workers there are.
     pub workers: Workers,
     /// Settings on top of php.ini, each `KEY=VALUE`.
     pub php_ini: Vec<String>,
@@ -28,6 +30,12 @@ impl PoolConfig {
             Workers::Fixed(count) => count.into(),
             Workers::Auto(bounds) => bounds.min,
         }
+    }
+
+    /// Workers that there may be at a time.
+    #[must_use]
+    pub fn most_workers(&self) -> usize {
+        self.bounds().map_or_else(|| self.first_workers(), |bounds| bounds.max)
     }
 
     /// Between which numbers of workers the front chooses, unless the operator has chosen.

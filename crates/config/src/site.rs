@@ -52,6 +52,8 @@ pub struct Site {
     pub server_software: Option<String>,
     /// Whether `.htaccess` files are obeyed.
     pub htaccess: bool,
+    /// The number of the pool that runs its scripts, in `Config::pools`; `None`: FastCGI applications answer for all of them.
+    pub pool: Option<usize>,
     /// FastCGI applications and what each answers, in the order of the command line.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.
@@ -91,6 +93,7 @@ impl Site {
             maintenance: None,
             server_software: None,
             htaccess: false,
+            pool: None,
             fastcgi: Vec::new(),
             fastcgi_timeout: Duration::from_secs(60),
             sendfile_from: Vec::new(),

@@ -34,15 +34,17 @@ fn config() -> Config {
             fastcgi: vec!["/app=tcp:localhost:9000".parse().unwrap()],
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
             maintenance: Some("/run/maintenance".into()),
+            pool: Some(0),
             ..Site::new(PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")))
         }],
-        pool: Some(PoolConfig {
+        pools: vec![PoolConfig {
+            name: "default".to_owned(),
             workers: Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
             php_ini: vec!["date.timezone=\"Europe/Berlin\"".to_owned()],
             max_requests: 0,
             request_timeout: None,
             snapshot: Snapshot::Lease,
-        }),
+        }],
     }
 }
 

@@ -21,7 +21,7 @@ const PHP_PROGRAM: &str = "sendoff-php";
 #[derive(Debug)]
 pub(crate) struct Recipe {
     /// Name of the child in messages.
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
     /// Open in the child under the same numbers. The supervisor keeps them for the next child.
@@ -40,31 +40,38 @@ impl Recipe {
         config: &Config,
         sealed: OwnedFd,
         listeners: Vec<Vec<OwnedFd>>,
-        pool: OwnedFd,
+        pools: Vec<OwnedFd>,
         ready: OwnedFd,
         explain: Option<OwnedFd>,
     ) -> Result<Self, Failure> {
-        let numbers = |fds: &Vec<OwnedFd>| {
+        let numbers = |fds: &[OwnedFd]| {
             fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect::<Vec<_>>().join(",")
         };
-        let listener_numbers = listeners.iter().map(numbers).collect::<Vec<_>>().join(";");
+        let listener_numbers =
+            listeners.iter().map(|fds| numbers(fds)).collect::<Vec<_>>().join(";");
         let mut arguments: Vec<OsString> = vec!["front".into()];
         arguments.push(option("--config-fd", sealed.as_raw_fd()));
         arguments.push(option("--listeners", listener_numbers));
-        arguments.push(option("--pool-fd", pool.as_raw_fd()));
+        arguments.push(option("--pool-fds", numbers(&pools)));
         arguments.push(option("--ready-fd", ready.as_raw_fd()));
         arguments.extend(explain.iter().map(|fd| option("--explain-fd", fd.as_raw_fd())));
-        let descriptors =
-            listeners.into_iter().flatten().chain([sealed, pool, ready]).chain(explain).collect();
+        let listeners = listeners.into_iter().flatten();
+        let descriptors = listeners.chain(pools).chain([sealed, ready]).chain(explain).collect();
         let keeps_stdout = config.front.access_log == Some(AccessLog::Stdout);
-        Ok(Self { name: "front", program: this_program()?, arguments, descriptors, keeps_stdout })
+        let (name, program) = ("front".to_owned(), this_program()?);
+        Ok(Self { name, program, arguments, descriptors, keeps_stdout })
     }
 
-    /// The PHP master.
+    /// The PHP master of the pool with this number.
     ///
     /// # Errors
     /// Its program is missing.
-    pub(crate) fn php_master(sealed: OwnedFd, pool: OwnedFd) -> Result<Self, Failure> {
+    pub(crate) fn php_master(
+        config: &Config,
+        number: usize,
+        sealed: OwnedFd,
+        pool: OwnedFd,
+    ) -> Result<Self, Failure> {
         let program = this_program()?.with_file_name(PHP_PROGRAM);
         if !program.is_file() {
             let program = program.display();
@@ -72,10 +79,17 @@ impl Recipe {
                 "{program} is missing: it belongs beside sendoff"
             )));
         }
-        let arguments =
-            vec![option("--config-fd", sealed.as_raw_fd()), option("--pool-fd", pool.as_raw_fd())];
+        let arguments = vec![
+            option("--config-fd", sealed.as_raw_fd()),
+            option("--pool", number),
+            option("--pool-fd", pool.as_raw_fd()),
+        ];
+        let name = match &*config.pools {
+            [_] => "PHP master".to_owned(),
+            pools => format!("PHP master of pool {}", pools[number].name),
+        };
         let descriptors = vec![sealed, pool];
-        Ok(Self { name: "PHP master", program, arguments, descriptors, keeps_stdout: false })
+        Ok(Self { name, program, arguments, descriptors, keeps_stdout: false })
     }
 
     /// There will be no next child: closes what was kept for it.

@@ -55,6 +55,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
     };
     let replaced = serve.fastcgi.iter().any(Attachment::replaces_workers);
     let pool = (!replaced).then(|| PoolConfig {
+        name: "default".to_owned(),
         workers: match serve.workers {
             WorkerCount::Fixed(count) => Workers::Fixed(count),
             WorkerCount::Auto => Workers::Auto(bounds(serve.worker_idle_timeout)),
@@ -86,6 +87,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
         accel,
         delivery,
         channel: delivery.accepts_files() && serve.snapshot == Snapshot::Lease,
+        pool: pool.as_ref().map(|_| 0),
         listeners: (0..serve.listen.len()).collect(),
         ..Site::new(root)
     };
@@ -99,7 +101,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
         shutdown_timeout: serve.shutdown_timeout,
         front,
         sites: vec![site],
-        pool,
+        pools: pool.into_iter().collect(),
     })
 }
 
@@ -157,7 +159,7 @@ mod tests {
         let timeouts = config.front.timeouts;
         assert_eq!((timeouts.head, timeouts.body), (seconds(30), seconds(60)));
         assert_eq!((timeouts.idle, timeouts.send), (seconds(75), seconds(60)));
-        let pool = config.pool.unwrap();
+        let pool = &config.pools[config.sites[0].pool.unwrap()];
         assert_eq!(pool.request_timeout, Some(seconds(300)));
         let bounds = pool.bounds().unwrap();
         assert!(
@@ -168,13 +170,14 @@ mod tests {
 
     #[test]
     fn workers_are_there_unless_an_application_takes_all_their_requests() {
-        assert_eq!(config(&["--workers", "3"]).unwrap().pool.unwrap().first_workers(), 3);
+        assert_eq!(config(&["--workers", "3"]).unwrap().pools[0].first_workers(), 3);
         for (attached, workers) in
             [(".php=unix:/x", 0), ("/=unix:/x", 0), (".pl=unix:/x", 4), ("/a=unix:/x", 4)]
         {
             let config = config(&["--workers", "4", "--fastcgi", attached]).unwrap();
-            let found = config.pool.map_or(0, |pool| pool.first_workers());
+            let found = config.pools.first().map_or(0, PoolConfig::first_workers);
             assert_eq!(found, workers, "{attached}");
+            assert_eq!(config.sites[0].pool.is_some(), workers > 0, "{attached}");
         }
     }
 
@@ -182,7 +185,7 @@ mod tests {
     fn times_and_sizes_take_units_and_zero_means_no_deadline() {
         let options = ["--request-timeout", "0", "--head-timeout", "500ms", "--max-body", "64M"];
         let config = config(&options).unwrap();
-        assert_eq!(config.pool.unwrap().request_timeout, None);
+        assert_eq!(config.pools[0].request_timeout, None);
         assert_eq!(config.front.timeouts.head, Duration::from_millis(500));
         assert_eq!(config.front.limits.max_body, 64 << 20);
     }

@@ -26,7 +26,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);
     let listeners = take_listeners(&inherited.listeners)?;
-    let pool_socket = take(inherited.pool_fd)?;
+    let pool_sockets = take_list("--pool-fds", &inherited.pool_fds)?;
     let ready = take(inherited.ready_fd)?;
     let explain = inherited.explain_fd.map(take).transpose()?.and_then(read_secret);
     raise_descriptor_limit();
@@ -37,7 +37,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
-    let front = Front { config, access_log, explain, listeners, pool_socket };
+    let front = Front { config, access_log, explain, listeners, pool_sockets };
     let announce = move || {
         // It fails if the supervisor has heard it from a front before this one.
         let _ = rustix::io::write(&ready, b"r");
@@ -52,13 +52,21 @@ fn take(number: RawFd) -> Result<OwnedFd, Failure> {
 
 /// The listeners of each event loop, from the numbers of their descriptors.
 fn take_listeners(numbers: &str) -> Result<Vec<Vec<TcpListener>>, Failure> {
-    let listener = |number: &str| {
-        let number = number
-            .parse()
-            .map_err(|_| Failure::Internal(format!("--listeners {numbers}: {number}")))?;
-        take(number).map(TcpListener::from)
+    let of_loop = |numbers: &str| {
+        let listeners = take_list("--listeners", numbers)?;
+        Ok(listeners.into_iter().map(TcpListener::from).collect())
     };
-    numbers.split(';').map(|of_loop| of_loop.split(',').map(listener).collect()).collect()
+    numbers.split(';').map(of_loop).collect()
+}
+
+/// The descriptors of a list of numbers, separated by commas.
+fn take_list(option: &str, numbers: &str) -> Result<Vec<OwnedFd>, Failure> {
+    let numbers = numbers.split(',').filter(|number| !number.is_empty());
+    let descriptor = |number: &str| {
+        let parsed = number.parse();
+        take(parsed.map_err(|_| Failure::Internal(format!("{option}: {number:?}")))?)
+    };
+    numbers.map(descriptor).collect()
 }
 
 /// A front that is started again reads it again, so the place to read from is the file's, not the descriptor's.

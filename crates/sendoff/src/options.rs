@@ -150,9 +150,9 @@ pub(crate) struct Inherited {
     /// Listeners: a list for each event loop, loops separated by `;`.
     #[arg(long)]
     pub(crate) listeners: String,
-    /// The socket on which workers arrive.
+    /// The sockets on which workers arrive, one for each pool, separated by `,`.
     #[arg(long)]
-    pub(crate) pool_fd: RawFd,
+    pub(crate) pool_fds: String,
     /// Where the front says that it is ready.
     #[arg(long)]
     pub(crate) ready_fd: RawFd,

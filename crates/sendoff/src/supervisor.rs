@@ -1,9 +1,11 @@
-//! The parent process: opens listeners, keeps the front and the PHP master running, ends them.
+//! The parent process: opens listeners, keeps the front and the PHP masters running, ends them.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -27,7 +29,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Between two signals to the PHP master: sent at once, they would arrive as one.
+/// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
 
 /// Serves until a signal ends the server.
@@ -39,7 +41,6 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     crate::log::start(&filter);
     let config = configure(serve, filter)?;
     let (listeners, addresses) = listen(&config.listen, config.front.threads)?;
-    let (pool_front, pool_php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::system("cannot make a pipe"))?;
@@ -49,12 +50,13 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         let sealed = config.seal();
         sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
     };
-    let front = Recipe::front(&config, sealed()?, listeners, pool_front, ready_out, secret)?;
-    // The front takes a closed pool socket for the end of the supervisor, so without a master the supervisor keeps it.
-    let (php, _pool_php) = match &config.pool {
-        Some(_) => (Some(Recipe::php_master(sealed()?, pool_php)?), None),
-        None => (None, Some(pool_php)),
-    };
+    let (mut masters, mut pools) = (Vec::new(), Vec::new());
+    for number in 0..config.pools.len() {
+        let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
+        masters.push(Recipe::php_master(&config, number, sealed()?, php)?);
+        pools.push(front);
+    }
+    let front = Recipe::front(&config, sealed()?, listeners, pools, ready_out, secret)?;
     let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}/")).collect();
     let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
     let line = format!("sendoff: serving {} at {}", roots.join(", "), urls.join(", "));
@@ -65,8 +67,8 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
         let front = Kept::start(front)?;
-        let php = php.map(Kept::start).transpose()?;
-        Supervisor { config, front, php }.run(ready_in, &line, &mut signals).await
+        let masters = masters.into_iter().map(Kept::start).collect::<Result<_, _>>()?;
+        Supervisor { config, front, masters }.run(ready_in, &line, &mut signals).await
     })
 }
 
@@ -97,7 +99,7 @@ impl Kept {
         if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
             return Failure::Said(u8::try_from(code).unwrap_or(1));
         }
-        let name = self.recipe.name;
+        let name = &self.recipe.name;
         Failure::System(format!("the {name} {} before it was ready", how(ended)))
     }
 
@@ -156,27 +158,21 @@ fn how(ended: io::Result<ExitStatus>) -> String {
     }
 }
 
-/// Waits for the failure of a child that may not exist.
-async fn failure_of(child: &mut Option<Kept>) -> Failure {
-    match child {
-        Some(child) => child.failure().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Keeps a child that may not exist.
-async fn keep(child: &mut Option<Kept>) -> Infallible {
-    match child {
-        Some(child) => child.keep().await,
-        None => std::future::pending().await,
-    }
+/// Runs futures side by side until the first of them ends; for ever if there is none.
+async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> T {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|context| {
+        let mut polled = futures.iter_mut().map(|future| future.as_mut().poll(context));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 struct Supervisor {
     config: Config,
     front: Kept,
-    /// `None` if FastCGI applications answer every request that workers could.
-    php: Option<Kept>,
+    /// One for each pool.
+    masters: Vec<Kept>,
 }
 
 impl Supervisor {
@@ -201,8 +197,8 @@ impl Supervisor {
         };
         // What is left now is to go at once. Workers die with their master.
         self.front.kill().await;
-        if let Some(php) = &mut self.php {
-            php.kill().await;
+        for master in &mut self.masters {
+            master.kill().await;
         }
         served
     }
@@ -218,7 +214,7 @@ impl Supervisor {
                 read.map_err(Failure::system("the front closed its pipe"))?;
             }
             failure = self.front.failure() => return Err(failure),
-            failure = failure_of(&mut self.php) => return Err(failure),
+            failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
         }
         let mut stdout = io::stdout().lock();
         // The server is ready even if standard output is closed.
@@ -226,7 +222,7 @@ impl Supervisor {
         drop(stdout);
         Ok(tokio::select! {
             never = self.front.keep() => never,
-            never = keep(&mut self.php) => never,
+            never = first_of(self.masters.iter_mut().map(Kept::keep)) => never,
         })
     }
 
@@ -239,13 +235,20 @@ impl Supervisor {
         self.front.recipe.close();
         children::signal(&self.front.child, Signal::TERM);
         self.front.end_by(kill_at).await;
-        let Some(php) = &mut self.php else { return };
-        children::signal(&php.child, Signal::TERM);
+        for master in &self.masters {
+            children::signal(&master.child, Signal::TERM);
+        }
         let kill_at = kill_at.max(Instant::now() + SIGNAL_GAP);
-        if timeout_at(kill_at, php.child.wait()).await.is_err() {
-            // A second signal makes it kill its workers.
-            children::signal(&php.child, Signal::TERM);
-            php.end_by(told + self.config.shutdown_timeout).await;
+        let mut late = Vec::new();
+        for master in &mut self.masters {
+            if timeout_at(kill_at, master.child.wait()).await.is_err() {
+                // A second signal makes it kill its workers.
+                children::signal(&master.child, Signal::TERM);
+                late.push(master);
+            }
+        }
+        for master in late {
+            master.end_by(told + self.config.shutdown_timeout).await;
         }
     }
 }

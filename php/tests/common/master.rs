@@ -14,8 +14,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
-    Account, Config, Delivery, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, Workers,
-    units,
+    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, Workers, units,
 };
 use sendoff_pool::ToMaster;
 
@@ -41,6 +40,7 @@ pub struct Master {
 /// The configuration that these options of a test stand for; without any, one worker with one link.
 fn config(options: &[&str]) -> Config {
     let mut pool = PoolConfig {
+        name: "default".to_owned(),
         workers: Workers::Fixed(1),
         php_ini: Vec::new(),
         max_requests: 0,
@@ -68,6 +68,7 @@ fn config(options: &[&str]) -> Config {
     Config {
         log: String::new(),
         listen: Vec::new(),
+        trusted_proxies: Vec::new(),
         account: Some(account).filter(|account| account.uid != 0),
         shutdown_timeout,
         front: FrontConfig {
@@ -76,17 +77,8 @@ fn config(options: &[&str]) -> Config {
             timeouts: Timeouts { head: none, body: none, idle: none, send: none },
             limits: Limits { max_body: 0 },
         },
-        sites: vec![Site {
-            root: "/".into(),
-            follow: Vec::new(),
-            fastcgi: Vec::new(),
-            fastcgi_timeout: none,
-            sendfile_from: Vec::new(),
-            accel: Vec::new(),
-            delivery: Delivery::Auto,
-            channel: false,
-        }],
-        pool: Some(pool),
+        sites: vec![Site { pool: Some(0), channel: false, ..Site::new("/".into()) }],
+        pools: vec![pool],
     }
 }
 
@@ -121,6 +113,7 @@ impl Master {
         fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
         let config = config(options).seal().unwrap();
         fcntl_setfd(&config, FdFlags::empty()).unwrap();
+        command.args(["--pool", "0"]);
         command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());
         command.arg("--config-fd").arg(config.as_raw_fd().to_string());
         let child = command.stdin(Stdio::null()).spawn().unwrap();

@@ -6,10 +6,10 @@ use std::sync::{Arc, Once};
 
 use crate::upstream::Pool;
 
-/// Calls `ready` when every event loop runs and the last of the first workers has arrived.
+/// Calls `ready` when every event loop runs and the last of the first workers of each pool has arrived.
 pub(super) struct Announce {
-    workers: usize,
-    pool: Arc<Pool>,
+    /// Each pool, with the number of its first workers.
+    pools: Vec<(Arc<Pool>, usize)>,
     ready: Box<dyn Fn() + Send + Sync>,
     said: Once,
     /// Event loops that do not run yet.
@@ -19,12 +19,11 @@ pub(super) struct Announce {
 impl Announce {
     pub(super) fn new(
         loops: usize,
-        workers: usize,
-        pool: Arc<Pool>,
+        pools: Vec<(Arc<Pool>, usize)>,
         ready: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
         let (ready, loops_missing) = (Box::new(ready), AtomicUsize::new(loops));
-        Arc::new(Self { workers, pool, ready, said: Once::new(), loops_missing })
+        Arc::new(Self { pools, ready, said: Once::new(), loops_missing })
     }
 
     /// One more event loop runs.
@@ -36,7 +35,7 @@ impl Announce {
     /// Something has come that may have been the last.
     pub(super) fn when_complete(&self) {
         let loops_run = self.loops_missing.load(Ordering::SeqCst) == 0;
-        if loops_run && self.pool.workers() == self.workers {
+        if loops_run && self.pools.iter().all(|(pool, first)| pool.workers() >= *first) {
             self.said.call_once(|| (self.ready)());
         }
     }
@@ -44,6 +43,6 @@ impl Announce {
 
 impl fmt::Debug for Announce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Announce").field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("Announce").field("pools", &self.pools).finish_non_exhaustive()
     }
 }

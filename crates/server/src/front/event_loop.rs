@@ -21,7 +21,9 @@ use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
 use crate::observe::explain::Secret;
 use crate::site::Site;
-use crate::upstream::{Application, Channel, Link, Master, NewLink, Pool, enforce, sweep, tune};
+use crate::upstream::{
+    Application, Channel, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
+};
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
 /// 25 page faults.
@@ -35,13 +37,15 @@ pub(super) struct EventLoop {
     pub(super) number: usize,
     pub(super) config: Arc<Config>,
     pub(super) explain: Option<Arc<Secret>>,
-    pub(super) pool: Arc<Pool>,
+    /// By the number of the pool.
+    pub(super) pools: Vec<Arc<Pool>>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) applications: Arc<[Arc<Application>]>,
     pub(super) channel: Option<Channel>,
     pub(super) listeners: Vec<TcpListener>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
-    pub(super) master: Master,
+    /// By the number of the pool.
+    pub(super) masters: Vec<Master>,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: Budget,
@@ -70,8 +74,8 @@ impl EventLoop {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, config, explain, pool, applications, listeners, links, .. } = self;
-        let Self { snapshots, channel, master, stop, announce, budget, .. } = self;
+        let Self { number, config, explain, pools, applications, listeners, links, .. } = self;
+        let Self { snapshots, channel, masters, stop, announce, budget, .. } = self;
         let Self { access_log, busy, draining, .. } = self;
         let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let services = Rc::new(Services {
@@ -79,8 +83,7 @@ impl EventLoop {
             site: Site::open(site, budget.static_files)?,
             config: Arc::clone(&config),
             explain,
-            pool,
-            links: Rc::default(),
+            pools: pools.into_iter().map(LocalPool::new).collect(),
             applications,
             channel,
             claims: Rc::default(),
@@ -106,7 +109,7 @@ impl EventLoop {
         if number == 0 {
             spawn_local(give_back_memory());
         }
-        look_after_workers(&services, master);
+        look_after_workers(&services, &masters);
         let (lives, idle) = (Rc::clone(&lifecycle), config.front.timeouts.idle);
         spawn_local(async move { lives.end_idle(idle).await });
         announce.loop_runs();
@@ -133,17 +136,17 @@ impl EventLoop {
 }
 
 /// Starts the tasks that keep workers neither stuck nor too many nor too few.
-fn look_after_workers(services: &Services, master: Master) {
-    let Some(config) = &services.config.pool else { return };
-    let pool = || (Arc::clone(&services.pool), Rc::clone(&services.links));
-    if let Some(limit) = config.request_timeout {
-        let (pool, links) = pool();
-        spawn_local(enforce(limit, pool, links, master.clone()));
-    }
-    // One event loop decides for all.
-    if let Some(bounds) = config.bounds().filter(|_| services.number == 0) {
-        let (pool, links) = pool();
-        spawn_local(tune(bounds, pool, links, master));
+fn look_after_workers(services: &Services, masters: &[Master]) {
+    for ((config, pool), master) in services.config.pools.iter().zip(&services.pools).zip(masters) {
+        if let Some(limit) = config.request_timeout {
+            let LocalPool { shared, links } = pool.clone();
+            spawn_local(enforce(limit, shared, links, master.clone()));
+        }
+        // One event loop decides for all.
+        if let Some(bounds) = config.bounds().filter(|_| services.number == 0) {
+            let LocalPool { shared, links } = pool.clone();
+            spawn_local(tune(bounds, shared, links, master.clone()));
+        }
     }
 }
 
@@ -156,8 +159,8 @@ async fn take_links(
 ) {
     while let Some(new) = links.recv().await {
         let pid = new.pid;
-        let Services { number, pool, links, claims, .. } = &*services;
-        if let Err(error) = Link::start(new, *number, pool, links, claims, &snapshots) {
+        let Services { number, pools, claims, .. } = &*services;
+        if let Err(error) = Link::start(new, *number, pools, claims, &snapshots) {
             tracing::error!(worker = pid, %error, "a worker could not be taken on");
         }
         announce.when_complete();

@@ -10,7 +10,6 @@ use std::future::{Future, pending};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
@@ -40,8 +39,8 @@ pub struct Front {
     pub explain: Option<Secret>,
     /// The listeners of each event loop: as many lists as threads.
     pub listeners: Vec<Vec<TcpListener>>,
-    /// Where the PHP master sends new workers.
-    pub pool_socket: OwnedFd,
+    /// Where the PHP master of each pool sends new workers.
+    pub pool_sockets: Vec<OwnedFd>,
 }
 
 impl Front {
@@ -56,25 +55,28 @@ impl Front {
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
-        let Self { config, access_log, explain, listeners, pool_socket } = self;
+        let Self { config, access_log, explain, listeners, pool_sockets } = self;
         let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
-        let workers = config.pool.as_ref().map_or(0, PoolConfig::first_workers);
         let count = listeners.len();
-        let pool = Pool::new(count);
-        let budget = budget(&config, &listeners, workers)?;
+        let pools: Vec<_> = config.pools.iter().map(|_| Pool::new(count)).collect();
+        let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
         let snapshots = Snapshots::new(limits);
         let applications = applications(site);
         let (channel, registrations) = open_channel(site, count).unzip();
         let (stopper, stopping) = watch::channel(Stage::Serving);
-        let announce = Announce::new(count, workers, Arc::clone(&pool), ready);
+        let first_workers = config.pools.iter().map(PoolConfig::first_workers);
+        let announce =
+            Announce::new(count, pools.iter().cloned().zip(first_workers).collect(), ready);
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let log = access_log.as_ref().map(access_log::Writer::start).transpose()?;
-        let master = Master::new(&pool_socket)?;
-        // If it cannot be told, workers that hang in requests of the previous front are not missed.
-        if let Err(error) = master.front_started() {
-            tracing::warn!(%error, "the PHP master does not take messages");
+        let masters = pool_sockets.iter().map(Master::new).collect::<io::Result<Vec<_>>>()?;
+        for (master, config) in masters.iter().zip(&config.pools) {
+            // If it cannot be told, workers that hang in requests of the previous front are not missed.
+            if let Err(error) = master.front_started() {
+                tracing::warn!(%error, pool = config.name, "the PHP master takes no messages");
+            }
         }
         let (config, explain) = (Arc::new(config), explain.map(Arc::new));
         let (mut senders, mut loops) = (Vec::new(), Vec::new());
@@ -85,13 +87,13 @@ impl Front {
                 number,
                 config: Arc::clone(&config),
                 explain: explain.clone(),
-                pool: Arc::clone(&pool),
+                pools: pools.clone(),
                 snapshots: Arc::clone(&snapshots),
                 applications: Arc::clone(&applications),
                 channel: channel.clone(),
                 listeners,
                 links,
-                master: master.clone(),
+                masters: masters.clone(),
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 budget,
@@ -120,26 +122,24 @@ impl Front {
             if let Some((channel, registrations)) = channel.zip(registrations) {
                 tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
             }
-            let mut registered = pin!(receive_workers(pool_socket, &senders));
-            let mut is_open = true;
+            // Their tasks go on after the stop: requests that are still open may need the workers that take the place of others.
+            let (closed, mut first_closed) = mpsc::channel(pool_sockets.len().max(1));
+            for (number, socket) in pool_sockets.into_iter().enumerate() {
+                let (senders, closed) = (senders.clone(), closed.clone());
+                tokio::task::spawn_local(async move {
+                    let result = receive_workers(number, socket, &senders).await;
+                    drop(closed.send(result).await);
+                });
+            }
             tokio::select! {
                 () = stop => {}
                 // The supervisor is gone, or workers cannot be announced any more.
-                result = &mut registered => {
+                Some(result) = first_closed.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
-                    is_open = false;
                 }
             }
             drain(&stopper);
-            // Requests that are still open may need the workers that take the place of others.
-            let rest = async {
-                if is_open {
-                    drop(registered.await);
-                }
-                pending::<()>().await;
-            };
-            // It never ends by itself.
-            let _over = tokio::time::timeout(drain_timeout, rest).await;
+            tokio::time::sleep(drain_timeout).await;
             stopper.send_replace(Stage::Cutting);
             pending::<()>().await;
         });
@@ -164,14 +164,10 @@ fn drain(stopper: &watch::Sender<Stage>) {
     });
 }
 
-fn budget(
-    config: &Config,
-    listeners: &[Vec<TcpListener>],
-    first_workers: usize,
-) -> io::Result<Budget> {
+fn budget(config: &Config, listeners: &[Vec<TcpListener>]) -> io::Result<Budget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let bounds = config.pool.as_ref().and_then(PoolConfig::bounds);
-    let workers = bounds.map_or(first_workers, |bounds| bounds.max);
+    let first_workers = config.pools.iter().map(PoolConfig::first_workers).sum();
+    let workers = config.pools.iter().map(PoolConfig::most_workers).sum();
     let of_loop = listeners.first().map_or(0, Vec::len);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let loops = listeners.len();

@@ -165,7 +165,7 @@ mod tests {
             filename: b"/srv/a".to_vec(),
             name: b"/a".to_vec(),
             path_info: b"/b".to_vec(),
-            upstream: crate::site::router::Upstream::Workers,
+            upstream: crate::site::router::Upstream::Workers(0),
         };
         let told = |request: &Request| {
             let mut all = std::collections::HashMap::new();

@@ -26,8 +26,8 @@ use crate::response::ResponseHead;
 use crate::site::router::{Script, Upstream};
 use crate::site::sendable::Denied;
 use crate::upstream::{
-    Application, Claim, Exchange, RequestMessage, RequestMessageBuilder, StreamedRequest,
-    UpstreamErrorKind,
+    Application, Claim, Exchange, LocalPool, RequestMessage, RequestMessageBuilder,
+    StreamedRequest, UpstreamErrorKind,
 };
 
 /// Workers that may die one after the other before they have read a request; then the request is answered with 502.
@@ -78,7 +78,10 @@ pub(super) async fn respond(
     let (root, sends) = (site.router.root_bytes(), site.sendable.is_set_up());
     let parameters = parameters(request, script, root, sends);
     let (answered, offer) = match script.upstream {
-        Upstream::Workers => call.send_to_worker(script, parameters, responder).await,
+        Upstream::Workers(pool) => {
+            let pool = &services.pools[pool];
+            call.send_to_worker(script, pool, parameters, responder).await
+        }
         Upstream::Application(number) => {
             let application = &services.applications[number];
             call.send_to_application(script, application, parameters, responder).await
@@ -111,6 +114,7 @@ impl Call<'_> {
     async fn send_to_worker(
         &mut self,
         script: &Script,
+        pool: &LocalPool,
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
@@ -124,19 +128,20 @@ impl Call<'_> {
                 parameters.with_file(Rc::clone(descriptor), *len)
             }
         };
-        (self.ask_worker(&message, responder).await, offer)
+        (self.ask_worker(pool, &message, responder).await, offer)
     }
 
     async fn ask_worker(
         &mut self,
+        pool: &LocalPool,
         message: &RequestMessage,
         responder: &mut dyn Responder,
     ) -> Answered {
-        let Services { pool, number, .. } = self.services;
+        let number = self.services.number;
         for _ in 0..MAX_TRIES {
-            let ticket = unless_gone(responder, pool.acquire(*number)).await?;
+            let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
-            let Some(link) = self.services.link(ticket.worker()) else { continue };
+            let Some(link) = pool.link(ticket.worker()) else { continue };
             self.since = Instant::now();
             let socket = responder.lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(&self.log_name);

@@ -14,7 +14,7 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::explain::Secret;
 use crate::response::ResponseHead;
 use crate::site::Site;
-use crate::upstream::{Application, Channel, Claims, Link, Links, Pool, WorkerId};
+use crate::upstream::{Application, Channel, Claims, LocalPool};
 
 /// The site, the upstreams, and what was learned about scripts.
 pub(crate) struct Services {
@@ -24,8 +24,8 @@ pub(crate) struct Services {
     /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) site: Site,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) links: Rc<Links>,
+    /// By the number of the pool.
+    pub(crate) pools: Vec<LocalPool>,
     pub(crate) applications: Arc<[Arc<Application>]>,
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
@@ -38,11 +38,6 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// This event loop's link to a worker; `None` if it is lost.
-    pub(crate) fn link(&self, worker: WorkerId) -> Option<Rc<Link>> {
-        self.links.borrow().get(&worker).cloned()
-    }
-
     /// A response head after all filters.
     pub(crate) fn filtered(&self, head: ResponseHead) -> ResponseHead {
         filter::apply(head, &self.clock)

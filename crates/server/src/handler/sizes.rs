@@ -41,7 +41,7 @@ mod tests {
 
     fn script(name: String) -> Script {
         let filename = name.into_bytes();
-        Script { filename, name: vec![], path_info: vec![], upstream: Upstream::Workers }
+        Script { filename, name: vec![], path_info: vec![], upstream: Upstream::Workers(0) }
     }
 
     #[test]

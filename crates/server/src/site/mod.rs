@@ -25,8 +25,8 @@ impl Site {
     /// # Errors
     /// One of the folders cannot be opened.
     pub(crate) fn open(config: &sendoff_config::Site, open_files: usize) -> io::Result<Self> {
-        let sendoff_config::Site { root, follow, sendfile_from, accel, fastcgi, .. } = config;
-        let mut router = Router::new(root, follow, open_files)?;
+        let sendoff_config::Site { root, follow, sendfile_from, accel, fastcgi, pool, .. } = config;
+        let mut router = Router::new(root, follow, open_files, *pool)?;
         for (number, attachment) in fastcgi.iter().enumerate() {
             router.attach(&attachment.matching, number);
         }

@@ -38,8 +38,8 @@ pub(crate) struct Script {
 /// What runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upstream {
-    /// A worker of the pool.
-    Workers,
+    /// A worker of the pool with this number.
+    Workers(usize),
     /// The FastCGI application with this number.
     Application(usize),
 }
@@ -78,18 +78,24 @@ pub(crate) struct Router {
 
 impl Router {
     /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`. At most `open_files` files are
-    /// kept open.
+    /// kept open. Workers of `pool` run its scripts.
     ///
     /// # Errors
     /// One of the folders cannot be opened.
-    pub(crate) fn new(root: &Path, follow: &[PathBuf], open_files: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        root: &Path,
+        follow: &[PathBuf],
+        open_files: usize,
+        pool: Option<usize>,
+    ) -> io::Result<Self> {
         let limits = CacheLimits::default();
         let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
         let files = FileCache::new(Root::open(root, follow)?, limits);
+        let workers = pool.map(|pool| (b".php".to_vec(), Upstream::Workers(pool)));
         Ok(Self {
             root: root.as_os_str().as_bytes().to_vec(),
             files: RefCell::new(files),
-            endings: vec![(b".php".to_vec(), Upstream::Workers)],
+            endings: workers.into_iter().collect(),
             prefixes: Vec::new(),
         })
     }
@@ -100,7 +106,9 @@ impl Router {
         match matching {
             Matching::Ending(ending) => {
                 let ending = ending.as_bytes().to_vec();
-                self.endings.retain(|known| *known != (ending.clone(), Upstream::Workers));
+                self.endings.retain(|(known, upstream)| {
+                    *known != ending || matches!(upstream, Upstream::Application(_))
+                });
                 self.endings.push((ending, upstream));
             }
             Matching::Prefix(prefix) => {
@@ -250,7 +258,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         }
-        let router = Router::new(dir.path(), &[], 100).unwrap();
+        let router = Router::new(dir.path(), &[], 100, Some(0)).unwrap();
         (dir, router)
     }
 

@@ -21,7 +21,7 @@ pub use inbox::Event;
 pub use queue::QueueLimits;
 pub use worker::claims::{Claim, Claims};
 pub use worker::deadline::enforce;
-pub use worker::link::{Link, Links, WorkerExchange};
+pub use worker::link::{Link, Links, LocalPool, WorkerExchange};
 pub use worker::master::Master;
 pub use worker::pool::{Pool, Ticket, WorkerId};
 pub use worker::register::{NewLink, Origin, receive_workers};

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -17,7 +18,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::pool::{Ticket, WorkerId};
+use super::pool::{Pool, Ticket, WorkerId};
 use super::watch::{Stuck, Watch};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -31,8 +32,31 @@ pub(in crate::upstream) mod tests;
 /// would take them.
 const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
-/// The links of one event loop.
+/// The links of one event loop to the workers of a pool.
 pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
+
+/// A pool as one event loop has it.
+#[derive(Debug, Clone)]
+pub struct LocalPool {
+    /// What the event loops share.
+    pub shared: Arc<Pool>,
+    /// The loop's links to its workers.
+    pub links: Rc<Links>,
+}
+
+impl LocalPool {
+    /// Without links.
+    #[must_use]
+    pub fn new(shared: Arc<Pool>) -> Self {
+        Self { shared, links: Rc::default() }
+    }
+
+    /// The link to a worker; `None` if it is lost.
+    #[must_use]
+    pub fn link(&self, worker: WorkerId) -> Option<Rc<Link>> {
+        self.links.borrow().get(&worker).cloned()
+    }
+}
 
 /// A link to a worker.
 #[derive(Debug)]

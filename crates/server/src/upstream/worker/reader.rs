@@ -15,8 +15,7 @@ use tokio::net::UnixStream;
 use super::claims::Claims;
 use super::files::{BadFile, HandedFiles};
 use super::guard::Answers;
-use super::link::{Ending, Link, Links, Server, Work};
-use super::pool::Pool;
+use super::link::{Ending, Link, LocalPool, Server, Work};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
 use crate::delivery::Snapshots;
@@ -63,31 +62,32 @@ fn unreadable(error: io::Error) -> Ending {
 }
 
 impl Link {
-    /// Makes the link, starts its task and tells the pool.
+    /// Makes the link, starts its task and tells the pool. `pools` are the event loop's, by their numbers.
     ///
     /// # Errors
-    /// The socket could not be registered with the event loop.
+    /// The socket could not be registered with the event loop, or there is no such pool.
     pub fn start(
         new: NewLink,
         event_loop: usize,
-        pool: &Arc<Pool>,
-        links: &Rc<Links>,
+        pools: &[LocalPool],
         claims: &Rc<Claims>,
         snapshots: &Arc<Snapshots>,
     ) -> io::Result<()> {
         let NewLink { origin, pid, number, socket, guard } = new;
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
-        let rules = match origin {
-            Origin::Pool(_) => front::Origin::Pool,
-            Origin::Channel => front::Origin::Channel,
+        let (rules, home) = match origin {
+            Origin::Pool { pool, worker } => {
+                let pool = pools.get(pool).ok_or_else(|| io::Error::other("no such pool"))?;
+                (front::Origin::Pool, Some((pool.clone(), worker)))
+            }
+            Origin::Channel => (front::Origin::Channel, None),
         };
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
-        if let Origin::Pool(worker) = origin {
-            links.borrow_mut().insert(worker, Rc::clone(&link));
-            pool.link_made(worker, event_loop);
+        if let Some((pool, worker)) = &home {
+            pool.links.borrow_mut().insert(*worker, Rc::clone(&link));
+            pool.shared.link_made(*worker, event_loop);
         }
-        let (pool, links) = (Arc::clone(pool), Rc::clone(links));
         let weak = Rc::downgrade(&link);
         let answers = Answers::new(guard, number, move |why| {
             if let Some(link) = weak.upgrade() {
@@ -101,9 +101,9 @@ impl Link {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            if let Origin::Pool(worker) = origin {
-                pool.remove(worker);
-                links.borrow_mut().remove(&worker);
+            if let Some((pool, worker)) = home {
+                pool.shared.remove(worker);
+                pool.links.borrow_mut().remove(&worker);
             }
             reader.end(&link);
             link.lose(failure);

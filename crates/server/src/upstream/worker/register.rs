@@ -30,8 +30,13 @@ pub struct NewLink {
 /// Where the other end of a link came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// A worker of the pool: it takes requests on the link.
-    Pool(WorkerId),
+    /// A worker of a pool: it takes requests on the link.
+    Pool {
+        /// The number of the pool.
+        pool: usize,
+        /// Its number in the pool.
+        worker: WorkerId,
+    },
     /// A process of a FastCGI application has opened it: it answers there what it is asked over FastCGI.
     Channel,
 }
@@ -39,12 +44,13 @@ pub enum Origin {
 /// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
 const MESSAGE_LEN: usize = 8;
 
-/// Hands every worker that arrives on the pool socket to the event loops, a link to each. Ends when the supervisor
+/// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. Ends when the supervisor
 /// closes the other side.
 ///
 /// # Errors
 /// The pool socket cannot be read.
 pub async fn receive_workers(
+    pool: usize,
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
 ) -> io::Result<()> {
@@ -68,7 +74,8 @@ pub async fn receive_workers(
             }
             Err(error) => return Err(error),
         }
-        if register(&message, fds, WorkerId(next), loops).is_none() {
+        let origin = Origin::Pool { pool, worker: WorkerId(next) };
+        if register(&message, fds, origin, loops).is_none() {
             tracing::error!("a worker that does not fit this front was refused");
         }
         next += 1;
@@ -78,7 +85,7 @@ pub async fn receive_workers(
 fn register(
     message: &[u8],
     mut fds: VecDeque<OwnedFd>,
-    worker: WorkerId,
+    origin: Origin,
     loops: &[UnboundedSender<NewLink>],
 ) -> Option<()> {
     let (pid, links) = message.split_first_chunk::<4>()?;
@@ -91,7 +98,6 @@ fn register(
     let guard = fds.pop_back()?;
     for (i, (event_loop, socket)) in loops.iter().zip(fds).enumerate() {
         let guard = guard.try_clone().ok()?;
-        let origin = Origin::Pool(worker);
         let new = NewLink { origin, pid, number: u8::try_from(i).ok()?, socket, guard };
         // A loop that has ended needs no link.
         drop(event_loop.send(new));

@@ -1,6 +1,7 @@
 //! A link whose worker is played by the test.
 
 use std::collections::VecDeque;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,16 +30,17 @@ pub(in crate::upstream) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
-    let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
+    let pool = LocalPool::new(Pool::new(1));
     let new = NewLink {
-        origin: Origin::Pool(WorkerId(0)),
+        origin: Origin::Pool { pool: 0, worker: WorkerId(0) },
         pid: 1,
         number: 0,
         socket: ours.into(),
         guard: guard.into(),
     };
-    Link::start(new, 0, &pool, &links, &Rc::default(), &Snapshots::new(SnapshotLimits::default()))
-        .unwrap();
+    let snapshots = Snapshots::new(SnapshotLimits::default());
+    Link::start(new, 0, slice::from_ref(&pool), &Rc::default(), &snapshots).unwrap();
+    let LocalPool { shared: pool, links } = pool;
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 

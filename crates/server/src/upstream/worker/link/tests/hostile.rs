@@ -22,11 +22,12 @@ async fn taken_over() -> (Rc<Links>, WorkerExchange, UnixStream, OwnedFd) {
         None,
     )
     .unwrap();
-    let (pool, links) = (Pool::new(1), Rc::new(Links::default()));
-    let origin = Origin::Pool(WorkerId(0));
+    let pool = LocalPool::new(Pool::new(1));
+    let origin = Origin::Pool { pool: 0, worker: WorkerId(0) };
     let new = NewLink { origin, pid: 1, number: 0, socket: ours.into(), guard };
-    Link::start(new, 0, &pool, &links, &Rc::default(), &Snapshots::new(SnapshotLimits::default()))
-        .unwrap();
+    let snapshots = Snapshots::new(SnapshotLimits::default());
+    Link::start(new, 0, slice::from_ref(&pool), &Rc::default(), &snapshots).unwrap();
+    let LocalPool { shared: pool, links } = pool;
     let exchange = begin(&pool, &links).await;
     (links, exchange, UnixStream::from_std(theirs).unwrap(), workers)
 }
