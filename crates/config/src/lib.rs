@@ -12,6 +12,7 @@
 mod config;
 mod error;
 mod front;
+mod listen_address;
 mod path;
 mod pool;
 mod route;

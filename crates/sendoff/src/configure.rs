@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{
-    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, ListenAddress,
-    Listener, MAX_THREADS, PoolConfig, Site, Timeouts, Workers,
+    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, Listener,
+    MAX_THREADS, PoolConfig, Site, Timeouts, Workers,
 };
 
 use crate::account;
@@ -91,8 +91,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
         listeners: (0..serve.listen.len()).collect(),
         ..Site::new(root)
     };
-    let listener =
-        |address| Listener { address: ListenAddress::Tcp(address), proxy_protocol: false };
+    let listener = |address| Listener { address, proxy_protocol: serve.proxy_protocol };
     Ok(Config {
         log,
         listen: serve.listen.into_iter().map(listener).collect(),

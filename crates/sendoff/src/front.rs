@@ -1,7 +1,6 @@
 //! The front process: takes what the supervisor left it, gives up privileges, serves.
 
 use std::fs::{File, OpenOptions};
-use std::net::TcpListener;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
@@ -51,11 +50,8 @@ fn take(number: RawFd) -> Result<OwnedFd, Failure> {
 }
 
 /// The listeners of each event loop, from the numbers of their descriptors.
-fn take_listeners(numbers: &str) -> Result<Vec<Vec<TcpListener>>, Failure> {
-    let of_loop = |numbers: &str| {
-        let listeners = take_list("--listeners", numbers)?;
-        Ok(listeners.into_iter().map(TcpListener::from).collect())
-    };
+fn take_listeners(numbers: &str) -> Result<Vec<Vec<OwnedFd>>, Failure> {
+    let of_loop = |numbers: &str| take_list("--listeners", numbers);
     numbers.split(';').map(of_loop).collect()
 }
 

@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::error::Error as _;
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, MAX_THREADS};
+use sendoff_config::{Accel, Attachment, ListenAddress, MAX_THREADS};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -47,9 +46,12 @@ pub(crate) struct Serve {
     /// The site.
     #[arg(default_value = ".")]
     pub(crate) root: PathBuf,
-    /// Address to listen on; port 0 picks a free one. May be repeated.
+    /// Address to listen on, or `unix:/PATH`; port 0 picks a free one. May be repeated.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) listen: Vec<ListenAddress>,
+    /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
+    #[arg(long)]
+    pub(crate) proxy_protocol: bool,
     /// Event loops that speak HTTP [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u8>,

@@ -21,7 +21,7 @@ use crate::children::{self, Recipe};
 use crate::configure::{configure, log_filter};
 use crate::explain::Door;
 use crate::failure::Failure;
-use crate::listen::listen;
+use crate::listen::{Listeners, listen};
 use crate::options::Serve;
 
 /// A child that lived shorter than this is started again with a pause, which doubles each time.
@@ -40,12 +40,14 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let filter = log_filter();
     crate::log::start(&filter);
     let config = configure(serve, filter)?;
-    let (listeners, addresses) = listen(&config.listen, config.front.threads)?;
+    let listeners = listen(&config.listen, config.front.threads)?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::system("cannot make a pipe"))?;
     // Until the server has ended.
-    let (_door, secret) = Door::open(&addresses).unzip();
+    let (_door, secret) = Door::open(&listeners.tcp()).unzip();
+    let urls = listeners.urls();
+    let Listeners { of_loops, files: _files, .. } = listeners;
     let sealed = || {
         let sealed = config.seal();
         sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
@@ -56,10 +58,9 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         masters.push(Recipe::php_master(&config, number, sealed()?, php)?);
         pools.push(front);
     }
-    let front = Recipe::front(&config, sealed()?, listeners, pools, ready_out, secret)?;
-    let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}/")).collect();
+    let front = Recipe::front(&config, sealed()?, of_loops, pools, ready_out, secret)?;
     let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
-    let line = format!("sendoff: serving {} at {}", roots.join(", "), urls.join(", "));
+    let line = format!("sendoff: serving {} at {}", roots.join(", "), urls);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -479,10 +479,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-        let (server, peer) = listener.accept().unwrap();
+        let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let server = tokio::net::TcpStream::from_std(server).unwrap();
-        (Tcp::new(server, peer).unwrap(), client)
+        (Tcp::new(server), client)
     }
 
     /// Sends all, while a client reads all of it.

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream};
 
 use super::budget::LEAST;
+use super::listener::{Accepted, Listening};
 use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
+use crate::request::Origin;
 use crate::service::Service;
-use crate::transport::Tcp;
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed; if
 /// none is idle, new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
-    listener: TcpListener,
+    listener: Listening,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
     most: usize,
@@ -40,10 +40,8 @@ pub(super) async fn accept<S: Service + 'static>(
             () = lifecycle.reached(Stage::Draining) => return,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                descriptors::note(&stream);
-                start(stream, peer, &service, &lifecycle);
-            }
+            Ok(Some((accepted, origin))) => start(accepted, origin, &service, &lifecycle),
+            Ok(None) => {}
             // The client closed the connection before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
@@ -66,16 +64,22 @@ fn is_full(connections: usize, most: usize) -> bool {
 }
 
 fn start<S: Service + 'static>(
-    stream: TcpStream,
-    peer: std::net::SocketAddr,
+    accepted: Accepted,
+    origin: Origin,
     service: &Rc<S>,
     lifecycle: &Rc<Lifecycle>,
 ) {
-    let Ok(transport) = Tcp::new(stream, peer) else { return };
     let counted = Counted::new(lifecycle);
     let (service, lifecycle) = (Rc::clone(service), Rc::clone(lifecycle));
-    tokio::task::spawn_local(async move {
-        let _counted = counted;
-        http1::serve(transport, service, lifecycle).await;
-    });
+    // A task for each kind, because a task for both would be as large as the larger.
+    match accepted {
+        Accepted::Tcp(transport) => tokio::task::spawn_local(async move {
+            let _counted = counted;
+            http1::serve(transport, origin, service, lifecycle).await;
+        }),
+        Accepted::Unix(transport) => tokio::task::spawn_local(async move {
+            let _counted = counted;
+            http1::serve(transport, origin, service, lifecycle).await;
+        }),
+    };
 }

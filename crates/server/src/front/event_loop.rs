@@ -1,7 +1,7 @@
 //! One event loop: a thread with its own listeners, connections, open files and links.
 
 use std::io;
-use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::announce::Announce;
 use super::budget::Budget;
+use super::listener::Listening;
 use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
@@ -42,7 +43,8 @@ pub(super) struct EventLoop {
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) applications: Arc<[Arc<Application>]>,
     pub(super) channel: Option<Channel>,
-    pub(super) listeners: Vec<TcpListener>,
+    /// As many as `Config::listen` has, in its order.
+    pub(super) listeners: Vec<OwnedFd>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
     /// By the number of the pool.
     pub(super) masters: Vec<Master>,
@@ -94,9 +96,8 @@ impl EventLoop {
             access_log,
         });
         let lifecycle = Rc::new(Lifecycle::new(stop));
-        for listener in listeners {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
+        for (place, (socket, listener)) in listeners.into_iter().zip(&config.listen).enumerate() {
+            let listener = Listening::new(place, listener, socket)?;
             let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
             spawn_local(accept(listener, services, lifecycle, budget.connections));
         }

@@ -4,11 +4,11 @@ mod accept;
 mod announce;
 mod budget;
 mod event_loop;
+mod listener;
 
 use std::fs::File;
 use std::future::{Future, pending};
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub struct Front {
     pub access_log: Option<File>,
     /// What `sendoff explain` knows; `None`: nothing is explained.
     pub explain: Option<Secret>,
-    /// The listeners of each event loop: as many lists as threads.
-    pub listeners: Vec<Vec<TcpListener>>,
+    /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as threads.
+    pub listeners: Vec<Vec<OwnedFd>>,
     /// Where the PHP master of each pool sends new workers.
     pub pool_sockets: Vec<OwnedFd>,
 }
@@ -164,7 +164,7 @@ fn drain(stopper: &watch::Sender<Stage>) {
     });
 }
 
-fn budget(config: &Config, listeners: &[Vec<TcpListener>]) -> io::Result<Budget> {
+fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first_workers = config.pools.iter().map(PoolConfig::first_workers).sum();
     let workers = config.pools.iter().map(PoolConfig::most_workers).sum();

@@ -1,11 +1,9 @@
 //! The CGI/1.1 meta-variables (RFC 3875 §4.1) of a request.
 
-use std::net::SocketAddr;
-
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
-use crate::request::{Request, Scheme};
+use crate::request::{Endpoint, Request, Scheme};
 use crate::site::router::Script;
 use crate::upstream::RequestMessageBuilder;
 
@@ -56,9 +54,9 @@ fn of_request(
     }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
     param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
-    address(param, "REMOTE_ADDR", "REMOTE_PORT", request.peer);
-    address(param, "SERVER_ADDR", "SERVER_PORT", request.local);
-    param("SERVER_NAME", &server_name(request.host.as_deref(), request.local));
+    address(param, "REMOTE_ADDR", "REMOTE_PORT", &request.peer);
+    address(param, "SERVER_ADDR", "SERVER_PORT", &request.local);
+    param("SERVER_NAME", &server_name(request.host.as_deref(), &request.local));
     // As in Debian's fastcgi.conf.
     param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
@@ -75,14 +73,15 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, address: SocketAddr) {
-    param(ip, address.ip().to_string().as_bytes());
-    param(port, address.port().to_string().as_bytes());
+fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, endpoint: &Endpoint) {
+    param(ip, &endpoint.address());
+    let number = endpoint.port().map(|number| number.to_string());
+    param(port, number.unwrap_or_default().as_bytes());
 }
 
 /// The host the client asked for, without its port.
-fn server_name(host: Option<&[u8]>, local: SocketAddr) -> Vec<u8> {
-    let Some(host) = host else { return local.ip().to_string().into_bytes() };
+fn server_name(host: Option<&[u8]>, local: &Endpoint) -> Vec<u8> {
+    let Some(host) = host else { return local.address().into_owned() };
     let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
     let colon = host[after_brackets..].iter().position(|&b| b == b':');
     colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn server_names_have_no_port() {
-        let local = "127.0.0.1:80".parse().unwrap();
+        let local = Endpoint::Ip("127.0.0.1:80".parse().unwrap());
         for (host, name) in [
             (Some("Example.ORG:8080"), "example.org"),
             (Some("example.org"), "example.org"),
@@ -140,7 +139,7 @@ mod tests {
             (Some("[::1]"), "[::1]"),
             (None, "127.0.0.1"),
         ] {
-            assert_eq!(server_name(host.map(str::as_bytes), local), name.as_bytes(), "{host:?}");
+            assert_eq!(server_name(host.map(str::as_bytes), &local), name.as_bytes(), "{host:?}");
         }
     }
 
@@ -158,8 +157,9 @@ mod tests {
             scheme: Scheme::Https,
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,
-            peer: "192.0.2.1:5".parse().unwrap(),
-            local: "[2001:db8::1]:8443".parse().unwrap(),
+            listener: 0,
+            peer: Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
+            local: Endpoint::Ip("[2001:db8::1]:8443".parse().unwrap()),
         };
         let script = Script {
             filename: b"/srv/a".to_vec(),

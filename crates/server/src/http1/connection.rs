@@ -14,7 +14,7 @@ use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
-use crate::request::{BodyStore, Request, Scheme};
+use crate::request::{BodyStore, Origin, Request, Scheme};
 use crate::service::Service;
 use crate::transport::Transport;
 
@@ -59,12 +59,14 @@ fn refused(status: StatusCode, why: &str) -> End {
 /// Serves one client until the connection ends.
 pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
+    origin: Origin,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
 ) {
     let heads = HeadDecoder::new(Limits::default());
     let buffer = BytesMut::new();
-    let mut connection = Connection { transport, service, lifecycle, buffer, heads, kept_up: true };
+    let mut connection =
+        Connection { transport, origin, service, lifecycle, buffer, heads, kept_up: true };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
@@ -78,6 +80,7 @@ pub(crate) async fn serve<T: Transport, S: Service>(
 
 struct Connection<T, S> {
     transport: T,
+    origin: Origin,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that were not parsed yet.
@@ -169,7 +172,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
     async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
         let mut decoder = BodyDecoder::new(head.framing, self.service.limits().limits.max_body)?;
         let waits = head.expect_continue;
-        let request = received::request(head, Scheme::Http, self.transport.ends());
+        let request = received::request(head, Scheme::Http, &self.origin);
         let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
         let plan = self.service.plan(&mut request);
         let wanted = S::wants_body(&plan);
@@ -250,9 +253,10 @@ impl<T: Transport, S: Service> Connection<T, S> {
         asked: Asked,
         headers: Option<&'c http::HeaderMap>,
     ) -> Exchange<'c, T, S> {
-        let Self { transport, lifecycle, buffer, kept_up, .. } = self;
-        let parts =
-            Parts { transport, service, lifecycle, read_ahead: buffer, kept_up_before: kept_up };
+        let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
+        let client = &origin.peer;
+        let (read_ahead, kept_up_before) = (buffer, kept_up);
+        let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
         Exchange::new(parts, asked, headers)
     }
 
@@ -270,7 +274,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
             }
             End::Refused { status, why } => (status, why),
         };
-        let client = self.transport.ends().peer;
+        let client = &self.origin.peer;
         let request = asked.line.to_string();
         tracing::info!(%client, request, %status, "request refused: {why}");
         asked.keep_alive = false;

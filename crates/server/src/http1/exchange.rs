@@ -18,6 +18,7 @@ use crate::delivery::{Progress, SendQueue};
 use crate::lifecycle::Lifecycle;
 use crate::observe::access_log::Line;
 use crate::observe::explain::Report;
+use crate::request::Endpoint;
 use crate::responder::{Fit, Lender, Responder, Room, Terms};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -92,6 +93,7 @@ enum State {
 /// One response. Its line is written to the access log when it is dropped, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
+    client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
     /// Bytes that the client has sent behind this request.
@@ -117,6 +119,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
 /// The parts of a connection that a response borrows.
 pub(super) struct Parts<'c, T, S> {
     pub(super) transport: &'c mut T,
+    pub(super) client: &'c Endpoint,
     pub(super) service: &'c S,
     pub(super) lifecycle: &'c Lifecycle,
     pub(super) read_ahead: &'c mut BytesMut,
@@ -129,10 +132,11 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         asked: Asked,
         headers: Option<&'c HeaderMap>,
     ) -> Self {
-        let Parts { transport, service, lifecycle, read_ahead, kept_up_before } = parts;
+        let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before } = parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
         Self {
             transport,
+            client,
             service,
             lifecycle,
             read_ahead,
@@ -208,7 +212,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         let field = |name| self.headers.and_then(|headers| headers.get(name));
         let field = |name| field(name).map_or(&b""[..], |value| value.as_bytes());
         self.service.log(&Line {
-            client: self.transport.ends().peer.ip(),
+            client: self.client,
             request: &self.asked.line,
             status,
             sent,

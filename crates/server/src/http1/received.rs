@@ -2,15 +2,13 @@
 
 use sendoff_http1::{BodyFraming, Head};
 
-use crate::transport::Ends;
-
-use crate::request::{BadPath, Body, Request, Scheme, decode_path};
+use crate::request::{BadPath, Body, Origin, Request, Scheme, decode_path};
 
 /// The request with this head, without its body.
 ///
 /// # Errors
 /// The path cannot be decoded.
-pub(super) fn request(head: Head, scheme: Scheme, ends: Ends) -> Result<Request, BadPath> {
+pub(super) fn request(head: Head, scheme: Scheme, origin: &Origin) -> Result<Request, BadPath> {
     let target = head.target;
     let path = if target.is_asterisk() { b"/".to_vec() } else { decode_path(&target.path())? };
     Ok(Request {
@@ -25,7 +23,8 @@ pub(super) fn request(head: Head, scheme: Scheme, ends: Ends) -> Result<Request,
         scheme,
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
-        peer: ends.peer,
-        local: ends.local,
+        listener: origin.listener,
+        peer: origin.peer.clone(),
+        local: origin.local.clone(),
     })
 }

@@ -15,7 +15,7 @@ use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::cut::Cut;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::Line;
-use crate::request::Request;
+use crate::request::{Endpoint, Request};
 use crate::responder::{Lender, Responder, flush, respond, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::{FileSegment, OpenFile, Segment};
@@ -67,6 +67,7 @@ fn limits() -> FrontConfig {
 /// A connection with both ends.
 struct Pair {
     transport: Tcp,
+    peer: Endpoint,
     service: Noting,
     lifecycle: Lifecycle,
     stop: watch::Sender<Stage>,
@@ -87,7 +88,8 @@ fn pair() -> Pair {
     let ours = tokio::net::TcpStream::from_std(ours).unwrap();
     let (stop, stopping) = watch::channel(Stage::Serving);
     Pair {
-        transport: Tcp::new(ours, peer).unwrap(),
+        transport: Tcp::new(ours),
+        peer: peer.into(),
         service: Noting { limits: limits(), lines: RefCell::default() },
         lifecycle: Lifecycle::new(stopping),
         stop,
@@ -104,9 +106,10 @@ impl Pair {
     }
 
     fn exchange_for(&mut self, method: Method, version: Version) -> Exchange<'_, Tcp, Noting> {
-        let Self { transport, service, lifecycle, buffer, kept_up, .. } = self;
+        let Self { transport, peer, service, lifecycle, buffer, kept_up, .. } = self;
+        let (read_ahead, kept_up_before) = (buffer, kept_up);
         let parts =
-            Parts { transport, service, lifecycle, read_ahead: buffer, kept_up_before: kept_up };
+            Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
         let line = RequestLine::Raw("GET /".to_owned());
         Exchange::new(parts, Asked { method, version, line, keep_alive: true }, None)
     }

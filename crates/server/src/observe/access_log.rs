@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::Write;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::request::Endpoint;
 
 /// A batch from this size on, in bytes, is passed on at once.
 const FLUSH_AT: usize = 32 * 1024;
@@ -85,7 +86,7 @@ pub(crate) struct AccessLog {
 
 /// The contents of a line.
 pub(crate) struct Line<'a> {
-    pub(crate) client: IpAddr,
+    pub(crate) client: &'a Endpoint,
     /// The request line as sent.
     pub(crate) request: &'a dyn fmt::Display,
     pub(crate) status: u16,
@@ -108,7 +109,7 @@ impl AccessLog {
         let _ = writeln!(
             batch,
             "{} - - [{day}/{month}/{year}:{time} +0000] \"{}\" {} {} \"{}\" \"{}\"",
-            line.client,
+            line.client.address().escape_ascii(),
             escape(line.request.to_string().as_bytes()),
             line.status,
             line.sent,
@@ -160,13 +161,17 @@ fn escape(value: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn client() -> Endpoint {
+        Endpoint::Ip(([127, 0, 0, 1], 5).into())
+    }
+
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let writer = Writer::start(file.as_file()).unwrap();
         let log = writer.log();
         let line = Line {
-            client: "127.0.0.1".parse().unwrap(),
+            client: &client(),
             request: &"GET /a\"b HTTP/1.1",
             status: 200,
             sent: 123,
@@ -190,7 +195,7 @@ mod tests {
         let writer = Writer::start(&File::from(std::os::fd::OwnedFd::from(pipe))).unwrap();
         let log = writer.log();
         let line = Line {
-            client: "127.0.0.1".parse().unwrap(),
+            client: &client(),
             request: &"GET / HTTP/1.1",
             status: 200,
             sent: 0,

@@ -1,14 +1,14 @@
 //! A request, independent of its protocol: what the router and the handlers work with.
 
 mod body;
+mod origin;
 mod path;
-
-use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
+pub use origin::{Endpoint, Origin};
 pub use path::{BadPath, decode_path};
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
@@ -40,10 +40,12 @@ pub struct Request {
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// The address that the client connected to.
-    pub local: SocketAddr,
+    /// The number of the listener that accepted the connection, in `Config::listen`.
+    pub listener: usize,
+    /// The client's end of the connection.
+    pub peer: Endpoint,
+    /// The end that the client connected to.
+    pub local: Endpoint,
 }
 
 impl Request {

@@ -3,34 +3,26 @@
 //! | transport | file ranges | socket may be lent |
 //! |---|---|---|
 //! | [`Tcp`] | `sendfile` | yes |
+//! | [`Unix`] | `sendfile` | no |
 //! | TLS in user space (to come: `tls.rs`) | read, encrypted, sent | no |
 //! | kernel TLS (to come: `ktls.rs`) | `sendfile` | yes |
 
 mod tcp;
+mod unix;
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use tcp::Tcp;
-
-/// The two addresses of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ends {
-    /// The address that the client connected to.
-    pub(crate) local: SocketAddr,
-    /// The client's.
-    pub(crate) peer: SocketAddr,
-}
+pub(crate) use unix::Unix;
 
 /// Bytes in and out of one client's connection.
 pub(crate) trait Transport {
-    /// The connection's addresses.
-    fn ends(&self) -> Ends;
-
     /// Reads into the spare capacity of `buffer`; 0 if the client has ended its sending direction.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
     -> Poll<io::Result<usize>>;
@@ -66,7 +58,7 @@ pub(crate) trait Transport {
     /// Ends the sending direction, so that the client sees the end while the server still reads.
     fn finish(&mut self);
 
-    /// Ends the connection in a way that the client cannot take for the end of a response.
+    /// Ends the connection in a way that the client cannot take for the end of a response, if the transport has such a way.
     fn reset(&mut self);
 
     /// The socket, for another process to write to; `None` if that is impossible.
@@ -77,4 +69,11 @@ pub(crate) trait Transport {
 
     /// Counts bytes that a borrower has written as sent.
     fn resume(&mut self, written: u64);
+}
+
+/// Sends bytes on a stream socket, without SIGPIPE.
+fn send(socket: impl AsFd, pieces: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
+    let mut space: [MaybeUninit<u8>; 0] = [];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    Ok(rustix::net::sendmsg(socket, pieces, &mut control, flags | SendFlags::NOSIGNAL)?)
 }

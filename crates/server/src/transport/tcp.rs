@@ -1,25 +1,23 @@
 //! TCP in the clear.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use rustix::io::ioctl_fionread;
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{SendFlags, Shutdown};
 use sendoff_sys::tcp;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
-use super::{Ends, Transport};
+use super::{Transport, send};
 
 /// A client's connection over TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     stream: TcpStream,
-    ends: Ends,
     sent: u64,
     /// The socket has been lent; the borrower, or a child process that it left behind, may still have it.
     was_lent: bool,
@@ -27,20 +25,12 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     /// A connection that was just accepted.
-    ///
-    /// # Errors
-    /// The client has gone already.
-    pub(crate) fn new(stream: TcpStream, peer: std::net::SocketAddr) -> io::Result<Self> {
-        let ends = Ends { local: stream.local_addr()?, peer };
-        Ok(Self { stream, ends, sent: 0, was_lent: false })
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, sent: 0, was_lent: false }
     }
 }
 
 impl Transport for Tcp {
-    fn ends(&self) -> Ends {
-        self.ends
-    }
-
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -67,12 +57,8 @@ impl Transport for Tcp {
     }
 
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        let n = self.stream.try_io(Interest::WRITABLE, || {
-            let mut space: [MaybeUninit<u8>; 0] = [];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            Ok(rustix::net::sendmsg(&self.stream, pieces, &mut control, flags)?)
-        })?;
+        let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
+        let n = self.stream.try_io(Interest::WRITABLE, || send(&self.stream, pieces, flags))?;
         if n < pieces.iter().map(|piece| piece.len()).sum() {
             // The socket is full. Clears tokio's readiness, so that no further send is tried before the kernel reports room.
             let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());

@@ -1,0 +1,100 @@
+//! Where a connection comes from, and where it arrived.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+/// What is known about a connection before its first request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The number of the listener that accepted it, in `Config::listen`.
+    pub listener: usize,
+    /// The client's end.
+    pub peer: Endpoint,
+    /// The end that the client connected to.
+    pub local: Endpoint,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An address and a port; port 0: the port is not known.
+    Ip(SocketAddr),
+    /// A UNIX socket with its path; clients' sockets have none.
+    Unix(Option<Rc<Path>>),
+}
+
+impl Endpoint {
+    /// The address without the port; `None` for a UNIX socket.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(address.ip()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The port, if it has one and it is known.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Ip(address) => Some(address.port()).filter(|&port| port > 0),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The address as CGI parameters have it, without the port: `192.0.2.1`, `2001:db8::1`, `unix:/run/site.sock`; `unix:` for
+    /// a client's socket. nginx writes the same.
+    #[must_use]
+    pub fn address(&self) -> Cow<'static, [u8]> {
+        match self {
+            Self::Ip(address) => Cow::Owned(address.ip().to_string().into_bytes()),
+            Self::Unix(None) => Cow::Borrowed(b"unix:"),
+            Self::Unix(Some(path)) => Cow::Owned([b"unix:", path.as_os_str().as_bytes()].concat()),
+        }
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+/// For logs: with the port, if it is known.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) if address.port() == 0 => address.ip().fmt(f),
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(path) => {
+                write!(f, "unix:{}", path.as_deref().unwrap_or(Path::new("")).display())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_shown_with_what_they_have() {
+        let ip = |text: &str| Endpoint::from(text.parse::<SocketAddr>().unwrap());
+        let path = Endpoint::Unix(Some(Path::new("/run/a.sock").into()));
+        for (endpoint, shown, address, port) in [
+            (ip("192.0.2.1:5"), "192.0.2.1:5", "192.0.2.1", Some(5)),
+            (ip("192.0.2.1:0"), "192.0.2.1", "192.0.2.1", None),
+            (ip("[2001:db8::1]:80"), "[2001:db8::1]:80", "2001:db8::1", Some(80)),
+            (Endpoint::Unix(None), "unix:", "unix:", None),
+            (path, "unix:/run/a.sock", "unix:/run/a.sock", None),
+        ] {
+            assert_eq!(endpoint.to_string(), shown);
+            assert_eq!((&*endpoint.address(), endpoint.port()), (address.as_bytes(), port));
+            assert_eq!(endpoint.ip().is_some(), !shown.starts_with("unix:"));
+        }
+    }
+}
