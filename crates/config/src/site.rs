@@ -288,7 +288,7 @@ impl FromStr for Attachment {
 }
 
 /// Where a FastCGI application listens.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// A UNIX socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),

@@ -1,22 +1,73 @@
 //! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
-//! 1. common fields: `Server` and `Date`, unless the application has set them.
+//! 1. rules of the site's routes: header fields, what caches are told;
+//! 2. common fields: `Server` and `Date`, unless the application has set them.
 //!
-//! A filter is a function on [`ResponseHead`]. One that changes the body, too, is a responder around the protocol's, as the
-//! table of `handler/explain.rs`.
+//! A filter is a function on [`ResponseHead`], called by a [`Layer`](crate::layer::Layer) around the protocol's responder. One that
+//! changes the body, too, is a responder of its own, as the table of `handler/explain.rs`.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
+use sendoff_config::Cache;
 
 use crate::clock::Clock;
 use crate::response::ResponseHead;
+use crate::site::rules::{Effects, FieldChange};
 
 /// The value of `Server`.
 const SERVER: &str = "sendoff";
 
 /// Applies all filters.
-pub(crate) fn apply(mut head: ResponseHead, clock: &Clock) -> ResponseHead {
-    common(&mut head, clock);
-    head
+pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects, clock: &Clock) {
+    for change in &effects.response_headers {
+        apply_change(head, change);
+    }
+    if let Some(cache) = &effects.cache {
+        tell_caches(head, cache);
+    }
+    common(head, clock);
+}
+
+fn apply_change(head: &mut ResponseHead, change: &FieldChange) {
+    match change {
+        FieldChange::Remove(name) => remove(head, name),
+        FieldChange::Add(name, value) => head.fields.push((name.clone(), value.clone())),
+        FieldChange::Default(name, value) => {
+            if !has(head, name) {
+                head.fields.push((name.clone(), value.clone()));
+            }
+        }
+        FieldChange::Set(name, value) => {
+            remove(head, name);
+            head.fields.push((name.clone(), value.clone()));
+        }
+    }
+}
+
+fn remove(head: &mut ResponseHead, name: &[u8]) {
+    head.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+}
+
+fn has(head: &ResponseHead, name: &[u8]) -> bool {
+    head.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+}
+
+/// Adds `Cache-Control` and `Expires` (RFC 9111 §5) to a successful response that has neither.
+fn tell_caches(head: &mut ResponseHead, cache: &Cache) {
+    let is_success = head.status.is_success() || head.status == http::StatusCode::NOT_MODIFIED;
+    if !is_success || head.has("Cache-Control") || head.has("Expires") {
+        return;
+    }
+    let age = cache.max_age.map(|age| format!("max-age={}", age.as_secs()));
+    let directives: Vec<String> = age.into_iter().chain(cache.directives.iter().cloned()).collect();
+    if !directives.is_empty() {
+        head.field("Cache-Control", directives.join(", "));
+    }
+    let expires = cache.max_age.and_then(|age| SystemTime::now().checked_add(age));
+    if let Some(expires) = expires {
+        head.field("Expires", httpdate::fmt_http_date(expires));
+    }
 }
 
 /// Adds the common fields, in front of all others.
@@ -36,4 +87,66 @@ fn common(head: &mut ResponseHead, clock: &Clock) {
 pub(crate) fn common_lines(clock: &Clock) -> Vec<u8> {
     let date = clock.date();
     [b"Server: ", SERVER.as_bytes(), b"\r\nDate: ", &date, b"\r\n"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    fn fields(head: &ResponseHead) -> Vec<String> {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        head.fields.iter().map(|(name, value)| format!("{}: {}", text(name), text(value))).collect()
+    }
+
+    fn head(status: u16) -> ResponseHead {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap(), None);
+        head.field("X-A", "1");
+        head.field("x-a", "2");
+        head
+    }
+
+    #[test]
+    fn changes_are_made_in_order() {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let mut head = head(200);
+        for change in [
+            FieldChange::Default(bytes("X-A"), bytes("no")),
+            FieldChange::Add(bytes("X-A"), bytes("3")),
+            FieldChange::Set(bytes("X-B"), bytes("1")),
+            FieldChange::Default(bytes("X-C"), bytes("yes")),
+            FieldChange::Set(bytes("x-b"), bytes("2")),
+        ] {
+            apply_change(&mut head, &change);
+        }
+        assert_eq!(fields(&head), ["X-A: 1", "x-a: 2", "X-A: 3", "X-C: yes", "x-b: 2"]);
+        apply_change(&mut head, &FieldChange::Remove(bytes("X-a")));
+        assert_eq!(fields(&head), ["X-C: yes", "x-b: 2"]);
+    }
+
+    #[test]
+    fn caches_are_told_about_successes_unless_the_application_did() {
+        let cache = Cache {
+            max_age: Some(Duration::from_secs(60)),
+            directives: vec!["public".to_owned(), "immutable".to_owned()],
+        };
+        let mut told = head(200);
+        tell_caches(&mut told, &cache);
+        let all = fields(&told);
+        assert!(
+            all.contains(&"Cache-Control: max-age=60, public, immutable".to_owned()),
+            "{all:?}"
+        );
+        assert!(all.iter().any(|field| field.starts_with("Expires: ")), "{all:?}");
+        let mut missing = head(404);
+        tell_caches(&mut missing, &cache);
+        assert_eq!(fields(&missing).len(), 2);
+        let mut own = head(200);
+        own.field("cache-control", "no-store");
+        tell_caches(&mut own, &cache);
+        assert_eq!(fields(&own).len(), 3);
+    }
 }

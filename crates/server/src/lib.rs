@@ -21,6 +21,7 @@ mod filter;
 pub mod front;
 mod handler;
 mod http1;
+mod layer;
 mod lifecycle;
 pub mod observe;
 pub mod request;

@@ -16,8 +16,12 @@ pub(crate) trait Service {
     /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
 
-    /// Chooses the handler, before the body has been read. Removes fields that are meant for the server itself.
+    /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
+    /// meant for the server itself.
     fn plan(&self, request: &mut Request) -> Self::Plan;
+
+    /// The largest request body that the handler takes, in bytes.
+    fn max_body(&self, plan: &Self::Plan) -> u64;
 
     /// Whether the handler uses the request's body. If not, the protocol reads and drops the body, and sends no `100 Continue`.
     fn wants_body(plan: &Self::Plan) -> bool;

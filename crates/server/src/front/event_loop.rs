@@ -21,7 +21,7 @@ use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
 use crate::observe::explain::Secret;
-use crate::site::Site;
+use crate::site::sites::Sites;
 use crate::upstream::{
     Application, Channel, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
 };
@@ -41,7 +41,8 @@ pub(super) struct EventLoop {
     /// By the number of the pool.
     pub(super) pools: Vec<Arc<Pool>>,
     pub(super) snapshots: Arc<Snapshots>,
-    pub(super) applications: Arc<[Arc<Application>]>,
+    /// Those of each site.
+    pub(super) applications: Arc<[Vec<Arc<Application>>]>,
     pub(super) channel: Option<Channel>,
     /// As many as `Config::listen` has, in its order.
     pub(super) listeners: Vec<OwnedFd>,
@@ -79,10 +80,9 @@ impl EventLoop {
         let Self { number, config, explain, pools, applications, listeners, links, .. } = self;
         let Self { snapshots, channel, masters, stop, announce, budget, .. } = self;
         let Self { access_log, busy, draining, .. } = self;
-        let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let services = Rc::new(Services {
             number,
-            site: Site::open(site, budget.static_files)?,
+            sites: Sites::new(Arc::clone(&config), budget.static_files),
             config: Arc::clone(&config),
             explain,
             pools: pools.into_iter().map(LocalPool::new).collect(),
@@ -104,8 +104,9 @@ impl EventLoop {
         if services.access_log.is_some() {
             spawn_local(flush_access_log(Rc::clone(&services)));
         }
-        if number == 0 && !services.applications.is_empty() {
-            spawn_local(sweep(Arc::clone(&services.applications)));
+        let applications = unique(&services.applications);
+        if number == 0 && !applications.is_empty() {
+            spawn_local(sweep(applications));
         }
         if number == 0 {
             spawn_local(give_back_memory());
@@ -134,6 +135,17 @@ impl EventLoop {
         draining.closed().await;
         Ok(())
     }
+}
+
+/// Every application once.
+fn unique(of_sites: &[Vec<Arc<Application>>]) -> Arc<[Arc<Application>]> {
+    let mut all: Vec<Arc<Application>> = Vec::new();
+    for application in of_sites.iter().flatten() {
+        if !all.iter().any(|known| Arc::ptr_eq(known, application)) {
+            all.push(Arc::clone(application));
+        }
+    }
+    all.into()
 }
 
 /// Starts the tasks that keep workers neither stuck nor too many nor too few.

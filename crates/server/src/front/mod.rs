@@ -6,11 +6,13 @@ mod budget;
 mod event_loop;
 mod listener;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::future::{Future, pending};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
@@ -56,14 +58,13 @@ impl Front {
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
         let Self { config, access_log, explain, listeners, pool_sockets } = self;
-        let site = config.sites.first().ok_or_else(|| io::Error::other("there is no site"))?;
         let count = listeners.len();
         let pools: Vec<_> = config.pools.iter().map(|_| Pool::new(count)).collect();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
         let snapshots = Snapshots::new(limits);
-        let applications = applications(site);
-        let (channel, registrations) = open_channel(site, count).unzip();
+        let applications = applications(&config.sites);
+        let (channel, registrations) = open_channel(&config.sites, count).unzip();
         let (stopper, stopping) = watch::channel(Stage::Serving);
         let first_workers = config.pools.iter().map(PoolConfig::first_workers);
         let announce =
@@ -177,21 +178,26 @@ fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
     Ok(Budget::new(limit, loops, of_loop, workers))
 }
 
-/// One for each attachment; attachments to the same address share it, and with it the connections.
-fn applications(site: &Site) -> Arc<[Arc<Application>]> {
-    let mut all: Vec<Arc<Application>> = Vec::new();
-    for Attachment { address, .. } in &site.fastcgi {
-        let known = all.iter().find(|application| application.address() == address).cloned();
-        let new = || Application::new(address.clone(), site.fastcgi_timeout);
-        all.push(known.unwrap_or_else(new));
+/// One for each attachment of each site. Attachments to the same address with the same time limit share it, and with it the
+/// connections.
+fn applications<'c>(sites: &'c [Site]) -> Arc<[Vec<Arc<Application>>]> {
+    let mut known: HashMap<(&Address, Duration), Arc<Application>> = HashMap::new();
+    let mut all = Vec::with_capacity(sites.len());
+    for Site { fastcgi, fastcgi_timeout, .. } in sites {
+        let application = |attachment: &'c Attachment| {
+            let address = &attachment.address;
+            let new = || Application::new(address.clone(), *fastcgi_timeout);
+            Arc::clone(known.entry((address, *fastcgi_timeout)).or_insert_with(new))
+        };
+        all.push(fastcgi.iter().map(application).collect());
     }
     all.into()
 }
 
 /// The channel, if there is an application that could use it: one on this host.
-fn open_channel(site: &Site, event_loops: usize) -> Option<(Channel, OwnedFd)> {
+fn open_channel(sites: &[Site], event_loops: usize) -> Option<(Channel, OwnedFd)> {
     let is_here = |attachment: &Attachment| matches!(attachment.address, Address::Unix(_));
-    if !site.channel || !site.fastcgi.iter().any(is_here) {
+    if !sites.iter().any(|site| site.channel && site.fastcgi.iter().any(is_here)) {
         return None;
     }
     let opened = Channel::open(event_loops);

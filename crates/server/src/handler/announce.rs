@@ -7,7 +7,7 @@ use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
 
-use super::services::Services;
+use super::context::Context;
 use super::words::words;
 use crate::response::CgiHead;
 use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
@@ -15,12 +15,13 @@ use crate::upstream::{Application, Claim, Exchange, RequestMessageBuilder};
 /// Adds to a request's parameters what the application may answer with besides FastCGI's own records, as far as the application
 /// has said that it knows these ways. Returns the claim if the channel is announced.
 pub(super) fn announce(
-    services: &Services,
+    context: &Context<'_>,
     application: &Application,
     direct: bool,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
-    let region = services.site.delivery.accepts_regions() && application.knows_region();
+    let services = context.services;
+    let region = context.site.delivery.accepts_regions() && application.knows_region();
     let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
     if !words.is_empty() {
         // Such an application hands files over on its own connection, so it does not need the channel.

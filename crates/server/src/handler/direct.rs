@@ -5,8 +5,8 @@ use http::StatusCode;
 use sendoff_config::Direct;
 use sendoff_fastcgi::direct::{self, Sent};
 
+use super::context::Context;
 use super::relay::{self, Body};
-use super::services::Services;
 use crate::cut::Cut;
 use crate::descriptors::{self, Level};
 use crate::filter;
@@ -27,7 +27,7 @@ pub(super) enum Offer {
 
 /// Offers the client's socket to the worker that will get the request, if that promises to be quicker.
 pub(super) fn offer(
-    services: &Services,
+    context: &Context<'_>,
     script: &Script,
     responder: &mut dyn Responder,
     message: &mut RequestMessageBuilder,
@@ -38,16 +38,19 @@ pub(super) fn offer(
     if descriptors::level() >= Level::Scarce {
         return Offer::Impossible;
     }
-    let wanted = match services.site.delivery.direct() {
+    let wanted = match context.site.delivery.direct() {
         Direct::Never => return Offer::Impossible,
-        Direct::Auto => services.choice.offers(services.sizes.of(script)),
+        Direct::Auto => {
+            let services = context.services;
+            services.choice.offers(services.sizes.of(script))
+        }
         Direct::Always => true,
     };
     if !wanted {
         return Offer::Kept;
     }
     let Some(Terms { http_10, keep_alive }) = lender.lend() else { return Offer::Impossible };
-    let fields = filter::common_lines(&services.clock);
+    let fields = filter::common_lines(&context.services.clock);
     message.lend(direct::Client { http_10, keep_alive, fields: &fields });
     Offer::Made
 }
@@ -57,7 +60,7 @@ pub(super) fn offer(
 /// # Errors
 /// The client has gone, or its response was cut short.
 pub(super) async fn take_over(
-    services: &Services,
+    context: &Context<'_>,
     responder: &mut dyn Responder,
     exchange: Exchange,
     sent: Sent,
@@ -81,5 +84,5 @@ pub(super) async fn take_over(
         return broken(&exchange, &lie.to_string());
     }
     let body = Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None };
-    relay::pass_body(services, responder, exchange, body).await
+    relay::pass_body(context, responder, exchange, body).await
 }

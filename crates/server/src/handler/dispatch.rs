@@ -1,18 +1,42 @@
 //! From a request to the handler that answers it.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
+use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
 use sendoff_config::FrontConfig;
 
+use super::context::Context;
+use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, script};
+use super::{error, explain, file, respond, script};
 use crate::cut::Cut;
+use crate::filter;
+use crate::layer::Layer;
 use crate::observe::access_log::Line;
 use crate::observe::explain::is_asked;
-use crate::request::Request;
+use crate::request::{Body, Request};
 use crate::responder::Responder;
 use crate::service::Service;
+use crate::site::Site;
 use crate::site::router::Route;
+use crate::site::rules::{self, Effects};
+
+/// The methods of which the server itself speaks, when a request is about the server or not allowed.
+const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
+
+/// Fields that concern the page that was asked for and not the error page in its place.
+const OF_THE_PAGE: [HeaderName; 8] = [
+    header::RANGE,
+    header::IF_RANGE,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+];
 
 /// Which handler answers a request.
 #[derive(Debug)]
@@ -24,11 +48,13 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 enum Answer {
-    Route(Route),
+    Site(Rc<Site>, rules::Answer, Effects),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
     Server,
     /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
     Trace,
+    /// The site cannot be opened.
+    Broken(String),
 }
 
 impl Service for Services {
@@ -46,13 +72,27 @@ impl Service for Services {
         } else if request.is_about_server() {
             Answer::Server
         } else {
-            Answer::Route(self.site.router.route(&request.path))
+            match self.sites.of(request) {
+                Ok(site) => {
+                    let (answer, effects) = site.decide(request);
+                    Answer::Site(site, answer, effects)
+                }
+                Err(error) => Answer::Broken(error.to_string()),
+            }
         };
         Plan { answer, explained }
     }
 
+    fn max_body(&self, plan: &Plan) -> u64 {
+        let own = match &plan.answer {
+            Answer::Site(_, _, effects) => effects.max_body,
+            Answer::Server | Answer::Trace | Answer::Broken(_) => None,
+        };
+        own.unwrap_or(self.config.front.limits.max_body)
+    }
+
     fn wants_body(plan: &Plan) -> bool {
-        matches!(plan.answer, Answer::Route(Route::Script(_)))
+        matches!(plan.answer, Answer::Site(_, rules::Answer::Route(Route::Script(_)), _))
     }
 
     async fn answer(
@@ -61,17 +101,38 @@ impl Service for Services {
         request: &Request,
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
-        if !plan.explained {
-            return answer(self, &plan.answer, request, responder).await;
+        let none = Effects::default();
+        let effects = match &plan.answer {
+            Answer::Site(_, _, effects) => effects,
+            _ => &none,
+        };
+        let responder = &mut filtered(self, effects, responder);
+        match &plan.answer {
+            Answer::Site(site, answer, effects) => {
+                let context = Context { services: self, site, request, effects };
+                if !plan.explained {
+                    return answer_or_refuse(&context, answer, responder).await;
+                }
+                let mut table = explain::Table::new(responder, before(answer, request));
+                let answered = answer_or_refuse(&context, answer, &mut table).await;
+                let report = table.into_report();
+                explain::send(&context, responder, &report, answered.err()).await
+            }
+            Answer::Server => error::respond_empty(responder, StatusCode::NO_CONTENT, ALLOW).await,
+            Answer::Trace => {
+                error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await
+            }
+            Answer::Broken(why) => {
+                let request = shown(request);
+                tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
+                error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await
+            }
         }
-        let mut table = explain::Table::new(responder, before(&plan.answer, request));
-        let answered = answer(self, &plan.answer, request, &mut table).await;
-        let report = table.into_report();
-        explain::send(self, request, responder, &report, answered.err()).await
     }
 
     async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut> {
-        error::respond(self, responder, status).await
+        let none = Effects::default();
+        error::respond(&mut filtered(self, &none, responder), status, []).await
     }
 
     fn log(&self, line: &Line<'_>) {
@@ -81,46 +142,121 @@ impl Service for Services {
     }
 }
 
-async fn answer(
-    services: &Services,
-    answer: &Answer,
-    request: &Request,
+/// The protocol's responder behind the filters. A worker that writes a response itself knows the common fields and no rules.
+fn filtered<'r>(
+    services: &'r Services,
+    effects: &'r Effects,
+    responder: &'r mut dyn Responder,
+) -> Layer<'r, impl FnMut(&mut crate::response::ResponseHead)> {
+    let lends = effects.response_headers.is_empty() && effects.cache.is_none();
+    Layer::new(responder, lends, |head| filter::apply(head, effects, &services.clock))
+}
+
+fn shown(request: &Request) -> String {
+    format!("{} {}", request.method, String::from_utf8_lossy(&request.target))
+}
+
+/// Answers with a handler's response, or with an error page if the handler refuses.
+async fn answer_or_refuse(
+    context: &Context<'_>,
+    answer: &rules::Answer,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
-    let allow = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
+    match handle(context, answer, responder).await? {
+        Outcome::Sent => Ok(()),
+        Outcome::Refused(refused) => refuse(context, refused, responder).await,
+    }
+}
+
+async fn handle(
+    context: &Context<'_>,
+    answer: &rules::Answer,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    let request = context.request;
     match answer {
-        Answer::Route(Route::Script(script)) => {
-            script::respond(services, request, script, responder).await
+        rules::Answer::Route(Route::Script(script)) => {
+            script::respond(context, script, responder).await
         }
-        Answer::Route(Route::File(entry)) => {
-            file::respond(services, request, entry, responder).await
+        rules::Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
+        rules::Answer::Route(Route::Folder) => {
+            error::redirect_to_folder(request, responder).await?;
+            Ok(Outcome::Sent)
         }
-        Answer::Route(Route::Folder) => {
-            error::redirect_to_folder(services, request, responder).await
-        }
-        Answer::Route(Route::Refused { status, why }) => {
+        rules::Answer::Route(Route::Refused { status, why }) => {
             if let Some(why) = why {
-                let target = String::from_utf8_lossy(&request.target);
-                let (request, code) = (format!("{} {target}", request.method), status.as_u16());
+                let (request, code) = (shown(request), status.as_u16());
                 tracing::warn!(request, "answered with {code}: {why}");
             }
-            error::respond(services, responder, *status).await
+            Ok(Outcome::refused(*status, []))
         }
-        Answer::Server => {
-            error::respond_empty(services, responder, StatusCode::NO_CONTENT, allow).await
+        rules::Answer::Redirect { status, location } => {
+            respond::redirect(*status, location, responder).await?;
+            Ok(Outcome::Sent)
         }
-        Answer::Trace => {
-            let status = StatusCode::METHOD_NOT_ALLOWED;
-            error::respond_with(services, responder, status, [allow]).await
+        rules::Answer::Respond { status, content_type, body } => {
+            respond::respond(*status, content_type, body, responder).await?;
+            Ok(Outcome::Sent)
         }
     }
 }
 
+/// Answers with the site's page for a status, or with the server's own.
+async fn refuse(
+    context: &Context<'_>,
+    refused: Refused,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let Refused { status, fields } = refused;
+    let Some(page) = context.site.error_page(status) else {
+        return error::respond(responder, status, fields).await;
+    };
+    let request = for_page(context.request, page);
+    let route = context.site.router.route(&request.path);
+    let context = Context { request: &request, ..*context };
+    let mut with_status = Layer::new(responder, false, |head| {
+        (head.status, head.reason) = (status, None);
+        for (name, value) in &fields {
+            head.field(name, value.clone());
+        }
+    });
+    match handle(&context, &rules::Answer::Route(route), &mut with_status).await? {
+        Outcome::Sent => Ok(()),
+        // The page itself is missing or fails.
+        Outcome::Refused(_) => error::respond(responder, status, fields).await,
+    }
+}
+
+/// The request for the page of an error.
+fn for_page(request: &Request, path: &str) -> Request {
+    let mut headers = request.headers.clone();
+    for name in OF_THE_PAGE {
+        headers.remove(name);
+    }
+    let method = if request.method == Method::HEAD { Method::HEAD } else { Method::GET };
+    Request {
+        method,
+        target: request.target.clone(),
+        uri: request.uri.clone(),
+        path: path.as_bytes().to_vec(),
+        query: None,
+        host: request.host.clone(),
+        headers,
+        version: request.version,
+        scheme: request.scheme,
+        body: Body::default(),
+        has_body: false,
+        listener: request.listener,
+        peer: request.peer.clone(),
+        local: request.local.clone(),
+    }
+}
+
 /// What `sendoff explain` shows about the handler.
-fn before(answer: &Answer, request: &Request) -> explain::Before {
+fn before(answer: &rules::Answer, request: &Request) -> explain::Before {
     match answer {
-        Answer::Route(Route::Script(_)) => explain::Before::Script,
-        Answer::Route(Route::File(_)) => {
+        rules::Answer::Route(Route::Script(_)) => explain::Before::Script,
+        rules::Answer::Route(Route::File(_)) => {
             explain::Before::File(String::from_utf8_lossy(&request.path).into_owned())
         }
         _ => explain::Before::Server,

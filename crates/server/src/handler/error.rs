@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use super::services::Services;
 use crate::cut::Cut;
 use crate::request::Request;
 use crate::responder::{self, Responder};
@@ -27,18 +26,33 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Answers with a short page that names the status.
-pub(super) async fn respond(
-    services: &Services,
-    responder: &mut dyn Responder,
-    status: StatusCode,
-) -> Result<(), Cut> {
-    respond_with(services, responder, status, []).await
+/// What has become of a request.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It has been answered.
+    Sent,
+    /// It is to be answered with an error page.
+    Refused(Refused),
+}
+
+/// A status that is to be answered with an error page, and further fields of the response.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) fields: Vec<(&'static str, Bytes)>,
+}
+
+impl Outcome {
+    pub(super) fn refused(
+        status: StatusCode,
+        fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+    ) -> Self {
+        Self::Refused(Refused { status, fields: fields.into_iter().collect() })
+    }
 }
 
 /// Redirects a request for a folder to its name with a slash at the end.
 pub(super) async fn redirect_to_folder(
-    services: &Services,
     request: &Request,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
@@ -49,12 +63,11 @@ pub(super) async fn redirect_to_folder(
         location.extend_from_slice(query);
     }
     let fields = [("Location", Bytes::from(location))];
-    respond_with(services, responder, StatusCode::MOVED_PERMANENTLY, fields).await
+    respond(responder, StatusCode::MOVED_PERMANENTLY, fields).await
 }
 
-/// As [`respond`], with further fields.
-pub(super) async fn respond_with(
-    services: &Services,
+/// Answers with a short page that names the status.
+pub(super) async fn respond(
     responder: &mut dyn Responder,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
@@ -71,17 +84,16 @@ pub(super) async fn respond_with(
         head.field("Retry-After", "5");
     }
     let body = Segment::Bytes(Bytes::from(page));
-    responder::respond(responder, services.filtered(head), [body]).await
+    responder::respond(responder, head, [body]).await
 }
 
 /// Answers without a body.
 pub(super) async fn respond_empty(
-    services: &Services,
     responder: &mut dyn Responder,
     status: StatusCode,
     field: (&'static str, Bytes),
 ) -> Result<(), Cut> {
     let mut head = ResponseHead::new(status, None);
     append_fields(&mut head, [field]);
-    responder::respond(responder, services.filtered(head), []).await
+    responder::respond(responder, head, []).await
 }

@@ -5,11 +5,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 
-use super::services::Services;
+use super::context::Context as Known;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::{FIELD, Remark, Report};
-use crate::request::Request;
 use crate::responder::{self, Fit, Lender, Responder, Room};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -122,14 +121,14 @@ impl Responder for Table<'_> {
 
 /// Sends the table to the client. `cut` tells why the response is not complete, if it is not.
 pub(super) async fn send(
-    services: &Services,
-    request: &Request,
+    context: &Known<'_>,
     responder: &mut dyn Responder,
     report: &Report,
     cut: Option<Cut>,
 ) -> Result<(), Cut> {
+    let request = context.request;
     let target = String::from_utf8_lossy(&request.target);
-    let root = String::from_utf8_lossy(services.site.router.root_bytes());
+    let root = String::from_utf8_lossy(context.site.router.root_bytes());
     let request_line = format!("{} {target}", request.method);
     let cut = cut.map(|cut| cut.to_string());
     let page = report.page(&request_line, &root, cut.as_deref());
@@ -140,5 +139,5 @@ pub(super) async fn send(
     head.field("Cache-Control", "no-store");
     head.fields.push((Bytes::from_static(FIELD.as_bytes()), Bytes::from_static(b"yes")));
     let body = Segment::Bytes(Bytes::from(page));
-    responder::respond(responder, services.filtered(head), [body]).await
+    responder::respond(responder, head, [body]).await
 }

@@ -6,6 +6,7 @@
 mod announce;
 mod answer;
 pub(crate) mod choice;
+mod context;
 mod direct;
 pub(crate) mod dispatch;
 mod error;
@@ -16,6 +17,7 @@ mod parameters;
 pub(crate) mod patience;
 mod ranges;
 mod relay;
+mod respond;
 mod script;
 pub(crate) mod services;
 pub(crate) mod sizes;

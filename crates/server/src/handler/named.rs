@@ -6,10 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_fastcgi::channel::is_for_front;
 
-use super::error;
-use super::services::Services;
+use super::context::Context;
+use super::error::Outcome;
 use crate::cut::Cut;
-use crate::request::Request;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead, append_fields};
 use crate::site::sendable::{Denied, Sendable};
@@ -47,12 +46,12 @@ pub(super) fn named_file(
 
 /// Answers with a file that an application has named.
 pub(super) async fn respond(
-    services: &Services,
-    request: &Request,
+    context: &Context<'_>,
     head: CgiHead,
     mut entry: Entry,
     responder: &mut dyn Responder,
-) -> Result<(), Cut> {
+) -> Result<Outcome, Cut> {
+    let request = context.request;
     if let Some(media_type) = head.values(b"content-type").next() {
         entry.content_type = media_type.clone();
     }
@@ -65,7 +64,7 @@ pub(super) async fn respond(
         static_files::respond_with(&entry, &Method::GET, &HeaderMap::new())
     };
     if response.status.is_client_error() {
-        return error::respond_with(services, responder, response.status, response.headers).await;
+        return Ok(Outcome::refused(response.status, response.headers));
     }
     let mut out = ResponseHead::of(head);
     if response.status != StatusCode::OK {
@@ -74,7 +73,8 @@ pub(super) async fn respond(
     out.length = response.content_length;
     out.fields.retain(|(name, _)| !is_replaced(name));
     append_fields(&mut out, response.headers);
-    responder::respond(responder, services.filtered(out), response.body).await
+    responder::respond(responder, out, response.body).await?;
+    Ok(Outcome::Sent)
 }
 
 /// Whether a field of the application is removed; the file may have a field of the same name.

@@ -3,27 +3,35 @@
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
+use super::context::Context;
 use crate::request::{Endpoint, Request, Scheme};
 use crate::site::router::Script;
 use crate::upstream::RequestMessageBuilder;
+
+/// `SERVER_SOFTWARE`, unless the site has its own.
+const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 
 /// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
 /// take the other two for statements of the server about how it sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// The parameters of `request`, which `script` answers. `sendfile_is_set_up`: the server sends files that applications name in
-/// `X-Sendfile`.
-pub(super) fn parameters(
-    request: &Request,
-    script: &Script,
-    document_root: &[u8],
-    sendfile_is_set_up: bool,
-) -> RequestMessageBuilder {
+/// The parameters of a request that `script` answers.
+pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
+    let Context { site, request, effects, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
-    let mut param = |name: &str, value: &[u8]| builder.param(name.as_bytes(), value);
-    of_request(&mut param, request, script, document_root);
-    if sendfile_is_set_up {
+    let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
+    let mut param = |name: &str, value: &[u8]| {
+        if effects.params.is_empty() || !own(name) {
+            builder.param(name.as_bytes(), value);
+        }
+    };
+    let software = site.server_software.as_deref().unwrap_or(SOFTWARE.as_bytes());
+    of_request(&mut param, request, script, site.router.root_bytes(), software);
+    if site.sendable.is_set_up() {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
+    }
+    for (name, value) in &effects.params {
+        builder.param(name, value);
     }
     builder
 }
@@ -34,6 +42,7 @@ fn of_request(
     request: &Request,
     script: &Script,
     document_root: &[u8],
+    software: &[u8],
 ) {
     param("SCRIPT_FILENAME", &script.filename);
     param("QUERY_STRING", request.query.as_deref().unwrap_or_default());
@@ -53,10 +62,10 @@ fn of_request(
         param("HTTPS", b"on");
     }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
-    param("SERVER_SOFTWARE", concat!("sendoff/", env!("CARGO_PKG_VERSION")).as_bytes());
+    param("SERVER_SOFTWARE", software);
     address(param, "REMOTE_ADDR", "REMOTE_PORT", &request.peer);
     address(param, "SERVER_ADDR", "SERVER_PORT", &request.local);
-    param("SERVER_NAME", &server_name(request.host.as_deref(), &request.local));
+    param("SERVER_NAME", request.host_name().as_bytes());
     // As in Debian's fastcgi.conf.
     param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
@@ -77,14 +86,6 @@ fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, endpoint: 
     param(ip, &endpoint.address());
     let number = endpoint.port().map(|number| number.to_string());
     param(port, number.unwrap_or_default().as_bytes());
-}
-
-/// The host the client asked for, without its port.
-fn server_name(host: Option<&[u8]>, local: &Endpoint) -> Vec<u8> {
-    let Some(host) = host else { return local.address().into_owned() };
-    let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
-    let colon = host[after_brackets..].iter().position(|&b| b == b':');
-    colon.map_or(host, |colon| &host[..after_brackets + colon]).to_ascii_lowercase()
 }
 
 /// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that have a parameter of their own are repeated, as nginx does.
@@ -130,20 +131,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_names_have_no_port() {
-        let local = Endpoint::Ip("127.0.0.1:80".parse().unwrap());
-        for (host, name) in [
-            (Some("Example.ORG:8080"), "example.org"),
-            (Some("example.org"), "example.org"),
-            (Some("[::1]:80"), "[::1]"),
-            (Some("[::1]"), "[::1]"),
-            (None, "127.0.0.1"),
-        ] {
-            assert_eq!(server_name(host.map(str::as_bytes), &local), name.as_bytes(), "{host:?}");
-        }
-    }
-
-    #[test]
     fn scheme_version_and_addresses_are_those_of_the_request() {
         let mut request = Request {
             method: http::Method::POST,
@@ -173,7 +160,7 @@ mod tests {
                 let value = String::from_utf8(value.to_vec()).unwrap();
                 assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice");
             };
-            of_request(&mut note, request, &script, b"/srv");
+            of_request(&mut note, request, &script, b"/srv", b"software");
             all
         };
         let all = told(&request);

@@ -8,7 +8,6 @@ use http::StatusCode;
 use percent_encoding::percent_decode;
 use sendoff_fastcgi::channel::is_for_front;
 
-use super::services::Services;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead};
@@ -61,7 +60,6 @@ fn parse(range: &[u8]) -> Option<(u64, Option<u64>)> {
 
 /// Answers with the ranges.
 pub(super) async fn respond(
-    services: &Services,
     head: CgiHead,
     segments: Vec<Segment>,
     responder: &mut dyn Responder,
@@ -69,7 +67,7 @@ pub(super) async fn respond(
     let mut out = ResponseHead::of(head);
     out.length = Some(segments.iter().map(Segment::len).sum());
     out.fields.retain(|(name, _)| !is_for_front(name));
-    responder::respond(responder, services.filtered(out), segments).await
+    responder::respond(responder, out, segments).await
 }
 
 #[cfg(test)]
@@ -93,7 +91,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "0123456789").unwrap();
         }
-        let sendable = Sendable::open(&dir.path().join("root"), &[], &[], &[]).unwrap();
+        let sendable = Sendable::open(&sendoff_config::Site::new(dir.path().join("root"))).unwrap();
         let file = format!("{}/root/a%20b%2cc", dir.path().display());
         let out = format!("{}/out/f", dir.path().display());
         for (value, expected) in [

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::context::Context;
 use super::patience::Patience;
-use super::services::Services;
 use super::zero_copy::ZeroCopy;
 use crate::cut::Cut;
 use crate::delivery::Progress;
@@ -27,7 +27,7 @@ pub(super) struct Body {
 
 /// Passes the body on, up to its end. The head has been queued or sent before.
 pub(super) async fn pass_body(
-    services: &Services,
+    context: &Context<'_>,
     responder: &mut dyn Responder,
     exchange: Exchange,
     body: Body,
@@ -35,10 +35,10 @@ pub(super) async fn pass_body(
     let mut relay = Relay {
         responder,
         exchange: &exchange,
-        sendable: &services.site.sendable,
+        sendable: &context.site.sendable,
         zero_copy: body.zero_copy,
         surplus: body.surplus,
-        patience: &services.patience,
+        patience: &context.services.patience,
         wait: Wait::NotNeeded,
     };
     relay.push(Segment::Bytes(body.rest))?;

@@ -10,17 +10,18 @@ use sendoff_fastcgi::handover::ACCEPT_PARAM;
 use tokio::time::Instant;
 
 use super::answer::{self, Answer, Begun, NoAnswer};
+use super::context::Context;
 use super::direct::{self, Offer};
+use super::error::Outcome;
 use super::parameters::parameters;
 use super::relay::{self, Body};
-use super::services::Services;
 use super::status::Failure;
 use super::words::accepted;
 use super::zero_copy::ZeroCopy;
-use super::{announce, error, named, ranges};
+use super::{announce, named, ranges};
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
-use crate::request::{self, Request};
+use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::response::ResponseHead;
 use crate::site::router::{Script, Upstream};
@@ -35,8 +36,7 @@ const MAX_TRIES: usize = 8;
 
 /// A request to a script.
 struct Call<'a> {
-    services: &'a Services,
-    request: &'a Request,
+    context: Context<'a>,
     log_name: Rc<str>,
     /// When the answering worker got the request.
     since: Instant,
@@ -67,23 +67,21 @@ impl From<Cut> for Unanswered {
 /// # Errors
 /// The client has gone, or its response was cut short after it had begun.
 pub(super) async fn respond(
-    services: &Services,
-    request: &Request,
+    context: &Context<'_>,
     script: &Script,
     responder: &mut dyn Responder,
-) -> Result<(), Cut> {
+) -> Result<Outcome, Cut> {
+    let Context { services, site, request, .. } = *context;
     let log_name = format!("{} {}", request.method, String::from_utf8_lossy(&request.target));
-    let mut call = Call { services, request, log_name: log_name.into(), since: Instant::now() };
-    let site = &services.site;
-    let (root, sends) = (site.router.root_bytes(), site.sendable.is_set_up());
-    let parameters = parameters(request, script, root, sends);
+    let mut call = Call { context: *context, log_name: log_name.into(), since: Instant::now() };
+    let parameters = parameters(context, script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(pool) => {
             let pool = &services.pools[pool];
             call.send_to_worker(script, pool, parameters, responder).await
         }
         Upstream::Application(number) => {
-            let application = &services.applications[number];
+            let application = &services.applications[site.number][number];
             call.send_to_application(script, application, parameters, responder).await
         }
     };
@@ -96,9 +94,11 @@ pub(super) async fn respond(
     };
     // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
-    match answer {
+    let outcome = match answer {
         Answer::Begun(begun) => call.pass_on(exchange, begun, responder).await,
-        Answer::Sent(sent) => direct::take_over(services, responder, exchange, sent).await,
+        Answer::Sent(sent) => {
+            direct::take_over(context, responder, exchange, sent).await.map(|()| Outcome::Sent)
+        }
     }?;
     if request.method != Method::HEAD && responder.status() != Some(StatusCode::NOT_MODIFIED) {
         let generated = responder.generated();
@@ -107,7 +107,7 @@ pub(super) async fn respond(
             services.choice.note(generated, offer == Offer::Made, call.since.elapsed());
         }
     }
-    Ok(())
+    Ok(outcome)
 }
 
 impl Call<'_> {
@@ -118,11 +118,11 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let offer = direct::offer(self.services, script, responder, &mut parameters);
+        let offer = direct::offer(&self.context, script, responder, &mut parameters);
         let explained = responder.report().is_some();
-        let accept = accepted(self.services.site.delivery, explained, offer == Offer::Made);
+        let accept = accepted(self.context.site.delivery, explained, offer == Offer::Made);
         parameters.param(ACCEPT_PARAM, &accept);
-        let message = match &self.request.body {
+        let message = match &self.context.request.body {
             request::Body::Memory(bytes) => parameters.with_bytes(bytes),
             request::Body::File { descriptor, len } => {
                 parameters.with_file(Rc::clone(descriptor), *len)
@@ -137,7 +137,7 @@ impl Call<'_> {
         message: &RequestMessage,
         responder: &mut dyn Responder,
     ) -> Answered {
-        let number = self.services.number;
+        let number = self.context.services.number;
         for _ in 0..MAX_TRIES {
             let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
@@ -170,15 +170,14 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let services = self.services;
         let offer = if application.knows_direct() {
-            direct::offer(services, script, responder, &mut parameters)
+            direct::offer(&self.context, script, responder, &mut parameters)
         } else {
             Offer::Impossible
         };
         let claim =
-            announce::announce(services, application, offer == Offer::Made, &mut parameters);
-        let message = Rc::new(parameters.streamed(&self.request.body));
+            announce::announce(&self.context, application, offer == Offer::Made, &mut parameters);
+        let message = Rc::new(parameters.streamed(&self.context.request.body));
         (self.ask_application(application, message, claim, responder).await, offer)
     }
 
@@ -190,7 +189,7 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> Answered {
         // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
-        let mut repeatable = self.request.method.is_idempotent();
+        let mut repeatable = self.context.request.method.is_idempotent();
         loop {
             let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
             // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
@@ -227,7 +226,7 @@ impl Call<'_> {
         failure: Failure,
         was_lent: bool,
         responder: &mut dyn Responder,
-    ) -> Result<(), Cut> {
+    ) -> Result<Outcome, Cut> {
         let Failure { status, why } = failure;
         if !is_untouched(responder) {
             return Err(Cut::application(why));
@@ -238,7 +237,7 @@ impl Call<'_> {
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
             responder.close_after();
         }
-        error::respond(self.services, responder, status).await
+        Ok(Outcome::refused(status, []))
     }
 
     /// Sends the response, or the file that it names instead.
@@ -247,25 +246,25 @@ impl Call<'_> {
         exchange: Exchange,
         mut begun: Begun,
         responder: &mut dyn Responder,
-    ) -> Result<(), Cut> {
-        let (services, request) = (self.services, self.request);
-        let sendable = &services.site.sendable;
+    ) -> Result<Outcome, Cut> {
+        let sendable = &self.context.site.sendable;
         explain(responder, &exchange, &begun);
         match named::named_file(sendable, &begun.head, begun.named.take()) {
             None => {}
             Some(Ok(entry)) => {
                 exchange.drain();
-                return named::respond(services, request, begun.head, entry, responder).await;
+                return named::respond(&self.context, begun.head, entry, responder).await;
             }
-            Some(Err(denied)) => return self.refuse(exchange, denied, responder).await,
+            Some(Err(denied)) => return Ok(self.refuse(exchange, denied)),
         }
         if let Some(value) = ranges::ranges(&begun.head) {
             return match ranges::open(sendable, value) {
                 Ok(segments) => {
                     exchange.drain();
-                    ranges::respond(services, begun.head, segments, responder).await
+                    ranges::respond(begun.head, segments, responder).await?;
+                    Ok(Outcome::Sent)
                 }
-                Err(denied) => self.refuse(exchange, denied, responder).await,
+                Err(denied) => Ok(self.refuse(exchange, denied)),
             };
         }
         let zero_copy = match exchange {
@@ -274,26 +273,23 @@ impl Call<'_> {
             Exchange::Application(_) => ZeroCopy::announced(&begun.head),
         };
         match zero_copy.transpose() {
-            Ok(zero_copy) => self.relay(exchange, begun, zero_copy, responder).await,
+            Ok(zero_copy) => {
+                self.relay(exchange, begun, zero_copy, responder).await.map(|()| Outcome::Sent)
+            }
             Err(bad) => {
                 let request = &*self.log_name;
                 tracing::error!(request, "{}: answered with 502: it sent {bad}", exchange.who());
-                error::respond(services, responder, StatusCode::BAD_GATEWAY).await
+                Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
             }
         }
     }
 
     /// Answers with an error page because the named file may not be sent.
-    async fn refuse(
-        &self,
-        exchange: Exchange,
-        denied: Denied,
-        responder: &mut dyn Responder,
-    ) -> Result<(), Cut> {
+    fn refuse(&self, exchange: Exchange, denied: Denied) -> Outcome {
         let (who, request, Denied { status, why }) = (exchange.who(), &*self.log_name, denied);
         exchange.drain();
         tracing::error!(request, "{who} named a file, answered with {status}: {why}");
-        error::respond(self.services, responder, status).await
+        Outcome::refused(status, [])
     }
 
     /// Passes the response on, piece by piece, while the client takes it.
@@ -307,7 +303,7 @@ impl Call<'_> {
         let Begun { head, rest, length, .. } = begun;
         // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
         let has_body =
-            self.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+            self.context.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
         let mut head = ResponseHead::of(head);
         // A body with file names in it has another length than the response.
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
@@ -315,9 +311,9 @@ impl Call<'_> {
             let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
             !is_places && !is_for_front(name)
         });
-        responder.begin(self.services.filtered(head))?;
+        responder.begin(head)?;
         let body = Body { rest, surplus: false, zero_copy };
-        relay::pass_body(self.services, responder, exchange, body).await
+        relay::pass_body(&self.context, responder, exchange, body).await
     }
 }
 

@@ -9,24 +9,23 @@ use super::choice::Choice;
 use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::clock::Clock;
-use crate::filter;
 use crate::observe::access_log::AccessLog;
 use crate::observe::explain::Secret;
-use crate::response::ResponseHead;
-use crate::site::Site;
+use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, LocalPool};
 
-/// The site, the upstreams, and what was learned about scripts.
+/// The sites, the upstreams, and what was learned about scripts.
 pub(crate) struct Services {
     /// The number of the event loop.
     pub(crate) number: usize,
     pub(crate) config: Arc<Config>,
     /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
-    pub(crate) site: Site,
+    pub(crate) sites: Sites,
     /// By the number of the pool.
     pub(crate) pools: Vec<LocalPool>,
-    pub(crate) applications: Arc<[Arc<Application>]>,
+    /// Those of each site, by the numbers of both.
+    pub(crate) applications: Arc<[Vec<Arc<Application>>]>,
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,
@@ -35,11 +34,4 @@ pub(crate) struct Services {
     pub(crate) patience: Patience,
     pub(crate) clock: Clock,
     pub(crate) access_log: Option<AccessLog>,
-}
-
-impl Services {
-    /// A response head after all filters.
-    pub(crate) fn filtered(&self, head: ResponseHead) -> ResponseHead {
-        filter::apply(head, &self.clock)
-    }
 }

@@ -170,11 +170,11 @@ impl<T: Transport, S: Service> Connection<T, S> {
     /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
     /// wanted and the client still waits for `100 Continue`.
     async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
-        let mut decoder = BodyDecoder::new(head.framing, self.service.limits().limits.max_body)?;
-        let waits = head.expect_continue;
+        let (framing, waits) = (head.framing, head.expect_continue);
         let request = received::request(head, Scheme::Http, &self.origin);
         let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
         let plan = self.service.plan(&mut request);
+        let mut decoder = BodyDecoder::new(framing, self.service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
             return Ok((plan, request, false));

@@ -37,6 +37,10 @@ impl Service for Noting {
 
     fn plan(&self, _request: &mut Request) {}
 
+    fn max_body(&self, _plan: &()) -> u64 {
+        self.limits.limits.max_body
+    }
+
     fn wants_body((): &()) -> bool {
         false
     }

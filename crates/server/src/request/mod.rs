@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
 pub use origin::{Endpoint, Origin};
-pub use path::{BadPath, decode_path};
+pub use path::{BadPath, decode_path, normalise};
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
@@ -54,6 +54,18 @@ impl Request {
     pub fn is_about_server(&self) -> bool {
         self.uri == "*"
     }
+
+    /// The host that the client asked for, in lower case and without its port; the local address if it named none.
+    #[must_use]
+    pub fn host_name(&self) -> String {
+        let Some(host) = &self.host else {
+            return String::from_utf8_lossy(&self.local.address()).into_owned();
+        };
+        let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
+        let colon = host[after_brackets..].iter().position(|&b| b == b':');
+        let name = colon.map_or(&host[..], |colon| &host[..after_brackets + colon]);
+        String::from_utf8_lossy(name).to_ascii_lowercase()
+    }
 }
 
 /// The scheme of a request's URI.
@@ -72,6 +84,43 @@ impl Scheme {
         match self {
             Self::Http => "http",
             Self::Https => "https",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn request(host: Option<&str>) -> Request {
+        Request {
+            method: Method::GET,
+            target: "/".into(),
+            uri: "/".into(),
+            path: b"/".to_vec(),
+            query: None,
+            host: host.map(|host| host.to_owned().into()),
+            headers: HeaderMap::new(),
+            version: Version::HTTP_11,
+            scheme: Scheme::Http,
+            body: Body::default(),
+            has_body: false,
+            listener: 0,
+            peer: Endpoint::Ip("127.0.0.1:5".parse().unwrap()),
+            local: Endpoint::Ip("127.0.0.1:80".parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn host_names_have_no_port() {
+        for (host, name) in [
+            (Some("Example.ORG:8080"), "example.org"),
+            (Some("example.org"), "example.org"),
+            (Some("[::1]:80"), "[::1]"),
+            (Some("[::1]"), "[::1]"),
+            (None, "127.0.0.1"),
+        ] {
+            assert_eq!(request(host).host_name(), name, "{host:?}");
         }
     }
 }

@@ -17,6 +17,17 @@ pub fn decode_path(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     }
     check_escapes(path)?;
     let decoded: Vec<u8> = percent_decode(path).collect();
+    normalise(&decoded)
+}
+
+/// Merges the slashes of a decoded path and resolves `.` and `..`.
+///
+/// # Errors
+/// The path is not absolute, has a NUL, or climbs above the root.
+pub fn normalise(decoded: &[u8]) -> Result<Vec<u8>, BadPath> {
+    if decoded.first() != Some(&b'/') {
+        return Err(BadPath("the path does not start with a slash"));
+    }
     if decoded.contains(&0) {
         return Err(BadPath("the path contains a NUL"));
     }

@@ -1,23 +1,17 @@
 //! Which handler answers a path.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use http::StatusCode;
-use sendoff_config::Matching;
+use sendoff_config::{FrontController, Matching};
 
-use crate::static_files::{CacheLimits, Entry, FileCache, Found, Kind, Refusal, Root, refuses};
-
-/// Index files of a folder, in order.
-const INDEX: [&str; 2] = ["index.php", "index.html"];
-
-/// Endings of files that PHP installations run. Files with these endings, in upper or lower case, are never sent as static files:
-/// their source may contain passwords.
-const SOURCE_ENDINGS: [&str; 3] = ["php", "phar", "phtml"];
+use super::matching::contains;
+use super::mounts::Mounts;
+use super::protect::{Exceptions, has_ending, is_source};
+use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal};
 
 /// How many beginnings of a path are tried as a script with path info: each costs a system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
@@ -58,53 +52,65 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
         Self::Refused { status: StatusCode::FORBIDDEN, why: Some(why.into()) }
     }
 
-    const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
+    pub(super) const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
 }
 
-/// Routes the requests of one event loop.
+/// Finds what the site's folders have at a path.
 #[derive(Debug)]
 pub(crate) struct Router {
     root: Vec<u8>,
-    files: RefCell<FileCache>,
+    mounts: Mounts,
+    index: Vec<Vec<u8>>,
+    front_controller: FrontController,
+    exceptions: Exceptions,
     /// Endings of scripts, with their dot, and what runs them.
     endings: Vec<(Vec<u8>, Upstream)>,
     /// Path prefixes that belong to a FastCGI application, longest first.
-    prefixes: Vec<(Vec<u8>, Upstream)>,
+    prefixes: Vec<(Vec<u8>, usize)>,
+    /// The only scripts that run, or folders of such, with a slash at their end; empty: all.
+    php_only: Vec<Vec<u8>>,
+    /// The user and group whose writable folders run no scripts; `None`: scripts run there, too.
+    distrusted: Option<(u32, u32)>,
 }
 
 impl Router {
-    /// A router for the site at `root`. Symbolic links in it may lead to the folders in `follow`. At most `open_files` files are
-    /// kept open. Workers of `pool` run its scripts.
+    /// A router for a site. `user` and `group` are those of its workers.
     ///
     /// # Errors
-    /// One of the folders cannot be opened.
+    /// One of the site's folders cannot be opened.
     pub(crate) fn new(
-        root: &Path,
-        follow: &[PathBuf],
-        open_files: usize,
-        pool: Option<usize>,
+        config: &sendoff_config::Site,
+        (user, group): (u32, u32),
+        share: &Rc<CacheShare>,
     ) -> io::Result<Self> {
-        let limits = CacheLimits::default();
-        let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
-        let files = FileCache::new(Root::open(root, follow)?, limits);
-        let workers = pool.map(|pool| (b".php".to_vec(), Upstream::Workers(pool)));
-        Ok(Self {
-            root: root.as_os_str().as_bytes().to_vec(),
-            files: RefCell::new(files),
+        let bytes = |names: &[String]| names.iter().map(|name| name.clone().into_bytes()).collect();
+        let workers = config.pool.map(|pool| (b".php".to_vec(), Upstream::Workers(pool)));
+        let mut router = Self {
+            root: config.root.as_os_str().as_bytes().to_vec(),
+            mounts: Mounts::open(config, share)?,
+            index: bytes(&config.index),
+            front_controller: config.front_controller.clone(),
+            exceptions: Exceptions::new(&config.serve),
             endings: workers.into_iter().collect(),
             prefixes: Vec::new(),
-        })
+            php_only: bytes(&config.php_only),
+            distrusted: (!config.scripts_in_writable_folders).then_some((user, group)),
+        };
+        for (number, attachment) in config.fastcgi.iter().enumerate() {
+            router.attach(&attachment.matching, number);
+        }
+        Ok(router)
     }
 
     /// Attaches the FastCGI application with this number to an ending or a prefix. The first attachment wins.
-    pub(crate) fn attach(&mut self, matching: &Matching, application: usize) {
-        let upstream = Upstream::Application(application);
+    fn attach(&mut self, matching: &Matching, application: usize) {
         match matching {
             Matching::Ending(ending) => {
+                let upstream = Upstream::Application(application);
                 let ending = ending.as_bytes().to_vec();
                 self.endings.retain(|(known, upstream)| {
                     *known != ending || matches!(upstream, Upstream::Application(_))
@@ -112,7 +118,7 @@ impl Router {
                 self.endings.push((ending, upstream));
             }
             Matching::Prefix(prefix) => {
-                self.prefixes.push((prefix.as_bytes().to_vec(), upstream));
+                self.prefixes.push((prefix.as_bytes().to_vec(), application));
                 self.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
             }
         }
@@ -130,26 +136,70 @@ impl Router {
         if let Some(route) = self.beneath_prefix(path) {
             return route;
         }
-        if refuses(path) {
-            return Route::forbidden("names that begin with a dot are not served");
+        self.file_or_script(path)
+    }
+
+    /// What the folders have at a path.
+    fn file_or_script(&self, path: &[u8]) -> Route {
+        if let Some(hidden) = self.exceptions.hidden(path) {
+            return Route::forbidden(hidden.to_string());
         }
         if is_source(path) || self.endings.iter().any(|(ending, _)| has_ending(path, ending)) {
             return self.source(path);
         }
-        let found = self.files.borrow_mut().lookup(&path[1..]);
-        match found {
-            Ok(Found::File(entry)) => Route::File(entry),
+        match self.mounts.place(path).lookup() {
+            Ok(Found::File(entry)) => match self.exceptions.protected(path) {
+                Some(protected) => Route::forbidden(protected.to_string()),
+                None => Route::File(entry),
+            },
             Ok(Found::Directory) => self.folder(path),
             Err(refusal) => self.missing(path, &refusal),
         }
     }
 
-    fn beneath_prefix(&self, path: &[u8]) -> Option<Route> {
-        self.prefixes.iter().find_map(|(prefix, upstream)| {
-            let rest = path.strip_prefix(&prefix[..])?;
-            let inside = rest.is_empty() || rest.starts_with(b"/");
-            inside.then(|| self.script(prefix, rest, *upstream))
+    /// The file at a path, which no script answers for.
+    pub(super) fn file(&self, path: &[u8]) -> Route {
+        match self.file_or_script(path) {
+            Route::Script(script) if script.name == path => {
+                Route::forbidden("the route serves files, and this is a script")
+            }
+            Route::Script(_) => Route::NOT_FOUND,
+            other => other,
+        }
+    }
+
+    /// The script at a path, or the one that a beginning of the path names, whatever its ending is.
+    pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> Route {
+        if let Some(hidden) = self.exceptions.hidden(path) {
+            return Route::forbidden(hidden.to_string());
+        }
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let mut ends = ends.skip(1).take(MAX_SCRIPTS_IN_PATH).chain([path.len()]);
+        match ends.find(|&end| self.is_file(&path[..end])) {
+            Some(end) => self.script(&path[..end], &path[end..], upstream),
+            None if self.is_folder(path) && path.ends_with(b"/") => {
+                let mut names = self.index.iter().map(|name| [path, name].concat());
+                let found = names.find(|path| self.is_file(path));
+                found.map_or(Route::NOT_FOUND, |index| self.script(&index, b"", upstream))
+            }
+            None => Route::NOT_FOUND,
+        }
+    }
+
+    /// A FastCGI application that answers for a path, whether or not there is a file.
+    pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> Route {
+        Route::Script(Script {
+            filename: [&self.root[..], name].concat(),
+            name: name.to_vec(),
+            path_info: path_info.to_vec(),
+            upstream: Upstream::Application(number),
         })
+    }
+
+    fn beneath_prefix(&self, path: &[u8]) -> Option<Route> {
+        let found = self.prefixes.iter().find(|(prefix, _)| contains(prefix, path));
+        let (prefix, number) = found?;
+        Some(self.application(prefix, &path[prefix.len()..], *number))
     }
 
     fn runs(&self, path: &[u8]) -> Option<Upstream> {
@@ -159,8 +209,7 @@ impl Router {
 
     /// The route of a path with the ending of a script: an upstream runs the file, or the client gets 403. It is never sent.
     fn source(&self, path: &[u8]) -> Route {
-        let kind = self.files.borrow_mut().kind(&path[1..]);
-        match kind {
+        match self.mounts.place(path).kind() {
             Ok(Kind::File) => match self.runs(path) {
                 Some(upstream) => self.script(path, b"", upstream),
                 None => Route::forbidden(
@@ -174,9 +223,7 @@ impl Router {
 
     fn missing(&self, path: &[u8], refusal: &Refusal) -> Route {
         match refusal {
-            Refusal::NotFound => {
-                self.script_in_path(path).unwrap_or_else(|| self.front_controller())
-            }
+            Refusal::NotFound => self.script_in_path(path).unwrap_or_else(|| self.controller(path)),
             Refusal::Forbidden(why) => Route::forbidden(why.to_string()),
             Refusal::Failed(error) => Route::Refused {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -189,30 +236,63 @@ impl Router {
         if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
     }
 
+    /// A script that is there. Rules of the site may forbid to run it.
     fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
+        let place = self.mounts.place(name);
+        if let Some(protected) = self.exceptions.protected(name) {
+            return Route::forbidden(protected.to_string());
+        }
+        let is_listed = |allowed: &Vec<u8>| match allowed.strip_suffix(b"/") {
+            Some(_) => name.starts_with(allowed),
+            None => name == allowed,
+        };
+        if !self.php_only.is_empty() && !self.php_only.iter().any(is_listed) {
+            let name = String::from_utf8_lossy(name);
+            return Route::forbidden(format!("php_only (--php-only) does not list {name}"));
+        }
+        let writable = self.distrusted.and_then(|(user, group)| place.writable_above(user, group));
+        if let Some(folder) = writable {
+            let folder = String::from_utf8_lossy(&folder);
+            return Route::forbidden(format!(
+                "the workers' user may write to {folder}; scripts_in_writable_folders = true would run scripts there"
+            ));
+        }
         Route::Script(Script {
-            filename: [&self.root[..], name].concat(),
+            filename: place.filename(),
             name: name.to_vec(),
             path_info: path_info.to_vec(),
             upstream,
         })
     }
 
-    fn is_file(&self, path: &[u8]) -> bool {
-        matches!(self.files.borrow_mut().kind(&path[1..]), Ok(Kind::File))
+    pub(super) fn is_file(&self, path: &[u8]) -> bool {
+        self.mounts.place(path).is_file()
+    }
+
+    pub(super) fn is_folder(&self, path: &[u8]) -> bool {
+        matches!(self.mounts.place(path).kind(), Ok(Kind::Directory))
     }
 
     fn index(&self, folder: &[u8]) -> Route {
-        for name in INDEX {
-            let path = [folder, name.as_bytes()].concat();
+        for name in &self.index {
+            let path = [folder, name].concat();
             if self.is_file(&path) {
-                return self.route(&path);
+                return self.file_or_script(&path);
             }
         }
-        match self.front_controller() {
-            // The folder exists, but has no index file; the server lists no folders.
+        // The folder of a front controller is its own affair. The server lists no folders.
+        let own = match &self.front_controller {
+            FrontController::Listed(all) => all.iter().any(|controller| {
+                folder.strip_suffix(b"/").is_some_and(|name| name == controller.folder.as_bytes())
+            }),
+            FrontController::Off | FrontController::Nearest => false,
+        };
+        let controller = if own { self.controller(folder) } else { Route::NOT_FOUND };
+        match controller {
             Route::Refused { .. } => {
-                Route::forbidden("the folder has neither index.php nor index.html")
+                let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
+                let names = names.collect::<Vec<_>>().join(", ");
+                Route::forbidden(format!("the folder has none of its index files ({names})"))
             }
             route => route,
         }
@@ -227,29 +307,45 @@ impl Router {
         Some(self.script(&path[..end], &path[end..], upstream))
     }
 
-    /// A path that leads to no file belongs to `index.php` at the root, if there is one.
-    fn front_controller(&self) -> Route {
-        let controller = b"/index.php";
-        match self.runs(controller) {
-            Some(upstream) if self.is_file(controller) => self.script(controller, b"", upstream),
+    /// The front controller that answers for a path that leads to no file.
+    fn controller(&self, path: &[u8]) -> Route {
+        match &self.front_controller {
+            FrontController::Off => Route::NOT_FOUND,
+            FrontController::Listed(all) => {
+                let contains = |folder: &str| {
+                    let rest = path.strip_prefix(folder.as_bytes());
+                    rest.is_some_and(|rest| rest.starts_with(b"/"))
+                };
+                let found = all.iter().find(|controller| contains(&controller.folder));
+                found.map_or(Route::NOT_FOUND, |found| self.run(found.script.as_bytes()))
+            }
+            FrontController::Nearest => {
+                let slashes = path.iter().enumerate().rev().filter(|(_, b)| **b == b'/');
+                let mut scripts = slashes
+                    .take(MAX_SCRIPTS_IN_PATH)
+                    .map(|(at, _)| [&path[..at], b"/index.php"].concat());
+                let found = scripts.find(|script| self.is_file(script));
+                found.map_or(Route::NOT_FOUND, |script| self.run(&script))
+            }
+        }
+    }
+
+    fn run(&self, script: &[u8]) -> Route {
+        match self.runs(script) {
+            Some(upstream) if self.is_file(script) => self.script(script, b"", upstream),
             _ => Route::NOT_FOUND,
         }
     }
 }
 
-fn has_ending(path: &[u8], ending: &[u8]) -> bool {
-    path.len() >= ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
-}
-
-/// Whether a path has the ending of a file that PHP runs.
-pub(crate) fn is_source(path: &[u8]) -> bool {
-    let ending = path.rsplit(|&b| b == b'.').next().unwrap_or_default();
-    SOURCE_ENDINGS.iter().any(|source| ending.eq_ignore_ascii_case(source.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::static_files::CacheLimits;
+
+    fn router(site: &sendoff_config::Site) -> Router {
+        Router::new(site, (0, 0), &CacheShare::new(CacheLimits::default())).unwrap()
+    }
 
     fn site(files: &[&str]) -> (tempfile::TempDir, Router) {
         let dir = tempfile::tempdir().unwrap();
@@ -258,7 +354,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         }
-        let router = Router::new(dir.path(), &[], 100, Some(0)).unwrap();
+        let site = sendoff_config::Site::new(dir.path().to_owned());
+        let router = router(&sendoff_config::Site { pool: Some(0), ..site });
         (dir, router)
     }
 
@@ -320,7 +417,7 @@ mod tests {
             ("/blog/2026", "/index.php "),
             ("/none.php", "/index.php "),
             ("/index.php/x", "/index.php /x"),
-            ("/sub/", "/index.php "),
+            ("/sub/", "403"),
             ("/a.txt", "file of 1"),
             ("/.env", "403"),
         ] {

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use http::StatusCode;
-use sendoff_config::Accel;
+use sendoff_config::{Accel, Symlinks};
 
-use super::router::is_source;
+use super::protect::is_source;
 use crate::request::decode_path;
 use crate::static_files::{Entry, Refusal, Root, refuses};
 
@@ -29,9 +29,9 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    fn open(path: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+    fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let path = path.canonicalize()?;
-        Ok(Self { root: Root::open(&path, follow)?, path })
+        Ok(Self { root: Root::open(&path, symlinks, follow)?, path })
     }
 
     /// `path` relative to the folder, if it is beneath it.
@@ -71,14 +71,10 @@ impl Sendable {
     ///
     /// # Errors
     /// One of the folders cannot be opened.
-    pub(crate) fn open(
-        root: &Path,
-        follow: &[PathBuf],
-        folders: &[PathBuf],
-        accel: &[Accel],
-    ) -> io::Result<Self> {
+    pub(crate) fn open(site: &sendoff_config::Site) -> io::Result<Self> {
+        let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
         let in_folder = |folder: &Path| {
-            Folder::open(folder, follow).map_err(|error| {
+            Folder::open(folder, *symlinks, follow).map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
             })
         };
@@ -87,7 +83,8 @@ impl Sendable {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let folders = folders.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
+        let folders =
+            sendfile_from.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
         Ok(Self { root: in_folder(root)?, folders, prefixes })
     }
 
@@ -185,10 +182,15 @@ pub(crate) mod tests {
         }
         std::os::unix::fs::symlink("../out/f", dir.path().join("more/link")).unwrap();
         std::os::unix::fs::symlink("more", dir.path().join("alias")).unwrap();
-        let accel = [Accel { prefix: "/protected".to_owned(), folder: dir.path().join("accel") }];
-        let sendable =
-            Sendable::open(&dir.path().join("root"), &[], &[dir.path().join("more")], &accel);
-        (dir, sendable.unwrap())
+        let accel = Accel { prefix: "/protected".to_owned(), folder: dir.path().join("accel") };
+        let site = sendoff_config::Site {
+            symlinks: Symlinks::Inside,
+            sendfile_from: vec![dir.path().join("more")],
+            accel: vec![accel],
+            ..sendoff_config::Site::new(dir.path().join("root"))
+        };
+        let sendable = Sendable::open(&site).unwrap();
+        (dir, sendable)
     }
 
     fn result(opened: Result<Entry, Denied>) -> u64 {

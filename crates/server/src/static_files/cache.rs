@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
@@ -73,7 +74,7 @@ impl Entry {
     /// # Errors
     /// There is no file that may be sent.
     pub fn open(root: &Root, path: &[u8]) -> Result<Self, Refusal> {
-        match open(root, path)? {
+        match open(root, path, &MediaTypes::new())? {
             Opened::File(entry, _) => Ok(entry),
             Opened::Directory(_) => Err(Refusal::Forbidden(Forbidden::NoFile)),
         }
@@ -90,7 +91,7 @@ impl Entry {
                 return Err(Refusal::Forbidden(Forbidden::NoFile));
             }
             if let Ok(contents) = read(&file, &identity) {
-                return Ok(Self::new(path, &identity, file, contents));
+                return Ok(Self::new(path, &MediaTypes::new(), &identity, file, contents));
             }
         }
         Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
@@ -104,7 +105,13 @@ impl Entry {
         ours.zip(theirs).is_some_and(|(ours, theirs)| ours.is_same_file(&theirs))
     }
 
-    fn new(path: &[u8], identity: &Identity, file: OwnedFd, contents: Option<Bytes>) -> Self {
+    fn new(
+        path: &[u8],
+        types: &MediaTypes,
+        identity: &Identity,
+        file: OwnedFd,
+        contents: Option<Bytes>,
+    ) -> Self {
         let (seconds, nanoseconds) = identity.modified();
         // RFC 9110 §8.8.2.1: not later than the response.
         let modified = SystemTime::UNIX_EPOCH
@@ -121,14 +128,16 @@ impl Entry {
             etag: etag.into(),
             modified,
             last_modified: httpdate::fmt_http_date(modified).into(),
-            content_type: Bytes::from_static(
-                mime_guess::from_path(&*name)
-                    .first_raw()
-                    .unwrap_or("application/octet-stream")
-                    .as_bytes(),
-            ),
+            content_type: media_type(&name, types),
         }
     }
+}
+
+fn media_type(name: &str, types: &MediaTypes) -> Bytes {
+    let ending = name.rsplit('/').next().and_then(|last| last.rsplit_once('.')).map(|(_, end)| end);
+    let known = ending.and_then(|ending| types.get(&ending.to_ascii_lowercase()));
+    let built_in = || mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream");
+    known.cloned().unwrap_or_else(|| Bytes::from_static(built_in().as_bytes()))
 }
 
 /// What is at a path.
@@ -149,15 +158,47 @@ pub enum Kind {
     Directory,
 }
 
+/// What the caches of an event loop keep together, and their common limits.
+#[derive(Debug)]
+pub struct CacheShare {
+    limits: CacheLimits,
+    entries: Cell<usize>,
+    contents: Cell<usize>,
+}
+
+impl CacheShare {
+    /// Nothing is kept yet.
+    #[must_use]
+    pub fn new(limits: CacheLimits) -> Rc<Self> {
+        Rc::new(Self { limits, entries: Cell::new(0), contents: Cell::new(0) })
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.entries.get() > self.limits.entries || self.contents.get() > self.limits.contents
+    }
+
+    fn add(&self, slot: &Slot) {
+        self.entries.set(self.entries.get() + 1);
+        self.contents.set(self.contents.get() + slot.contents());
+    }
+
+    fn subtract(&self, slot: &Slot) {
+        self.entries.set(self.entries.get() - 1);
+        self.contents.set(self.contents.get() - slot.contents());
+    }
+}
+
+/// Media types by the ending of a name, in lower case and without its dot. They precede the built-in ones.
+pub type MediaTypes = HashMap<String, Bytes>;
+
 /// Keeps files of one root open, for one event loop. Each lookup costs one `statx`, which notices every
 /// change; missing files are not remembered.
 #[derive(Debug)]
 pub struct FileCache {
     root: Root,
-    limits: CacheLimits,
+    types: Rc<MediaTypes>,
+    share: Rc<CacheShare>,
     slots: HashMap<Box<[u8]>, Slot>,
-    /// Bytes of contents in `slots`.
-    contents: usize,
     clock: u64,
 }
 
@@ -188,14 +229,20 @@ impl Slot {
 impl FileCache {
     /// An empty cache.
     #[must_use]
-    pub fn new(root: Root, limits: CacheLimits) -> Self {
-        Self { root, limits, slots: HashMap::new(), contents: 0, clock: 0 }
+    pub fn new(root: Root, types: Rc<MediaTypes>, share: Rc<CacheShare>) -> Self {
+        Self { root, types, share, slots: HashMap::new(), clock: 0 }
     }
 
-    /// What is kept at present: the number of paths, and bytes of contents.
+    /// What all caches that share its limits keep at present: the number of paths, and bytes of contents.
     #[must_use]
     pub fn kept(&self) -> (usize, usize) {
-        (self.slots.len(), self.contents)
+        (self.share.entries.get(), self.share.contents.get())
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.root
     }
 
     /// What is at `path` (relative to the root, decoded) now, opened if it is a file.
@@ -210,7 +257,7 @@ impl FileCache {
                 Known::File => {}
             }
         }
-        Ok(match open(&self.root, path)? {
+        Ok(match open(&self.root, path, &self.types)? {
             Opened::Directory(identity) => {
                 self.keep(path, identity, Known::Directory);
                 Found::Directory
@@ -259,7 +306,7 @@ impl FileCache {
 
     fn forget(&mut self, path: &[u8]) {
         if let Some(slot) = self.slots.remove(path) {
-            self.contents -= slot.contents();
+            self.share.subtract(&slot);
         }
     }
 
@@ -270,20 +317,32 @@ impl FileCache {
         }
         self.clock += 1;
         let slot = Slot { identity, known, used: self.clock };
-        self.contents += slot.contents();
+        self.share.add(&slot);
         self.slots.insert(path.into(), slot);
         self.evict();
     }
 
     /// Drops the least recently used eighth, until the limits are kept. A larger part at once makes the search cheap per entry.
+    /// A cache gives up what it has itself: the one that grows makes room.
     fn evict(&mut self) {
-        while self.slots.len() > self.limits.entries || self.contents > self.limits.contents {
+        while self.share.is_exceeded() && !self.slots.is_empty() {
             let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();
             let last = uses.len() / 8;
             let (_, &mut oldest, _) = uses.select_nth_unstable(last);
-            self.slots.retain(|_, slot| slot.used > oldest);
-            self.contents = self.slots.values().map(Slot::contents).sum();
+            self.slots.retain(|_, slot| {
+                let stays = slot.used > oldest;
+                if !stays {
+                    self.share.subtract(slot);
+                }
+                stays
+            });
         }
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        self.slots.values().for_each(|slot| self.share.subtract(slot));
     }
 }
 
@@ -292,14 +351,15 @@ enum Opened {
     File(Entry, Identity),
 }
 
-fn open(root: &Root, path: &[u8]) -> Result<Opened, Refusal> {
+fn open(root: &Root, path: &[u8], types: &MediaTypes) -> Result<Opened, Refusal> {
     for _ in 0..READ_ATTEMPTS {
         let (file, identity) = match root.resolve(path)? {
             Resolved::Directory(identity) => return Ok(Opened::Directory(identity)),
             Resolved::File(unopened, identity) => (unopened.open()?, identity),
         };
         if let Ok(contents) = read(&file, &identity) {
-            return Ok(Opened::File(Entry::new(path, &identity, file, contents), identity));
+            let entry = Entry::new(path, types, &identity, file, contents);
+            return Ok(Opened::File(entry, identity));
         }
     }
     Err(Refusal::Failed(io::Error::other("the file changes while it is read")))

@@ -5,6 +5,7 @@
 
 mod cache;
 pub mod conditional;
+mod owner;
 pub mod range;
 mod resolve;
 
@@ -16,7 +17,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
-pub use cache::{CacheLimits, Entry, FileCache, Found, Kind};
+pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes};
 pub use resolve::{Forbidden, Refusal, Root, place};
 
 use crate::segment::Segment;

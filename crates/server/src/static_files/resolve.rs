@@ -10,6 +10,9 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
 };
 use rustix::io::Errno;
+use sendoff_config::Symlinks;
+
+use super::owner;
 
 /// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
 const ATTEMPTS: u8 = 8;
@@ -41,6 +44,8 @@ pub enum Forbidden {
     Denied(Errno),
     /// A symbolic link leads to this place, outside the root.
     Outside(PathBuf),
+    /// A symbolic link does not belong to the owner of this place, to which it leads.
+    OtherOwner(PathBuf),
     /// It is neither a regular file nor a directory, or it is a directory and a file is wanted.
     NoFile,
     /// The root has been removed, or another folder has its name.
@@ -57,6 +62,13 @@ impl fmt::Display for Forbidden {
             Self::Outside(place) => {
                 let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
                 write!(f, "it leads to {shown}; --follow-symlinks-into {folder} would allow it")
+            }
+            Self::OtherOwner(place) => {
+                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
+                write!(
+                    f,
+                    "a symbolic link leads to {shown}, which belongs to another user than the link; --follow-symlinks-into {folder} would allow it"
+                )
             }
             Self::NoFile => f.write_str("it is no regular file"),
             Self::RootReplaced => {
@@ -149,24 +161,25 @@ impl Unopened {
     }
 }
 
-/// The folder that is served, and the folders outside it that its symbolic links may lead to.
+/// The folder that is served, and where its symbolic links may lead.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
+    symlinks: Symlinks,
     follow: Vec<PathBuf>,
 }
 
 impl Root {
-    /// Opens the folder `path`. `follow` lists the folders outside it that links may lead to.
+    /// Opens the folder `path`. `follow` lists folders outside it that links may lead to whatever `symlinks` says.
     ///
     /// # Errors
     /// One of the folders cannot be opened.
-    pub fn open(path: &Path, follow: &[PathBuf]) -> io::Result<Self> {
+    pub fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         // Without symbolic links, because the kernel reports places in this form.
         let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
-        Ok(Self { directory, follow })
+        Ok(Self { directory, symlinks, follow })
     }
 
     /// Finds `path`, which is relative to the root and decoded; "" is the root.
@@ -202,6 +215,25 @@ impl Root {
             .map(|stat| Identity::of(&stat))
     }
 
+    /// The outermost folder above `path`, and beneath the root, that this user may write to, by its mode.
+    pub fn writable_above<'p>(&self, path: &'p [u8], uid: u32, gid: u32) -> Option<&'p [u8]> {
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        ends.map(|end| &path[..end]).find(|folder| {
+            let flags = StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID;
+            let stat = rustix::fs::statx(&self.directory, name(folder), AtFlags::empty(), flags);
+            stat.is_ok_and(|stat| {
+                let mode = Mode::from_raw_mode(stat.stx_mode.into());
+                let needed = match () {
+                    () if uid == 0 => return true,
+                    () if stat.stx_uid == uid => Mode::WUSR,
+                    () if stat.stx_gid == gid => Mode::WGRP,
+                    () => Mode::WOTH,
+                };
+                mode.contains(needed)
+            })
+        })
+    }
+
     /// Finds the path without opening the file (`O_PATH`): to open a FIFO or a device can have effects.
     fn find(&self, path: &[u8], bounds: ResolveFlags) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -218,12 +250,17 @@ impl Root {
     /// Follows symbolic links out of the root, then asks the kernel for the resulting place and checks it.
     fn find_outside(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
         let found = self.find(path, ResolveFlags::empty())?;
+        if self.symlinks == Symlinks::Any {
+            return Ok(found);
+        }
         let place = place(&found)?;
         let root = place_of_root(&self.directory)?;
         if place.starts_with(&root) || self.follows_to(&place) {
-            Ok(found)
-        } else {
-            Err(Refusal::Forbidden(Forbidden::Outside(place)))
+            return Ok(found);
+        }
+        match self.symlinks {
+            Symlinks::Owner => owner::find(&self.directory, path),
+            Symlinks::Inside | Symlinks::Any => Err(Refusal::Forbidden(Forbidden::Outside(place))),
         }
     }
 }

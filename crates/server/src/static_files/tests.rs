@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use sendoff_config::Symlinks;
 use tempfile::TempDir;
 
 use super::cache::IN_MEMORY_LIMIT;
@@ -43,7 +44,8 @@ impl Site {
     }
 
     fn cache_of(&self, follow: &[PathBuf], limits: CacheLimits) -> FileCache {
-        FileCache::new(Root::open(&self.path(""), follow).unwrap(), limits)
+        let root = Root::open(&self.path(""), Symlinks::Inside, follow).unwrap();
+        FileCache::new(root, Rc::default(), CacheShare::new(limits))
     }
 }
 

@@ -1,0 +1,16 @@
+//! What a handler knows about a request.
+
+use super::services::Services;
+use crate::request::Request;
+use crate::site::Site;
+use crate::site::rules::Effects;
+
+/// What a handler knows about a request. What it answers to is a [`Responder`](crate::responder::Responder).
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) services: &'a Services,
+    pub(super) site: &'a Site,
+    pub(super) request: &'a Request,
+    /// What the site's routes say about the response and about parameters for scripts.
+    pub(super) effects: &'a Effects,
+}

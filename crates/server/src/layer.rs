@@ -1,0 +1,85 @@
+//! A responder around another one that changes the head of the response.
+
+use std::task::{Context, Poll};
+
+use http::StatusCode;
+
+use crate::cut::Cut;
+use crate::delivery::Progress;
+use crate::observe::explain::Report;
+use crate::responder::{Fit, Lender, Responder, Room};
+use crate::response::ResponseHead;
+use crate::segment::Segment;
+
+/// A responder that changes the head and passes everything else on.
+pub(crate) struct Layer<'r, F> {
+    client: &'r mut dyn Responder,
+    change: F,
+    /// Whether the client's socket may be lent all the same: its borrower writes the head without the change.
+    lends: bool,
+}
+
+impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
+    pub(crate) fn new(client: &'r mut dyn Responder, lends: bool, change: F) -> Self {
+        Self { client, change, lends }
+    }
+}
+
+impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
+    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        (self.change)(&mut head);
+        self.client.begin(head)
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        self.client.push(segment)
+    }
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        self.client.end()
+    }
+
+    fn room(&self) -> Room {
+        self.client.room()
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        self.client.send_now()
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.client.poll_writable(cx)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.client.poll_gone(cx)
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.client.status()
+    }
+
+    fn generated(&self) -> u64 {
+        self.client.generated()
+    }
+
+    fn note_slow(&mut self) {
+        self.client.note_slow();
+    }
+
+    fn kept_up(&self) -> bool {
+        self.client.kept_up()
+    }
+
+    fn close_after(&mut self) {
+        self.client.close_after();
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        if self.lends { self.client.lender() } else { None }
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        self.client.report()
+    }
+}

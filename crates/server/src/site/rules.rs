@@ -1,0 +1,402 @@
+//! The routes of a site, applied to a request.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode};
+use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule};
+
+use super::matching::{Conditions, Matched, may_ask};
+use super::router::{Route, Router, Upstream};
+use super::text::{Groups, Text, Use};
+use crate::request::{Request, normalise};
+
+/// What routes change beside the choice of the handler.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Changes of the response's fields, in order.
+    pub(crate) response_headers: Vec<FieldChange>,
+    /// What caches are told.
+    pub(crate) cache: Option<Rc<Cache>>,
+    /// Parameters for scripts.
+    pub(crate) params: Vec<(Bytes, Vec<u8>)>,
+    /// Bytes of the request body.
+    pub(crate) max_body: Option<u64>,
+    /// How long a script may send nothing; zero: for ever.
+    pub(crate) request_timeout: Option<Duration>,
+    /// A name and a password are asked for.
+    pub(crate) auth: Option<Rc<BasicAuth>>,
+}
+
+/// A change of the response's fields, ready to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FieldChange {
+    Set(Bytes, Bytes),
+    Add(Bytes, Bytes),
+    Default(Bytes, Bytes),
+    Remove(Bytes),
+}
+
+/// Who answers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// What the site's folders have, or an error page.
+    Route(Route),
+    /// A redirect to this URI.
+    Redirect { status: StatusCode, location: Bytes },
+    /// A fixed response.
+    Respond { status: StatusCode, content_type: Bytes, body: Bytes },
+}
+
+impl Answer {
+    fn refused(status: StatusCode, why: String) -> Self {
+        Self::Route(Route::Refused { status, why: Some(why.into()) })
+    }
+}
+
+/// The routes of a site, compiled.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Vec<OneRoute>);
+
+#[derive(Debug)]
+struct OneRoute {
+    origin: String,
+    conditions: Conditions,
+    rewrite: Option<Rewrite>,
+    try_files: Vec<Candidate>,
+    request_headers: Vec<TextChange>,
+    response_headers: Vec<TextChange>,
+    cache: Option<Rc<Cache>>,
+    params: Vec<(Bytes, Text)>,
+    max_body: Option<u64>,
+    request_timeout: Option<Duration>,
+    auth: Option<Rc<BasicAuth>>,
+    clients: Option<Clients>,
+    handler: Option<OneHandler>,
+}
+
+#[derive(Debug)]
+enum TextChange {
+    Set(Bytes, Text),
+    Add(Bytes, Text),
+    Default(Bytes, Text),
+    Remove(Bytes),
+}
+
+/// A new path and, perhaps, a new query.
+#[derive(Debug)]
+struct Rewrite {
+    path: Text,
+    query: Option<Text>,
+}
+
+#[derive(Debug)]
+enum Candidate {
+    Path(Rewrite),
+    Status(StatusCode),
+}
+
+#[derive(Debug)]
+enum OneHandler {
+    Static,
+    Php { pool: usize, script: Option<Vec<u8>> },
+    FastCgi { application: usize, only_files: bool },
+    Redirect { status: StatusCode, to: Text },
+    Respond { status: StatusCode, content_type: Bytes, body: Text },
+    Deny { status: StatusCode },
+}
+
+impl Rules {
+    /// Compiles the routes of a site.
+    ///
+    /// # Errors
+    /// An expression or a status is not valid. The error names the route.
+    pub(super) fn compile(routes: &[sendoff_config::Route]) -> Result<Self, String> {
+        let compiled = routes.iter().map(|route| {
+            OneRoute::compile(route).map_err(|error| format!("{}: {error}", route.origin))
+        });
+        compiled.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Applies the routes: changes the request, collects effects, and says who answers.
+    pub(super) fn apply(&self, router: &Router, request: &mut Request) -> (Answer, Effects) {
+        let mut effects = Effects::default();
+        for route in &self.0 {
+            let matched = match route.conditions.matches(request) {
+                Ok(None) => continue,
+                Ok(Some(matched)) => matched,
+                Err(why) => {
+                    let why = format!("{}: {}", route.origin, why.0);
+                    return (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects);
+                }
+            };
+            if let Some(answer) = route.apply(router, request, &matched, &mut effects) {
+                return (answer, effects);
+            }
+        }
+        (Answer::Route(router.route(&request.path)), effects)
+    }
+}
+
+impl OneRoute {
+    fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
+        let sendoff_config::Route { origin, conditions, rules, handler } = route;
+        let params = rules.params.iter().map(|(name, text)| (bytes(name), Text::parse(text)));
+        Ok(Self {
+            origin: origin.clone(),
+            conditions: Conditions::compile(conditions)?,
+            rewrite: rules.rewrite.as_deref().map(Rewrite::parse),
+            try_files: rules
+                .try_files
+                .iter()
+                .map(|text| Candidate::parse(text))
+                .collect::<Result<_, _>>()?,
+            request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
+            response_headers: rules.response_headers.iter().map(TextChange::parse).collect(),
+            cache: rules.cache.clone().map(Rc::new),
+            params: params.collect(),
+            max_body: rules.max_body,
+            request_timeout: rules.request_timeout,
+            auth: rules.auth.clone().map(Rc::new),
+            clients: rules.clients.clone(),
+            handler: handler.as_ref().map(OneHandler::parse).transpose()?,
+        })
+    }
+
+    /// Applies the route to a request that it concerns. Returns who answers, if the route says so.
+    fn apply(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        matched: &Matched,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        let peer = &request.peer;
+        if self.clients.as_ref().is_some_and(|clients| !may_ask(clients, peer)) {
+            let why = format!("{}: {peer} may not ask", self.origin);
+            return Some(Answer::refused(StatusCode::FORBIDDEN, why));
+        }
+        self.collect(request, &matched.groups, effects);
+        for change in &self.request_headers {
+            change.apply_to_request(request, &matched.groups);
+        }
+        let rewritten = match &self.rewrite {
+            Some(rewrite) => rewrite.apply(request, &matched.groups),
+            None => Ok(()),
+        };
+        let found = rewritten.and_then(|()| self.try_files(router, request, &matched.groups));
+        match found {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                return Some(Answer::Route(Route::Refused { status, why: None }));
+            }
+            Err(why) => {
+                let why = format!("{}: {why}", self.origin);
+                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
+            }
+        }
+        let handler = self.handler.as_ref()?;
+        Some(handler.answer(router, request, matched, &self.origin))
+    }
+
+    fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
+        let changes = self.response_headers.iter();
+        effects.response_headers.extend(changes.map(|change| change.render(request, groups)));
+        for (name, text) in &self.params {
+            effects.params.retain(|(known, _)| known != name);
+            effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
+        }
+        if let Some(cache) = &self.cache {
+            effects.cache = Some(Rc::clone(cache));
+        }
+        if let Some(auth) = &self.auth {
+            effects.auth = Some(Rc::clone(auth));
+        }
+        effects.max_body = self.max_body.or(effects.max_body);
+        effects.request_timeout = self.request_timeout.or(effects.request_timeout);
+    }
+
+    /// Takes the first candidate that exists. Returns a status if that is what the list ends with.
+    fn try_files(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        groups: &Groups,
+    ) -> Result<Option<StatusCode>, &'static str> {
+        let Some((last, others)) = self.try_files.split_last() else { return Ok(None) };
+        for candidate in others {
+            let Candidate::Path(rewrite) = candidate else { continue };
+            let (path, query) = rewrite.render(request, groups)?;
+            let exists =
+                if path.ends_with(b"/") { router.is_folder(&path) } else { router.is_file(&path) };
+            if exists {
+                set(request, path, query);
+                return Ok(None);
+            }
+        }
+        match last {
+            Candidate::Status(status) => Ok(Some(*status)),
+            Candidate::Path(rewrite) => rewrite.apply(request, groups).map(|()| None),
+        }
+    }
+}
+
+impl Rewrite {
+    fn parse(text: &str) -> Self {
+        match text.split_once('?') {
+            Some((path, query)) => {
+                Self { path: Text::parse(path), query: Some(Text::parse(query)) }
+            }
+            None => Self { path: Text::parse(text), query: None },
+        }
+    }
+
+    /// The new path, normalised, and the new query.
+    fn render(
+        &self,
+        request: &Request,
+        groups: &Groups,
+    ) -> Result<(Vec<u8>, Option<Bytes>), &'static str> {
+        let path =
+            normalise(&self.path.render(request, groups, Use::Plain)).map_err(|bad| bad.0)?;
+        let query = self.query.as_ref();
+        Ok((path, query.map(|query| query.render(request, groups, Use::Query).into())))
+    }
+
+    fn apply(&self, request: &mut Request, groups: &Groups) -> Result<(), &'static str> {
+        let (path, query) = self.render(request, groups)?;
+        set(request, path, query);
+        Ok(())
+    }
+}
+
+fn set(request: &mut Request, path: Vec<u8>, query: Option<Bytes>) {
+    request.path = path;
+    if query.is_some() {
+        request.query = query;
+    }
+}
+
+impl Candidate {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('=') {
+            Some(code) => status(code.parse().unwrap_or(0)).map(Self::Status),
+            None => Ok(Self::Path(Rewrite::parse(text))),
+        }
+    }
+}
+
+impl TextChange {
+    fn parse(rule: &HeaderRule) -> Self {
+        match rule {
+            HeaderRule::Set(name, text) => Self::Set(bytes(name), Text::parse(text)),
+            HeaderRule::Add(name, text) => Self::Add(bytes(name), Text::parse(text)),
+            HeaderRule::Default(name, text) => Self::Default(bytes(name), Text::parse(text)),
+            HeaderRule::Remove(name) => Self::Remove(bytes(name)),
+        }
+    }
+
+    fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
+        let render = |text: &Text| Bytes::from(text.render(request, groups, Use::Uri));
+        match self {
+            Self::Set(name, text) => FieldChange::Set(name.clone(), render(text)),
+            Self::Add(name, text) => FieldChange::Add(name.clone(), render(text)),
+            Self::Default(name, text) => FieldChange::Default(name.clone(), render(text)),
+            Self::Remove(name) => FieldChange::Remove(name.clone()),
+        }
+    }
+
+    /// Changes the request's fields. What would be no valid field is left out.
+    fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
+        let name = |name: &Bytes| HeaderName::from_bytes(name).ok();
+        let value = |value: &Bytes| HeaderValue::from_bytes(value).ok();
+        let change = self.render(request, groups);
+        let headers = &mut request.headers;
+        match &change {
+            FieldChange::Remove(removed) => {
+                if let Some(name) = name(removed) {
+                    headers.remove(name);
+                }
+            }
+            FieldChange::Set(n, v) | FieldChange::Add(n, v) | FieldChange::Default(n, v) => {
+                let Some((name, value)) = name(n).zip(value(v)) else { return };
+                match &change {
+                    FieldChange::Add(..) => {
+                        headers.append(name, value);
+                    }
+                    FieldChange::Default(..) if headers.contains_key(&name) => {}
+                    _ => {
+                        headers.insert(name, value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl OneHandler {
+    fn parse(handler: &Handler) -> Result<Self, String> {
+        Ok(match handler {
+            Handler::Static => Self::Static,
+            Handler::Php { pool, script } => Self::Php {
+                pool: *pool,
+                script: script.as_ref().map(|script| script.clone().into_bytes()),
+            },
+            Handler::FastCgi { application, only_files } => {
+                Self::FastCgi { application: *application, only_files: *only_files }
+            }
+            Handler::Redirect { status: code, to } => {
+                Self::Redirect { status: status(*code)?, to: Text::parse(to) }
+            }
+            Handler::Respond { status: code, content_type, body } => Self::Respond {
+                status: status(*code)?,
+                content_type: bytes(content_type),
+                body: Text::parse(body),
+            },
+            Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
+        })
+    }
+
+    fn answer(
+        &self,
+        router: &Router,
+        request: &Request,
+        matched: &Matched,
+        origin: &str,
+    ) -> Answer {
+        let path = &request.path[..];
+        match self {
+            Self::Static => Answer::Route(router.file(path)),
+            Self::Php { pool, script } => {
+                let script = script.as_deref().unwrap_or(path);
+                Answer::Route(router.script_at(script, Upstream::Workers(*pool)))
+            }
+            Self::FastCgi { application, only_files: true } => {
+                Answer::Route(router.script_at(path, Upstream::Application(*application)))
+            }
+            Self::FastCgi { application, only_files: false } => {
+                let (name, rest) = path.split_at(matched.prefix.min(path.len()));
+                Answer::Route(router.application(name, rest, *application))
+            }
+            Self::Redirect { status, to } => {
+                let location = to.render(request, &matched.groups, Use::Uri).into();
+                Answer::Redirect { status: *status, location }
+            }
+            Self::Respond { status, content_type, body } => Answer::Respond {
+                status: *status,
+                content_type: content_type.clone(),
+                body: body.render(request, &matched.groups, Use::Uri).into(),
+            },
+            Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
+        }
+    }
+}
+
+fn status(code: u16) -> Result<StatusCode, String> {
+    StatusCode::from_u16(code).map_err(|_| format!("{code} is no status"))
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::from(text.to_owned())
+}
