@@ -92,6 +92,7 @@ impl EventLoop {
             sizes: Default::default(),
             choice: Default::default(),
             patience: Default::default(),
+            auth: Default::default(),
             clock: Default::default(),
             access_log,
         });

@@ -5,19 +5,20 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
-use sendoff_config::FrontConfig;
+use sendoff_config::{BasicAuth, FrontConfig};
 
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::{error, explain, file, respond, script};
+use crate::auth::Access;
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
 use crate::observe::access_log::Line;
 use crate::observe::explain::is_asked;
 use crate::request::{Body, Request};
-use crate::responder::Responder;
+use crate::responder::{Responder, unless_gone};
 use crate::service::Service;
 use crate::site::Site;
 use crate::site::router::Route;
@@ -109,7 +110,12 @@ impl Service for Services {
         let responder = &mut filtered(self, effects, responder);
         match &plan.answer {
             Answer::Site(site, answer, effects) => {
-                let context = Context { services: self, site, request, effects };
+                let context = Context { services: self, site, request, effects, user: b"" };
+                let user = match authenticate(&context, responder).await? {
+                    Ok(name) => name,
+                    Err(refused) => return refuse(&context, refused, responder).await,
+                };
+                let context = Context { user: &user, ..context };
                 if !plan.explained {
                     return answer_or_refuse(&context, answer, responder).await;
                 }
@@ -154,6 +160,37 @@ fn filtered<'r>(
 
 fn shown(request: &Request) -> String {
     format!("{} {}", request.method, String::from_utf8_lossy(&request.target))
+}
+
+/// Asks for a name and a password if a route wants that. Returns the user's name, empty if none was wanted.
+async fn authenticate(
+    context: &Context<'_>,
+    responder: &mut dyn Responder,
+) -> Result<Result<Vec<u8>, Refused>, Cut> {
+    let Context { services, request, effects, .. } = context;
+    let Some(BasicAuth { realm, users }) = effects.auth.as_deref() else {
+        return Ok(Ok(Vec::new()));
+    };
+    let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let client = request.peer.address();
+    let check = services.auth.check(users, field, &client);
+    let (status, why, fields) = match unless_gone(responder, check).await? {
+        Ok(Access::User(name)) => return Ok(Ok(name)),
+        Ok(Access::Denied) => {
+            let realm = realm.replace(['\\', '"'], "");
+            let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+            let why = if field.is_some() { "a wrong name or password" } else { "no password" };
+            let fields = vec![("WWW-Authenticate", challenge.into())];
+            (StatusCode::UNAUTHORIZED, why.to_owned(), fields)
+        }
+        Err(error) => {
+            let why = format!("the password file {}: {error}", users.display());
+            (StatusCode::INTERNAL_SERVER_ERROR, why, Vec::new())
+        }
+    };
+    let (request, code) = (shown(request), status.as_u16());
+    tracing::warn!(request, client = %context.request.peer, "answered with {code}: {why}");
+    Ok(Err(Refused { status, fields }))
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.

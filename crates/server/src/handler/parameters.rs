@@ -17,7 +17,7 @@ const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mappin
 
 /// The parameters of a request that `script` answers.
 pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
-    let Context { site, request, effects, .. } = *context;
+    let Context { site, request, effects, user, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
     let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
     let mut param = |name: &str, value: &[u8]| {
@@ -26,7 +26,10 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
         }
     };
     let software = site.server_software.as_deref().unwrap_or(SOFTWARE.as_bytes());
-    of_request(&mut param, request, script, site.router.root_bytes(), software);
+    of_request(&mut param, request, script, site.router.root_bytes(), software, user);
+    if !user.is_empty() {
+        param("AUTH_TYPE", b"Basic");
+    }
     if site.sendable.is_set_up() {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
@@ -43,6 +46,7 @@ fn of_request(
     script: &Script,
     document_root: &[u8],
     software: &[u8],
+    user: &[u8],
 ) {
     param("SCRIPT_FILENAME", &script.filename);
     param("QUERY_STRING", request.query.as_deref().unwrap_or_default());
@@ -66,8 +70,7 @@ fn of_request(
     address(param, "REMOTE_ADDR", "REMOTE_PORT", &request.peer);
     address(param, "SERVER_ADDR", "SERVER_PORT", &request.local);
     param("SERVER_NAME", request.host_name().as_bytes());
-    // As in Debian's fastcgi.conf.
-    param("REMOTE_USER", b"");
+    param("REMOTE_USER", user);
     param("REDIRECT_STATUS", b"200");
     fields(param, &request.headers);
 }
@@ -160,7 +163,7 @@ mod tests {
                 let value = String::from_utf8(value.to_vec()).unwrap();
                 assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice");
             };
-            of_request(&mut note, request, &script, b"/srv", b"software");
+            of_request(&mut note, request, &script, b"/srv", b"software", b"");
             all
         };
         let all = told(&request);

@@ -8,6 +8,7 @@ use sendoff_config::Config;
 use super::choice::Choice;
 use super::patience::Patience;
 use super::sizes::Sizes;
+use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::explain::Secret;
@@ -32,6 +33,7 @@ pub(crate) struct Services {
     pub(crate) sizes: Sizes,
     pub(crate) choice: Choice,
     pub(crate) patience: Patience,
+    pub(crate) auth: Auth,
     pub(crate) clock: Clock,
     pub(crate) access_log: Option<AccessLog>,
 }

@@ -291,8 +291,8 @@ impl Router {
         match controller {
             Route::Refused { .. } => {
                 let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
-                let names = names.collect::<Vec<_>>().join(", ");
-                Route::forbidden(format!("the folder has none of its index files ({names})"))
+                let names = names.collect::<Vec<_>>().join(" nor ");
+                Route::forbidden(format!("the folder has neither {names}"))
             }
             route => route,
         }
