@@ -22,9 +22,9 @@ const MOST_WORKERS: usize = 256;
 const LOG: &str = "SENDOFF_LOG";
 const LOG_DEFAULT: &str = "info";
 
-/// The filter for the log, which the supervisor reads for all its processes.
-pub(crate) fn log_filter() -> String {
-    std::env::var(LOG).unwrap_or_else(|_| LOG_DEFAULT.to_owned())
+/// The filter for the log, for all processes: what the environment says, or the file.
+pub(crate) fn log_filter(of_file: Option<String>) -> String {
+    std::env::var(LOG).ok().or(of_file).unwrap_or_else(|| LOG_DEFAULT.to_owned())
 }
 
 /// Resolves the command line: fills in what depends on the machine, and checks the files and users that it names.

@@ -23,12 +23,36 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Serve a folder: static files and PHP. Needs no configuration.
     Serve(Box<Serve>),
+    /// Serve the sites of a configuration file.
+    Run(Run),
+    /// Check a configuration file: what is wrong with it, and where.
+    Check(Check),
     /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
     /// leaves, and why it was copied. The request is made for real.
     Explain(Explain),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
+}
+
+/// Where the configuration file is if the command line names none.
+const CONFIG: &str = "/etc/sendoff/sendoff.toml";
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Check {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+    /// Print the JSON schema of configuration files, for editors, and check nothing.
+    #[arg(long)]
+    pub(crate) schema: bool,
 }
 
 #[derive(Debug, Clone, Args)]
