@@ -1,9 +1,10 @@
-//! `sendoff check`.
+//! `sendoff check`, and `sendoff serve --print-config`.
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::configure::sections;
 use crate::failure::Failure;
-use crate::options::Check;
+use crate::options::{Check, Serve};
 use crate::source::Resolved;
 
 /// Checks a file, and prints one line if it can be used.
@@ -26,6 +27,20 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         count(routes, "route"),
         count(pools, "pool"),
     ))
+}
+
+/// Prints the file that stands for a command line, which must be one that can be served.
+///
+/// # Errors
+/// The command line cannot be served, or no file can express it.
+pub(crate) fn print_config(serve: &Serve) -> Result<(), Failure> {
+    Resolved::from_options(serve)?;
+    let top = sections(serve)?;
+    let text = sendoff_settings::print(&top);
+    if sendoff_settings::read_text(&text) != Some(top) {
+        return Err(Failure::Input("a path is not UTF-8, which no file can express".to_owned()));
+    }
+    print(&text)
 }
 
 /// Writes to standard output.

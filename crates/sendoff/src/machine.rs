@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Account, MAX_THREADS};
-use sendoff_settings::{Kind, Machine};
+use sendoff_config::MAX_THREADS;
+use sendoff_settings::{Chosen, Kind, Machine};
 
 use crate::account;
 
@@ -52,8 +52,8 @@ impl Machine for ThisMachine {
         path.canonicalize()
     }
 
-    fn account(&self, user: Option<&str>, root: &Path) -> Result<Option<Account>, String> {
-        account::choose(user, root).map_err(|failure| failure.to_string())
+    fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String> {
+        account::choose(user, root)
     }
 
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {

@@ -4,9 +4,9 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use sendoff_config::Config;
-use sendoff_settings::{Problem, Problems, Sources, load, resolve};
+use sendoff_settings::{Problems, Sources, load, resolve};
 
-use crate::configure::{configure, log_filter};
+use crate::configure::{log_filter, sections};
 use crate::failure::Failure;
 use crate::machine::ThisMachine;
 use crate::options::Serve;
@@ -26,24 +26,19 @@ impl Source {
     /// # Errors
     /// It cannot be used.
     pub(crate) fn resolve(&self) -> Result<(Config, Vec<String>), Failure> {
-        match self {
-            Self::CommandLine(serve) => {
-                let config = configure((**serve).clone(), log_filter(None))?;
-                Ok((config, Vec::new()))
-            }
-            Self::File(path) => {
-                let resolved = Resolved::from_file(path)?;
-                let lines = resolved.warnings().map(|problem| problem.line(&resolved.sources));
-                let lines = lines.collect();
-                let mut config = resolved.config;
-                config.log = log_filter(Some(config.log));
-                Ok((config, lines))
-            }
-        }
+        let resolved = match self {
+            Self::CommandLine(serve) => Resolved::from_options(serve)?,
+            Self::File(path) => Resolved::from_file(path)?,
+        };
+        let warnings = resolved.problems.0.iter().map(|problem| problem.line(&resolved.sources));
+        let warnings = warnings.collect();
+        let mut config = resolved.config;
+        config.log = log_filter(config.log);
+        Ok((config, warnings))
     }
 }
 
-/// A file that can be used.
+/// A file or a command line that can be used.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     /// What it stands for.
@@ -70,9 +65,20 @@ impl Resolved {
         }
     }
 
-    /// What the operator should know although the file can be used.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.0.iter()
+    /// Resolves a command line.
+    ///
+    /// # Errors
+    /// It cannot be used; the failure is the first thing that is wrong with it.
+    pub(crate) fn from_options(serve: &Serve) -> Result<Self, Failure> {
+        let (top, sources) = (sections(serve)?, Sources::default());
+        let mut problems = Problems::default();
+        match resolve(&top, &sources, &ThisMachine, &mut problems) {
+            Some(config) => Ok(Self { config, sources, problems }),
+            None => {
+                let first = problems.0.first().map(|problem| problem.line(&sources));
+                Err(Failure::Input(first.unwrap_or_default()))
+            }
+        }
     }
 }
 

@@ -139,7 +139,7 @@ section! {
     sendfile_from: List<FilePath>, unless "none",
         example "\"/var/lib/moodle\"", also "XSendFilePath";
     /// What the beginnings of URIs in `X-Accel-Redirect` stand for.
-    accel: Map<Prefix, FilePath>, unless "files beneath the root",
+    accel: Map<UrlPath, FilePath>, unless "files beneath the root",
         example "{ \"/protected\" = \"/var/lib/files\" }", also "internal" "x_accel";
     /// How responses leave the workers.
     delivery: Delivery = Delivery::Auto,

@@ -10,6 +10,7 @@
 //! same messages everywhere.
 #![forbid(unsafe_code)]
 
+mod docs;
 pub mod keys;
 mod load;
 mod machine;
@@ -23,8 +24,9 @@ mod section;
 mod value;
 pub mod words;
 
-pub use load::{Loaded, load};
-pub use machine::{Kind, Machine};
+pub use docs::docs;
+pub use load::{Loaded, load, read_text};
+pub use machine::{Chosen, Kind, Machine};
 pub use place::{At, Place, Source, Sources};
 pub use print::print;
 pub use problem::{Problem, Problems};

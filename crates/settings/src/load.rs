@@ -66,6 +66,15 @@ pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
     Loaded { top, sources, problems }
 }
 
+/// Reads the text of a file that includes nothing; `None`: something is wrong with it.
+#[must_use]
+pub fn read_text(text: &str) -> Option<Top> {
+    let (mut sources, mut problems) = (Sources::default(), Problems::default());
+    let file = sources.add("/sendoff.toml".into(), text.to_owned());
+    let top = read::<Top>(&sources, file, &mut problems);
+    (problems.errors() == 0).then_some(top)
+}
+
 fn matching(
     pattern: &At<crate::words::FilePath>,
     machine: &dyn Machine,

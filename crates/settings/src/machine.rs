@@ -17,6 +17,15 @@ pub enum Kind {
     Other,
 }
 
+/// The account that the server changes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The account; `None`: the server stays what it is.
+    pub account: Option<Account>,
+    /// What the operator should know about the choice.
+    pub warning: Option<String>,
+}
+
 /// The machine. Tests have one of their own, so that messages are the same everywhere.
 pub trait Machine {
     /// Reads a regular file as text.
@@ -43,11 +52,11 @@ pub trait Machine {
     /// There is nothing at it.
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// The account to change to: of the user, or of the owner of `root`; `None`: the server stays what it is.
+    /// The account to change to: of the user, or of the owner of `root`.
     ///
     /// # Errors
     /// A sentence: there is no such user, or only root could change to it.
-    fn account(&self, user: Option<&str>, root: &Path) -> Result<Option<Account>, String>;
+    fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String>;
 
     /// The addresses of a host.
     ///

@@ -71,13 +71,32 @@ macro_rules! section {
         )+
     ) => {
         $(#[doc = $doc])+
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone)]
         pub struct $section {
             /// Where it begins.
             pub place: $crate::place::Place,
             /// Whether a value could not be read.
             pub broken: bool,
             $($(#[doc = $key_doc])+ pub $key: $crate::section::held!($type $(, $default)?),)+
+        }
+
+        /// Equal sections say the same, wherever they stand.
+        impl PartialEq for $section {
+            fn eq(&self, other: &Self) -> bool {
+                true $(&& self.$key == other.$key)+
+            }
+        }
+
+        impl $section {
+            /// Without any key.
+            #[must_use]
+            pub fn empty(place: $crate::place::Place) -> Self {
+                Self {
+                    place,
+                    broken: false,
+                    $($key: $crate::section::absent!($($default)?),)+
+                }
+            }
         }
 
         impl $crate::section::Section for $section {
@@ -94,11 +113,7 @@ macro_rules! section {
             }),+];
 
             fn empty(place: $crate::place::Place) -> Self {
-                Self {
-                    place,
-                    broken: false,
-                    $($key: $crate::section::absent!($($default)?),)+
-                }
+                Self::empty(place)
             }
 
             fn read(

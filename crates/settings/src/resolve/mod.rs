@@ -8,10 +8,10 @@ mod site;
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{AccessLog, Config, FrontConfig, Limits, MAX_THREADS, Timeouts};
+use sendoff_config::{AccessLog, Account, Config, FrontConfig, Limits, MAX_THREADS, Timeouts};
 
 use crate::keys::Top;
-use crate::machine::{Kind, Machine};
+use crate::machine::{Chosen, Kind, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
 use crate::words::FilePath;
@@ -57,16 +57,7 @@ impl Context<'_> {
             sites.extend(self.site(section, listeners, &mut pools));
         }
         let listen = listeners.used(&mut sites);
-        let user = top.user.as_ref();
-        let account = sites.first().and_then(|first| {
-            let name = user.map(|user| user.value.0.as_str());
-            let account = self.machine.account(name, &first.root);
-            let place = user.map_or(Place::Default, |user| user.place);
-            account.unwrap_or_else(|says| {
-                self.problems.error(place, says);
-                None
-            })
-        });
+        let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
             path if path.ends_with("-") => AccessLog::Stdout,
             path => AccessLog::File(path.to_owned()),
@@ -106,6 +97,23 @@ impl Context<'_> {
         })
     }
 
+    fn account(&mut self, top: &Top, root: &Path) -> Option<Account> {
+        let place = top.user.as_ref().map_or(Place::Default, |user| user.place);
+        let name = top.user.as_ref().map(|user| user.value.0.as_str());
+        match self.machine.account(name, root) {
+            Ok(Chosen { account, warning }) => {
+                if let Some(warning) = warning {
+                    self.problems.warning(place, warning);
+                }
+                account
+            }
+            Err(says) => {
+                self.problems.error(place, says);
+                None
+            }
+        }
+    }
+
     /// A folder that must exist, without symbolic links.
     pub(crate) fn folder(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
         let place = path.place;
@@ -132,10 +140,8 @@ impl Context<'_> {
 
 /// Why a file or folder cannot be used.
 pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> String {
-    let path = path.display();
-    match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{path} does not exist"),
-        std::io::ErrorKind::PermissionDenied => format!("{path} cannot be read: no permission"),
-        _ => format!("{path}: {error}"),
-    }
+    let error = error.to_string();
+    // The number says nothing that the words do not say.
+    let words = error.split(" (os error").next().unwrap_or_default();
+    format!("{}: {words}", path.display())
 }

@@ -9,7 +9,6 @@ use crate::keys::{Pool, Top};
 use crate::machine::Machine;
 use crate::place::{At, Place};
 use crate::read::similar;
-use crate::section::Section;
 use crate::words::{Count, Free};
 
 /// With `workers = "auto"`, workers for each core that are kept while no request comes.

@@ -49,7 +49,11 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .warning(section.place, "this route changes nothing and answers nothing")
                 .help("give it a rule (rewrite, response_headers, ...) or a handler (deny, redirect, ...)");
         }
-        let origin = self.context.sources.show(section.place);
+        let mut origin = self.context.sources.show(section.place);
+        // An option may be given several times.
+        if let (Place::Option(_), Some(prefix)) = (section.place, conditions.prefixes.first()) {
+            origin = format!("{origin} {prefix}");
+        }
         Route { origin, conditions, rules, handler }
     }
 

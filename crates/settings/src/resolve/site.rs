@@ -1,6 +1,7 @@
 //! Sites.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
 use sendoff_config::{
     Accel, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host, Site,
@@ -27,9 +28,9 @@ impl Context<'_> {
         let mut attached: Vec<_> = self.attached(section.fastcgi.as_ref());
         let replaced = attached.iter().any(Attachment::replaces_workers);
         let routes = Routes::resolve(section, &mut attached, pool, pools, self);
-        let aliases = self.folders(section.alias.as_ref());
+        let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
         let aliases = aliases.into_iter().map(|(prefix, folder)| Alias { prefix, folder });
-        let accel = self.folders(section.accel.as_ref());
+        let accel = self.folders(section.accel.as_ref(), |path| &path.0);
         let accel = accel.into_iter().map(|(prefix, folder)| Accel { prefix, folder });
         let list = |paths: &List<FilePath>| paths.values().map(|path| path.0.clone()).collect();
         let follow = section.follow_symlinks_into.as_ref().map(|at| list(&at.value));
@@ -82,14 +83,15 @@ impl Context<'_> {
     }
 
     /// Pairs of a prefix and a folder that must exist, the longest prefix first.
-    fn folders(
+    fn folders<K>(
         &mut self,
-        map: Option<&At<Map<Prefix, FilePath>>>,
-    ) -> Vec<(String, std::path::PathBuf)> {
+        map: Option<&At<Map<K, FilePath>>>,
+        prefix: impl Fn(&K) -> &String,
+    ) -> Vec<(String, PathBuf)> {
         let mut folders = Vec::new();
-        for (prefix, path) in map.iter().flat_map(|map| &map.value.0) {
+        for (key, path) in map.iter().flat_map(|map| &map.value.0) {
             let folder = self.folder(path);
-            folders.extend(folder.map(|folder| (prefix.value.0.clone(), folder)));
+            folders.extend(folder.map(|folder| (prefix(&key.value).clone(), folder)));
         }
         folders.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
         folders
