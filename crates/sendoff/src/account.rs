@@ -4,35 +4,35 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sendoff_config::Account;
+use sendoff_settings::Chosen;
 use sendoff_sys::process::find_account;
 
-use crate::failure::Failure;
-
-/// The account to change to; `None` to stay what we are. Only root can change.
-pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>, Failure> {
+/// The account to change to. Only root can change.
+pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> {
     let uid = rustix::process::geteuid();
+    let chosen = |account| Chosen { account, warning: None };
     let Some(name) = user else {
         if !uid.is_root() {
-            return Ok(None);
+            return Ok(chosen(None));
         }
-        let owner = std::fs::metadata(root).map_err(Failure::system(root.display()))?;
+        let owner =
+            std::fs::metadata(root).map_err(|error| format!("{}: {error}", root.display()))?;
         if owner.uid() == 0 {
-            tracing::warn!(
-                "{} belongs to root, so PHP runs as root: better say --user www-data",
-                root.display()
+            let root = root.display();
+            let warning = format!(
+                "{root} belongs to root, so PHP runs as root: better say --user www-data, in a file user = \"www-data\""
             );
-            return Ok(None);
+            return Ok(Chosen { account: None, warning: Some(warning) });
         }
-        return Ok(Some(Account { uid: owner.uid(), gid: owner.gid() }));
+        return Ok(chosen(Some(Account { uid: owner.uid(), gid: owner.gid() })));
     };
-    let account = find_account(name)
-        .ok_or_else(|| Failure::Input(format!("--user {name}: there is no such user")))?;
+    let account = find_account(name).ok_or_else(|| format!("there is no user {name}"))?;
     let account = Account { uid: account.uid, gid: account.gid };
     if account.uid == uid.as_raw() {
-        Ok(None)
+        Ok(chosen(None))
     } else if uid.is_root() {
-        Ok(Some(account))
+        Ok(chosen(Some(account)))
     } else {
-        Err(Failure::Input(format!("--user {name}: only root can run PHP as another user")))
+        Err(format!("only root can run PHP as another user, here {name}"))
     }
 }

@@ -9,7 +9,12 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, ListenAddress, MAX_THREADS};
+use sendoff_config::{Accel, Attachment, MAX_THREADS};
+use sendoff_settings::words::{
+    Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
+    Template, UrlPath,
+};
+use sendoff_settings::{Scope, Word};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -23,12 +28,36 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Serve a folder: static files and PHP. Needs no configuration.
     Serve(Box<Serve>),
+    /// Serve the sites of a configuration file.
+    Run(Run),
+    /// Check a configuration file: what is wrong with it, and where.
+    Check(Check),
     /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
     /// leaves, and why it was copied. The request is made for real.
     Explain(Explain),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
+}
+
+/// Where the configuration file is if the command line names none.
+const CONFIG: &str = "/etc/sendoff/sendoff.toml";
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Check {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+    /// Print the JSON schema of configuration files, for editors, and check nothing.
+    #[arg(long)]
+    pub(crate) schema: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -46,9 +75,10 @@ pub(crate) struct Serve {
     /// The site.
     #[arg(default_value = ".")]
     pub(crate) root: PathBuf,
-    /// Address to listen on, or `unix:/PATH`; port 0 picks a free one. May be repeated.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: Vec<ListenAddress>,
+    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`, `unix:/PATH`; port 0
+    /// picks a free one. May be repeated.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = word::<Listen>)]
+    pub(crate) listen: Vec<Listen>,
     /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
     #[arg(long)]
     pub(crate) proxy_protocol: bool,
@@ -101,6 +131,62 @@ pub(crate) struct Serve {
     /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR")]
     pub(crate) accel: Vec<Accel>,
+    /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
+    #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
+    pub(crate) trust_proxy: Vec<Client>,
+    /// Path that is refused, with everything beneath it. May be repeated.
+    #[arg(long, value_name = "PATH", value_parser = word::<Prefix>)]
+    pub(crate) deny: Vec<Prefix>,
+    /// Folder outside ROOT that stands at a path of the site. May be repeated.
+    #[arg(long, value_name = "/PREFIX=DIR", value_parser = pair::<Prefix>)]
+    pub(crate) alias: Vec<(Prefix, PathBuf)>,
+    /// Script that may run, or folder with a slash at its end; others are refused then. May be repeated.
+    #[arg(long, value_name = "PATH", value_parser = word::<UrlPath>)]
+    pub(crate) php_only: Vec<UrlPath>,
+    /// Refuse to run scripts beneath folders that the user of PHP may write to, as uploads are.
+    #[arg(long)]
+    pub(crate) no_scripts_in_writable_folders: bool,
+    /// Name (`composer.json`) or ending (`*.sql`) that is served although such files are refused usually. May be repeated.
+    #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
+    pub(crate) serve: Vec<FileName>,
+    /// Where symbolic links may lead: nowhere outside ROOT (inside), to what belongs to the owner of the link (owner),
+    /// anywhere (any).
+    #[arg(long, value_name = "WHERE", default_value = "owner", value_parser = word::<Symlinks>)]
+    pub(crate) symlinks: Symlinks,
+    /// Name of the file that stands for its folder [default: index.php, index.html]. May be repeated.
+    #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
+    pub(crate) index: Vec<FileName>,
+    /// Script for paths that lead nowhere: `off`, `nearest` (the nearest index.php above the path), `/SCRIPT`, or
+    /// `/FOLDER=/SCRIPT` [default: /index.php]. May be repeated with folders.
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) front_controller: Vec<String>,
+    /// Page of the site for an error status, as `404=/404.html`. May be repeated.
+    #[arg(long, value_name = "STATUS=PATH", value_parser = words::<Status, UrlPath>)]
+    pub(crate) error_page: Vec<(Status, UrlPath)>,
+    /// Media type of an ending, as `mjs=text/javascript`. May be repeated.
+    #[arg(long, value_name = "EXT=TYPE", value_parser = words::<Ending, MimeType>)]
+    pub(crate) media_type: Vec<(Ending, MimeType)>,
+    /// Parameter for scripts, as `APP_ENV=production`. May be repeated.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = words::<ParamName, Template>)]
+    pub(crate) param: Vec<(ParamName, Template)>,
+    /// Path that asks for a name and a password, and the file with them (htpasswd). May be repeated.
+    #[arg(long, value_name = "/PREFIX=FILE", value_parser = pair::<Prefix>)]
+    pub(crate) auth: Vec<(Prefix, PathBuf)>,
+    /// While this file exists, every request is answered with 503.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) maintenance: Option<PathBuf>,
+    /// What scripts see as SERVER_SOFTWARE.
+    #[arg(long, value_name = "TEXT", value_parser = word::<Free>)]
+    pub(crate) server_software: Option<Free>,
+    /// Obey .htaccess files [default: if there is one in ROOT]
+    #[arg(long, overrides_with = "no_htaccess")]
+    pub(crate) htaccess: bool,
+    /// Do not obey .htaccess files.
+    #[arg(long, overrides_with = "htaccess")]
+    pub(crate) no_htaccess: bool,
+    /// Print the configuration file that stands for this command line, and serve nothing.
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// Where the access log goes; `-` is standard output [default: nowhere]
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<PathBuf>,
@@ -122,6 +208,30 @@ pub(crate) struct Serve {
     /// Time for which a client may take nothing of its response.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) send_timeout: Duration,
+}
+
+/// A value that is written as in a file.
+fn word<T: Word>(text: &str) -> Result<T, String> {
+    let folder = std::env::current_dir().map_err(|error| error.to_string())?;
+    T::parse(text, &Scope { folder: &folder }).map_err(|wrong| match wrong.help {
+        Some(help) => format!("{}: {help}", wrong.says),
+        None => wrong.says,
+    })
+}
+
+/// A value and a path of a file, with `=` between them.
+fn pair<T: Word>(text: &str) -> Result<(T, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("expected two values with = between them")?;
+    match path {
+        "" => Err("the path is missing".to_owned()),
+        path => Ok((word(name)?, path.into())),
+    }
+}
+
+/// Two values with `=` between them.
+fn words<A: Word, B: Word>(text: &str) -> Result<(A, B), String> {
+    let (a, b) = text.split_once('=').ok_or("expected two values with = between them")?;
+    Ok((word(a)?, word(b)?))
 }
 
 /// How many PHP workers there are.
@@ -183,7 +293,7 @@ pub(crate) enum Snapshot {
     Copy,
 }
 
-impl From<Delivery> for sendoff_config::Delivery {
+impl From<Delivery> for sendoff_settings::words::Delivery {
     fn from(delivery: Delivery) -> Self {
         match delivery {
             Delivery::Auto => Self::Auto,
@@ -195,7 +305,7 @@ impl From<Delivery> for sendoff_config::Delivery {
     }
 }
 
-impl From<Snapshot> for sendoff_config::Snapshot {
+impl From<Snapshot> for sendoff_settings::words::Snapshot {
     fn from(snapshot: Snapshot) -> Self {
         match snapshot {
             Snapshot::Lease => Self::Lease,

@@ -18,11 +18,10 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::children::{self, Recipe};
-use crate::configure::{configure, log_filter};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::listen::{Listeners, listen};
-use crate::options::Serve;
+use crate::source::Source;
 
 /// A child that lived shorter than this is started again with a pause, which doubles each time.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
@@ -36,10 +35,12 @@ const SIGNAL_GAP: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// The server cannot start.
-pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
-    let filter = log_filter();
-    crate::log::start(&filter);
-    let config = configure(serve, filter)?;
+pub(crate) fn run(source: &Source) -> Result<(), Failure> {
+    let (config, warnings) = source.resolve()?;
+    crate::log::start(&config.log);
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let listeners = listen(&config.listen, config.front.threads)?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)

@@ -121,6 +121,7 @@ impl Router {
                 self.prefixes.push((prefix.as_bytes().to_vec(), application));
                 self.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
             }
+            Matching::Routes => {}
         }
     }
 
