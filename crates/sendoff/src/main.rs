@@ -6,9 +6,12 @@ mod configure;
 mod explain;
 mod failure;
 mod front;
+mod kept;
 mod listen;
 mod log;
 mod options;
+mod orders;
+mod signals;
 mod supervisor;
 
 use std::process::ExitCode;

@@ -158,6 +158,9 @@ pub(crate) struct Inherited {
     /// Where the front says that it is ready.
     #[arg(long)]
     pub(crate) ready_fd: RawFd,
+    /// Where the supervisor gives orders.
+    #[arg(long)]
+    pub(crate) orders_fd: RawFd,
     /// Holds the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,

@@ -3,34 +3,33 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::process::ExitStatus;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sendoff_config::Config;
+use sendoff_config::{AccessLog, Config};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::Child;
-use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
-use crate::children::{self, Recipe};
+use crate::children::Recipe;
 use crate::configure::{configure, log_filter};
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::kept::Kept;
 use crate::listen::{Listeners, listen};
+use crate::log::open_log;
 use crate::options::Serve;
-
-/// A child that lived shorter than this is started again with a pause, which doubles each time.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::orders::ToFront;
+use crate::signals::{Asked, Signals};
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
+
+/// How long a front may take to cut its responses and to write the last lines of the access log.
+const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves until a signal ends the server.
 ///
@@ -73,92 +72,6 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     })
 }
 
-/// A child that is started again when it dies.
-struct Kept {
-    recipe: Recipe,
-    child: Child,
-    started: Instant,
-    /// How long the next start waits if the child lives shortly.
-    pause: Duration,
-}
-
-impl Kept {
-    fn start(recipe: Recipe) -> Result<Self, Failure> {
-        let child = recipe.start()?;
-        Ok(Self { recipe, child, started: Instant::now(), pause: FIRST_PAUSE })
-    }
-
-    /// Ends when the child dies, and says how.
-    async fn death(&mut self) -> io::Result<ExitStatus> {
-        self.child.wait().await
-    }
-
-    /// Ends when the child dies before it was of any use.
-    async fn failure(&mut self) -> Failure {
-        let ended = self.death().await;
-        // A child that ended by itself has said why.
-        if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
-            return Failure::Said(u8::try_from(code).unwrap_or(1));
-        }
-        let name = &self.recipe.name;
-        Failure::System(format!("the {name} {} before it was ready", how(ended)))
-    }
-
-    /// Starts the child again whenever it dies.
-    async fn keep(&mut self) -> Infallible {
-        loop {
-            let how = how(self.death().await);
-            tracing::error!("the {} {how}, it is started again", self.recipe.name);
-            self.restart().await;
-        }
-    }
-
-    async fn restart(&mut self) {
-        if self.started.elapsed() < SHORT_LIFE {
-            self.wait().await;
-        } else {
-            self.pause = FIRST_PAUSE;
-        }
-        loop {
-            match self.recipe.start() {
-                Ok(child) => {
-                    self.child = child;
-                    self.started = Instant::now();
-                    return;
-                }
-                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
-                Err(failure) => tracing::error!("{failure}"),
-            }
-            self.wait().await;
-        }
-    }
-
-    async fn wait(&mut self) {
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-    }
-
-    /// Kills the child if it has not ended by then.
-    async fn end_by(&mut self, deadline: Instant) {
-        if timeout_at(deadline, self.child.wait()).await.is_err() {
-            tracing::warn!("the {} has not ended in time, it is killed", self.recipe.name);
-            self.kill().await;
-        }
-    }
-
-    async fn kill(&mut self) {
-        // An error means that it is gone.
-        let _ = self.child.kill().await;
-    }
-}
-
-fn how(ended: io::Result<ExitStatus>) -> String {
-    match ended {
-        Ok(status) => format!("ended ({status})"),
-        Err(error) => format!("is lost: {error}"),
-    }
-}
-
 /// Runs futures side by side until the first of them ends; for ever if there is none.
 async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> T {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
@@ -183,19 +96,7 @@ impl Supervisor {
         line: &str,
         signals: &mut Signals,
     ) -> Result<(), Failure> {
-        let served = tokio::select! {
-            failure = self.keep_running(ready, line) => match failure {
-                Ok(never) => match never {},
-                Err(failure) => Err(failure),
-            },
-            () = signals.next() => {
-                tokio::select! {
-                    () = self.stop() => {}
-                    () = signals.next() => {}
-                }
-                Ok(())
-            }
-        };
+        let served = self.serve(ready, line, signals).await;
         // What is left now is to go at once. Workers die with their master.
         self.front.kill().await;
         for master in &mut self.masters {
@@ -204,47 +105,107 @@ impl Supervisor {
         served
     }
 
-    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready.
-    async fn keep_running(&mut self, ready: OwnedFd, line: &str) -> Result<Infallible, Failure> {
+    /// Serves until a signal ends the server. Fails if the server does not get ready.
+    async fn serve(
+        &mut self,
+        ready: OwnedFd,
+        line: &str,
+        signals: &mut Signals,
+    ) -> Result<(), Failure> {
         let ready =
             pipe::Receiver::from_owned_fd(ready).map_err(Failure::system("cannot read a pipe"))?;
-        tokio::pin!(ready);
-        tokio::select! {
-            biased;
-            read = ready.read_u8() => {
-                read.map_err(Failure::system("the front closed its pipe"))?;
+        let mut not_ready = Some(ready);
+        loop {
+            let asked = tokio::select! {
+                failed = self.keep_running(&mut not_ready, line) => match failed? {},
+                asked = signals.next() => asked,
+            };
+            match asked {
+                Asked::Drain => {
+                    tokio::select! {
+                        () = self.drain() => {}
+                        () = end_at_once(signals) => self.cut().await,
+                    }
+                    return Ok(());
+                }
+                Asked::Cut => {
+                    self.cut().await;
+                    return Ok(());
+                }
+                Asked::Reopen => self.reopen_logs(),
+                Asked::Reload => tracing::warn!("SIGHUP: nothing can be reloaded yet"),
+                Asked::Upgrade => {
+                    tracing::warn!("SIGUSR2: the program cannot be replaced while it runs");
+                }
             }
-            failure = self.front.failure() => return Err(failure),
-            failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
         }
-        let mut stdout = io::stdout().lock();
-        // The server is ready even if standard output is closed.
-        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-        drop(stdout);
+    }
+
+    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready. A call that is dropped
+    /// forgets nothing. `not_ready`: what the front writes to when it is ready, until it has.
+    async fn keep_running(
+        &mut self,
+        not_ready: &mut Option<pipe::Receiver>,
+        line: &str,
+    ) -> Result<Infallible, Failure> {
+        if let Some(ready) = not_ready {
+            tokio::select! {
+                biased;
+                read = ready.read_u8() => {
+                    read.map_err(Failure::system("the front closed its pipe"))?;
+                }
+                failure = self.front.failure() => return Err(failure),
+                failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
+            }
+            *not_ready = None;
+            let mut stdout = io::stdout().lock();
+            // The server is ready even if standard output is closed.
+            let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+        }
         Ok(tokio::select! {
             never = self.front.keep() => never,
             never = first_of(self.masters.iter_mut().map(Kept::keep)) => never,
         })
     }
 
+    /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
+    fn reopen_logs(&self) {
+        let Some(AccessLog::File(path)) = &self.config.front.access_log else { return };
+        match open_log(path) {
+            Ok(file) => {
+                // A front that does not run opens the file at its start.
+                let Some(orders) = self.front.orders() else { return };
+                match orders.send(&ToFront::ReopenLog, &[file.as_fd()]) {
+                    Ok(()) => tracing::info!("{} was opened again", path.display()),
+                    Err(error) => {
+                        tracing::error!(%error, "the front cannot be told of the new log");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::error!("{}: {error}: lines still go to the old file", path.display());
+            }
+        }
+    }
+
     /// Lets the front finish its responses, then the workers their scripts, and ends in time whatever they do.
-    async fn stop(&mut self) {
+    async fn drain(&mut self) {
         let told = Instant::now();
         let kill_at = told + self.config.kill_timeout();
         // A listener kept open here would take connections that no process accepts; and workers that the master announces
         // after the end of the front must find the socket closed, or they would wait for requests for ever.
         self.front.recipe.close();
-        children::signal(&self.front.child, Signal::TERM);
+        self.front.signal(Signal::TERM);
         self.front.end_by(kill_at).await;
         for master in &self.masters {
-            children::signal(&master.child, Signal::TERM);
+            master.signal(Signal::TERM);
         }
         let kill_at = kill_at.max(Instant::now() + SIGNAL_GAP);
         let mut late = Vec::new();
         for master in &mut self.masters {
-            if timeout_at(kill_at, master.child.wait()).await.is_err() {
+            if !master.ends_by(kill_at).await {
                 // A second signal makes it kill its workers.
-                children::signal(&master.child, Signal::TERM);
+                master.signal(Signal::TERM);
                 late.push(master);
             }
         }
@@ -252,28 +213,18 @@ impl Supervisor {
             master.end_by(told + self.config.shutdown_timeout).await;
         }
     }
+
+    /// Ends the front at once. It cuts its responses and writes the last lines of the access log.
+    async fn cut(&mut self) {
+        self.front.recipe.close();
+        self.front.signal(Signal::INT);
+        self.front.end_by(Instant::now() + CUT_GRACE).await;
+    }
 }
 
-/// The signals that end the server.
-struct Signals {
-    terminate: SignalStream,
-    interrupt: SignalStream,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
+/// Waits for a signal that ends a server which is ending already.
+async fn end_at_once(signals: &mut Signals) {
+    while !matches!(signals.next().await, Asked::Drain | Asked::Cut) {}
 }
 
 /// Where new workers are announced: the master's end and the front's. The supervisor keeps both, so that a child that is

@@ -1,5 +1,6 @@
 //! One event loop: a thread with its own listeners, connections, open files and links.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -61,14 +62,15 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     /// Runs until the last connection has ended after the stop and, beside it, `also`.
-    pub(super) fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
+    /// A failure of `also` ends the loop.
+    pub(super) fn run(self, also: impl Future<Output = io::Result<Infallible>>) -> io::Result<()> {
         // Tasks stay on this thread.
         let options = LocalOptions::default();
         let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
         let result = runtime.block_on(async move {
             tokio::select! {
                 result = self.serve() => result,
-                () = also => Ok(()),
+                failed = also => failed.map(|never| match never {}),
             }
         });
         // With it go the connections that are left: they cut their responses.
@@ -125,7 +127,7 @@ impl EventLoop {
                 () = lifecycle.connection_closed() => {}
                 () = &mut cutting => {
                     let connections = lifecycle.connections();
-                    tracing::warn!(connections, "the time to stop is over: connections are cut");
+                    tracing::warn!(connections, "the front ends now: connections are cut");
                     break;
                 }
             }

@@ -5,10 +5,11 @@ mod announce;
 mod budget;
 mod event_loop;
 mod listener;
+mod orders;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::future::{Future, pending};
+use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use tokio::sync::{mpsc, watch};
 use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
+
+pub use orders::{Order, Orders};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
@@ -46,15 +49,16 @@ pub struct Front {
 }
 
 impl Front {
-    /// Runs until `stop` says so and the last response has been sent, or the shutdown timeout is over: responses that are then
-    /// under way are cut. `ready` is called from any thread, once, when all workers have arrived.
+    /// Follows `orders` until one of them ends the front and the last response has been sent, or the shutdown timeout is over:
+    /// responses that are then under way are cut. `orders` are made inside an event loop. `ready` is called from any thread,
+    /// once, when all workers have arrived.
     ///
     /// # Errors
     /// An event loop could not be started.
-    pub fn run(
+    pub fn run<O: Orders>(
         self,
         ready: impl Fn() + Send + Sync + 'static,
-        stop: impl Future<Output = ()>,
+        orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
         let Self { config, access_log, explain, listeners, pool_sockets } = self;
@@ -71,7 +75,7 @@ impl Front {
             Announce::new(count, pools.iter().cloned().zip(first_workers).collect(), ready);
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.as_ref().map(access_log::Writer::start).transpose()?;
+        let log = access_log.map(access_log::Writer::start).transpose()?;
         let masters = pool_sockets.iter().map(Master::new).collect::<io::Result<Vec<_>>>()?;
         for (master, config) in masters.iter().zip(&config.pools) {
             // If it cannot be told, workers that hang in requests of the previous front are not missed.
@@ -119,7 +123,9 @@ impl Front {
             })
             .collect::<io::Result<_>>()?;
         let drain_timeout = config.drain_timeout();
-        let result = first.run(async move {
+        let writer = log.as_ref();
+        let result = first.run(async {
+            let mut orders = orders()?;
             if let Some((channel, registrations)) = channel.zip(registrations) {
                 tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
             }
@@ -132,17 +138,23 @@ impl Front {
                     drop(closed.send(result).await);
                 });
             }
+            let mut is_over = false;
             tokio::select! {
-                () = stop => {}
+                end = follow(&mut orders, writer) => is_over = end == End::Cut,
                 // The supervisor is gone, or workers cannot be announced any more.
                 Some(result) = first_closed.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
                 }
             }
             drain(&stopper);
-            tokio::time::sleep(drain_timeout).await;
+            if !is_over {
+                tokio::select! {
+                    () = tokio::time::sleep(drain_timeout) => {}
+                    () = told_to_cut(&mut orders, writer) => {}
+                }
+            }
             stopper.send_replace(Stage::Cutting);
-            pending::<()>().await;
+            pending().await
         });
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
@@ -152,6 +164,33 @@ impl Front {
         }
         result
     }
+}
+
+/// How the front is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Drain,
+    Cut,
+}
+
+/// Follows orders until one of them ends the front.
+async fn follow(orders: &mut impl Orders, log: Option<&access_log::Writer>) -> End {
+    loop {
+        match orders.next().await {
+            Order::Drain => return End::Drain,
+            Order::Cut => return End::Cut,
+            Order::ReopenLog(file) => {
+                if let Some(log) = log {
+                    log.reopen(file);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a front that drains is told to end at once.
+async fn told_to_cut(orders: &mut impl Orders, log: Option<&access_log::Writer>) {
+    while follow(orders, log).await != End::Cut {}
 }
 
 /// Tells all event loops to take no more requests.
