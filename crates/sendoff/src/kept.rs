@@ -109,11 +109,17 @@ impl Kept {
         }
     }
 
+    /// The child's process; `None` if it does not run.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match &self.state {
+            State::Running { child, .. } => child.id(),
+            State::Down { .. } => None,
+        }
+    }
+
     /// Sends a signal to the child if it runs.
     pub(crate) fn signal(&self, signal: Signal) {
-        let State::Running { child, .. } = &self.state else { return };
-        // None if its end has been noticed.
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        let pid = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // It may have died already, which will be noticed.
             let _ = rustix::process::kill_process(pid, signal);

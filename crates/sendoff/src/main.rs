@@ -3,6 +3,7 @@
 mod account;
 mod children;
 mod configure;
+mod control;
 mod explain;
 mod failure;
 mod front;
@@ -11,6 +12,7 @@ mod listen;
 mod log;
 mod options;
 mod orders;
+mod runtime_folder;
 mod signals;
 mod supervisor;
 
@@ -19,13 +21,24 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use failure::Failure;
-use options::{Command, Options};
+use options::{Command, Options, Stop};
 
 fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
     let result = match options.command {
         Command::Serve(serve) => supervisor::run(*serve),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Status(status) => {
+            control::run(control::Command::Status, &status.control, status.json)
+        }
+        Command::Reload(which) => control::run(control::Command::Reload, &which, false),
+        Command::Reopen(which) => control::run(control::Command::Reopen, &which, false),
+        Command::Stop(Stop { control, now: false }) => {
+            control::run(control::Command::Stop, &control, false)
+        }
+        Command::Stop(Stop { control, now: true }) => {
+            control::run(control::Command::StopNow, &control, false)
+        }
         Command::Front(inherited) => front::run(&inherited),
     };
     match result {

@@ -7,16 +7,20 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
+use rustix::pipe::PipeFlags;
 use sendoff_server::front::{Order, Orders};
 use serde::{Deserialize, Serialize};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::{UnixStream, unix::pipe};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::signals::{Asked, Signals};
 
@@ -28,6 +32,46 @@ const MAX_MESSAGE: usize = 64 * 1024;
 pub(crate) enum ToFront {
     /// The access log has been opened again; its descriptor comes along.
     ReopenLog,
+    /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
+    Status,
+}
+
+/// The most that an answer to an order may be long, in bytes.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The answer to an order, which is on its way through a pipe.
+#[derive(Debug)]
+pub(crate) struct Reply(pipe::Receiver);
+
+impl Reply {
+    /// The reply, and the end of the pipe that goes along with the order.
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self(pipe::Receiver::from_owned_fd(reader)?), writer))
+    }
+
+    /// Waits for the whole answer.
+    ///
+    /// # Errors
+    /// The front ends, or does not answer in time.
+    pub(crate) async fn receive<A: for<'a> Deserialize<'a>>(self) -> io::Result<A> {
+        let mut text = Vec::new();
+        let mut answer = self.0.take(MAX_ANSWER as u64);
+        timeout(ANSWER_TIMEOUT, answer.read_to_end(&mut text)).await??;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+/// Writes the answer to an order.
+async fn answer(pipe: OwnedFd, answer: impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(&answer)?;
+    pipe::Sender::from_owned_fd(pipe)?.write_all(&text).await
 }
 
 /// Both ends: the supervisor's and the front's.
@@ -124,10 +168,21 @@ impl Orders for Inbox {
 async fn order_from(inbox: &mut Option<Socket>) -> Order {
     while let Some(socket) = inbox {
         match socket.receive().await {
-            Ok(Some((ToFront::ReopenLog, mut descriptors))) => {
-                if let Some(log) = descriptors.pop_front() {
-                    return Order::ReopenLog(File::from(log));
-                }
+            Ok(Some((message, mut descriptors))) => {
+                let Some(descriptor) = descriptors.pop_front() else { continue };
+                return match message {
+                    ToFront::ReopenLog => Order::ReopenLog(File::from(descriptor)),
+                    ToFront::Status => {
+                        let (sender, status) = oneshot::channel();
+                        tokio::task::spawn_local(async move {
+                            if let Ok(status) = status.await {
+                                // The supervisor may have given up.
+                                let _ = answer(descriptor, status).await;
+                            }
+                        });
+                        Order::Status(sender)
+                    }
+                };
             }
             // The end of the supervisor is noticed by the pool socket, and by a signal.
             Ok(None) => *inbox = None,

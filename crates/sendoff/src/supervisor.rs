@@ -9,20 +9,22 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sendoff_config::{AccessLog, Config};
+use sendoff_config::{AccessLog, Config, ListenAddress, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
 use crate::configure::{configure, log_filter};
+use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::listen::{Listeners, listen};
 use crate::log::open_log;
 use crate::options::Serve;
-use crate::orders::ToFront;
+use crate::orders::{Reply, ToFront};
 use crate::signals::{Asked, Signals};
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
@@ -46,7 +48,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     // Until the server has ended.
     let (_door, secret) = Door::open(&listeners.tcp()).unzip();
     let urls = listeners.urls();
-    let Listeners { of_loops, files: _files, .. } = listeners;
+    let Listeners { of_loops, addresses, files: _files } = listeners;
     let sealed = || {
         let sealed = config.seal();
         sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
@@ -68,7 +70,12 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
         let front = Kept::start(front)?;
         let masters = masters.into_iter().map(Kept::start).collect::<Result<_, _>>()?;
-        Supervisor { config, front, masters }.run(ready_in, &line, &mut signals).await
+        let ready = pipe::Receiver::from_owned_fd(ready_in);
+        let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
+        let (started, last_reload) = (Instant::now(), None);
+        let supervisor =
+            Supervisor { config, addresses, line, front, masters, not_ready, started, last_reload };
+        supervisor.run(&mut signals, &mut control::open()).await
     })
 }
 
@@ -87,16 +94,20 @@ struct Supervisor {
     front: Kept,
     /// One for each pool.
     masters: Vec<Kept>,
+    /// Where it listens; no address has port 0.
+    addresses: Vec<ListenAddress>,
+    /// What is said when the server is ready.
+    line: String,
+    /// What the front writes to when it is ready, until it has.
+    not_ready: Option<pipe::Receiver>,
+    started: Instant,
+    /// When it ended, and why it changed nothing.
+    last_reload: Option<(Instant, Option<String>)>,
 }
 
 impl Supervisor {
-    async fn run(
-        mut self,
-        ready: OwnedFd,
-        line: &str,
-        signals: &mut Signals,
-    ) -> Result<(), Failure> {
-        let served = self.serve(ready, line, signals).await;
+    async fn run(mut self, signals: &mut Signals, commands: &mut Commands) -> Result<(), Failure> {
+        let served = self.serve(signals, commands).await;
         // What is left now is to go at once. Workers die with their master.
         self.front.kill().await;
         for master in &mut self.masters {
@@ -105,27 +116,31 @@ impl Supervisor {
         served
     }
 
-    /// Serves until a signal ends the server. Fails if the server does not get ready.
+    /// Serves until a signal or a command ends the server. Fails if the server does not get ready.
     async fn serve(
         &mut self,
-        ready: OwnedFd,
-        line: &str,
         signals: &mut Signals,
+        commands: &mut Commands,
     ) -> Result<(), Failure> {
-        let ready =
-            pipe::Receiver::from_owned_fd(ready).map_err(Failure::system("cannot read a pipe"))?;
-        let mut not_ready = Some(ready);
         loop {
-            let asked = tokio::select! {
-                failed = self.keep_running(&mut not_ready, line) => match failed? {},
-                asked = signals.next() => asked,
+            let (asked, reply) = tokio::select! {
+                failed = self.keep_running() => match failed? {},
+                asked = signals.next() => (asked, None),
+                (command, reply) = commands.next() => match command.asks_for() {
+                    Some(asked) => (asked, Some(reply)),
+                    None => {
+                        tokio::spawn(self.report(reply));
+                        continue;
+                    }
+                },
             };
-            match asked {
+            let done = match asked {
                 Asked::Drain => {
                     tokio::select! {
                         () = self.drain() => {}
-                        () = end_at_once(signals) => self.cut().await,
+                        () = end_at_once(signals, commands) => self.cut().await,
                     }
+                    // The client of a command sees the end of its connection.
                     return Ok(());
                 }
                 Asked::Cut => {
@@ -133,22 +148,26 @@ impl Supervisor {
                     return Ok(());
                 }
                 Asked::Reopen => self.reopen_logs(),
-                Asked::Reload => tracing::warn!("SIGHUP: nothing can be reloaded yet"),
+                Asked::Reload => Err("nothing can be reloaded yet".to_owned()),
                 Asked::Upgrade => {
-                    tracing::warn!("SIGUSR2: the program cannot be replaced while it runs");
+                    Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
                 }
+            };
+            match &done {
+                Ok(what) => tracing::info!("{what}"),
+                Err(why) => tracing::error!("{why}"),
+            }
+            if let Some(reply) = reply {
+                // It fails if the client has left.
+                let _ = reply.send(done.map_or_else(Answer::Failed, Answer::Done));
             }
         }
     }
 
     /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready. A call that is dropped
-    /// forgets nothing. `not_ready`: what the front writes to when it is ready, until it has.
-    async fn keep_running(
-        &mut self,
-        not_ready: &mut Option<pipe::Receiver>,
-        line: &str,
-    ) -> Result<Infallible, Failure> {
-        if let Some(ready) = not_ready {
+    /// forgets nothing.
+    async fn keep_running(&mut self) -> Result<Infallible, Failure> {
+        if let Some(ready) = &mut self.not_ready {
             tokio::select! {
                 biased;
                 read = ready.read_u8() => {
@@ -157,10 +176,10 @@ impl Supervisor {
                 failure = self.front.failure() => return Err(failure),
                 failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
             }
-            *not_ready = None;
+            self.not_ready = None;
             let mut stdout = io::stdout().lock();
             // The server is ready even if standard output is closed.
-            let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+            let _ = writeln!(stdout, "{}", self.line).and_then(|()| stdout.flush());
         }
         Ok(tokio::select! {
             never = self.front.keep() => never,
@@ -169,22 +188,55 @@ impl Supervisor {
     }
 
     /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
-    fn reopen_logs(&self) {
-        let Some(AccessLog::File(path)) = &self.config.front.access_log else { return };
-        match open_log(path) {
-            Ok(file) => {
-                // A front that does not run opens the file at its start.
-                let Some(orders) = self.front.orders() else { return };
-                match orders.send(&ToFront::ReopenLog, &[file.as_fd()]) {
-                    Ok(()) => tracing::info!("{} was opened again", path.display()),
-                    Err(error) => {
-                        tracing::error!(%error, "the front cannot be told of the new log");
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::error!("{}: {error}: lines still go to the old file", path.display());
-            }
+    fn reopen_logs(&self) -> Result<String, String> {
+        let Some(AccessLog::File(path)) = &self.config.front.access_log else {
+            return Ok("there is no log file to open again".to_owned());
+        };
+        let path_shown = path.display();
+        let file = open_log(path)
+            .map_err(|error| format!("{path_shown}: {error}: lines still go to the old file"))?;
+        // A front that does not run opens the file at its start.
+        if let Some(orders) = self.front.orders() {
+            orders
+                .send(&ToFront::ReopenLog, &[file.as_fd()])
+                .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+        }
+        Ok(format!("{path_shown} was opened again"))
+    }
+
+    /// Sends the server's state to a client.
+    fn report(&self, reply: oneshot::Sender<Answer>) -> impl Future<Output = ()> + use<> {
+        let site = |site: &Site| (site.name.clone(), site.root.display().to_string());
+        let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
+        let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
+            ago: at.elapsed().as_secs(),
+            error: error.clone(),
+        };
+        let report = Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            front_pid: self.front.pid(),
+            uptime: self.started.elapsed().as_secs(),
+            listeners: self.addresses.iter().map(ToString::to_string).collect(),
+            sites: self.config.sites.iter().map(site).collect(),
+            connections: None,
+            idle_connections: None,
+            pools: self.config.pools.iter().map(pool).collect(),
+            last_reload: self.last_reload.as_ref().map(reloaded),
+        };
+        let asked = self.front.orders().and_then(|orders| {
+            let (status, pipe) = Reply::new().ok()?;
+            orders.send(&ToFront::Status, &[pipe.as_fd()]).ok()?;
+            Some(status)
+        });
+        async move {
+            let status = match asked {
+                Some(status) => status.receive().await.ok(),
+                None => None,
+            };
+            let report = report.with(status);
+            // It fails if the client has left.
+            let _ = reply.send(Answer::Status(Box::new(report)));
         }
     }
 
@@ -222,9 +274,23 @@ impl Supervisor {
     }
 }
 
-/// Waits for a signal that ends a server which is ending already.
-async fn end_at_once(signals: &mut Signals) {
-    while !matches!(signals.next().await, Asked::Drain | Asked::Cut) {}
+/// Waits for a signal or a command that ends a server which is ending already.
+async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
+    loop {
+        let asked = tokio::select! {
+            asked = signals.next() => Some(asked),
+            (command, reply) = commands.next() => {
+                let asked = command.asks_for();
+                if !matches!(asked, Some(Asked::Drain | Asked::Cut)) {
+                    let _ = reply.send(Answer::Failed("the server is ending".to_owned()));
+                }
+                asked
+            }
+        };
+        if matches!(asked, Some(Asked::Drain | Asked::Cut)) {
+            return;
+        }
+    }
 }
 
 /// Where new workers are announced: the master's end and the front's. The supervisor keeps both, so that a child that is

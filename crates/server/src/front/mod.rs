@@ -9,7 +9,7 @@ mod orders;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_sys::process::keep_freed_memory;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use announce::Announce;
 use budget::Budget;
-use event_loop::{EventLoop, KEPT_MEMORY};
+use event_loop::{EventLoop, KEPT_MEMORY, LoopOrder};
 
 pub use orders::{Order, Orders};
 
@@ -31,6 +31,7 @@ use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log;
 use crate::observe::explain::Secret;
+use crate::observe::status::Status;
 use crate::upstream::{Application, Channel, Master, Pool, receive_workers};
 
 /// What a front is started with.
@@ -84,10 +85,12 @@ impl Front {
             }
         }
         let (config, explain) = (Arc::new(config), explain.map(Arc::new));
-        let (mut senders, mut loops) = (Vec::new(), Vec::new());
+        let (mut senders, mut loops, mut tell) = (Vec::new(), Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (sender, links) = mpsc::unbounded_channel();
             senders.push(sender);
+            let (order, orders) = mpsc::unbounded_channel();
+            tell.push(order);
             loops.push(EventLoop {
                 number,
                 config: Arc::clone(&config),
@@ -98,6 +101,7 @@ impl Front {
                 channel: channel.clone(),
                 listeners,
                 links,
+                orders,
                 masters: masters.clone(),
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
@@ -123,9 +127,8 @@ impl Front {
             })
             .collect::<io::Result<_>>()?;
         let drain_timeout = config.drain_timeout();
-        let writer = log.as_ref();
         let result = first.run(async {
-            let mut orders = orders()?;
+            let (mut orders, running) = (orders()?, Running { loops: tell, log: log.as_ref() });
             if let Some((channel, registrations)) = channel.zip(registrations) {
                 tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
             }
@@ -140,7 +143,7 @@ impl Front {
             }
             let mut is_over = false;
             tokio::select! {
-                end = follow(&mut orders, writer) => is_over = end == End::Cut,
+                end = running.follow(&mut orders) => is_over = end == End::Cut,
                 // The supervisor is gone, or workers cannot be announced any more.
                 Some(result) = first_closed.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
@@ -150,7 +153,7 @@ impl Front {
             if !is_over {
                 tokio::select! {
                     () = tokio::time::sleep(drain_timeout) => {}
-                    () = told_to_cut(&mut orders, writer) => {}
+                    () = running.told_to_cut(&mut orders) => {}
                 }
             }
             stopper.send_replace(Stage::Cutting);
@@ -173,24 +176,50 @@ enum End {
     Cut,
 }
 
-/// Follows orders until one of them ends the front.
-async fn follow(orders: &mut impl Orders, log: Option<&access_log::Writer>) -> End {
-    loop {
-        match orders.next().await {
-            Order::Drain => return End::Drain,
-            Order::Cut => return End::Cut,
-            Order::ReopenLog(file) => {
-                if let Some(log) = log {
-                    log.reopen(file);
+/// A front that runs.
+struct Running<'f> {
+    loops: Vec<mpsc::UnboundedSender<LoopOrder>>,
+    log: Option<&'f access_log::Writer>,
+}
+
+impl Running<'_> {
+    /// Follows orders until one of them ends the front.
+    async fn follow(&self, orders: &mut impl Orders) -> End {
+        loop {
+            match orders.next().await {
+                Order::Drain => return End::Drain,
+                Order::Cut => return End::Cut,
+                Order::ReopenLog(file) => {
+                    if let Some(log) = self.log {
+                        log.reopen(file);
+                    }
                 }
+                Order::Status(reply) => drop(tokio::task::spawn_local(self.status(reply))),
             }
         }
     }
-}
 
-/// Waits until a front that drains is told to end at once.
-async fn told_to_cut(orders: &mut impl Orders, log: Option<&access_log::Writer>) {
-    while follow(orders, log).await != End::Cut {}
+    /// Waits until a front that drains is told to end at once.
+    async fn told_to_cut(&self, orders: &mut impl Orders) {
+        while self.follow(orders).await != End::Cut {}
+    }
+
+    /// Asks every event loop what it does.
+    fn status(&self, reply: oneshot::Sender<Status>) -> impl Future<Output = ()> + use<> {
+        let (sender, mut said) = mpsc::unbounded_channel();
+        for event_loop in &self.loops {
+            // A loop that has ended does nothing.
+            let _ = event_loop.send(LoopOrder::Status(sender.clone()));
+        }
+        async move {
+            let mut status = Status::default();
+            while let Some(of_loop) = said.recv().await {
+                status.add(of_loop);
+            }
+            // It fails if the answer is not waited for any more.
+            let _ = reply.send(status);
+        }
+    }
 }
 
 /// Tells all event loops to take no more requests.

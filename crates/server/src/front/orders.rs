@@ -3,6 +3,10 @@
 use std::fs::File;
 use std::future::Future;
 
+use tokio::sync::oneshot;
+
+use crate::observe::status::Status;
+
 /// What a running front is told.
 #[derive(Debug)]
 pub enum Order {
@@ -12,6 +16,8 @@ pub enum Order {
     Cut,
     /// Write the access log to this file from now on.
     ReopenLog(File),
+    /// Say what the front is doing.
+    Status(oneshot::Sender<Status>),
 }
 
 /// Where orders come from.
