@@ -21,6 +21,18 @@ const MOST_WORKERS: u32 = 1024;
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Signals that end the master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor, which does
+/// what they ask for, and reach the master too if a terminal or `pkill` sends them.
+const SIGNALS: [Signal; 7] = [
+    Signal::TERM,
+    Signal::CHILD,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+];
+
 /// As what [`Master::run`] returned: it forks, so it may return in several processes.
 #[derive(Debug)]
 pub(crate) enum Role {
@@ -61,7 +73,7 @@ impl<'a> Master<'a> {
         pool: &'a PoolConfig,
         socket: OwnedFd,
     ) -> io::Result<Self> {
-        let signals = SignalFd::new(&[Signal::TERM, Signal::INT, Signal::CHILD])?;
+        let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
         let mut master = Self { config, pool, socket, signals, slots, leaving, target: 0 };
         master.keep(pool.first_workers());
@@ -214,7 +226,6 @@ impl<'a> Master<'a> {
             match signal {
                 Signal::TERM => return Wake::Terminate,
                 Signal::CHILD => wake = Wake::Reap,
-                // An interrupt from a terminal reaches the supervisor too, which says what to do.
                 _ => {}
             }
         }

@@ -32,7 +32,7 @@ pub use extension::{Extended, extension, static_library};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use progress::Progress;
-pub use server::{Failed, Server, binary};
+pub use server::{Failed, Server, binary, sendoff};
 pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;
 

@@ -223,6 +223,30 @@ impl Server {
         if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
     }
 
+    /// The output of a command to the server, such as `sendoff status`.
+    ///
+    /// # Errors
+    /// Its standard error if it fails.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub fn command(&self, arguments: &[&str]) -> Result<String, String> {
+        let done = Command::new(binary())
+            .args(arguments)
+            .arg("--socket")
+            .arg(self.control_socket())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// The path of its control socket.
+    pub fn control_socket(&self) -> PathBuf {
+        let folder = runtime_folder(&self.process().root).join("sendoff");
+        folder.join(format!("{}.sock", self.pid()))
+    }
+
     /// The secret that `sendoff explain` sends.
     ///
     /// # Panics
@@ -444,6 +468,21 @@ impl Process {
 /// The folder of the server's secret: beside the root, inside the site's temporary folder.
 fn runtime_folder(root: &Path) -> PathBuf {
     root.with_file_name("run")
+}
+
+/// The output of `sendoff` with these arguments, where servers of `root` leave their sockets.
+///
+/// # Errors
+/// Its standard error if it fails.
+///
+/// # Panics
+/// If it cannot be run.
+pub fn sendoff(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(binary());
+    command.args(arguments).env("XDG_RUNTIME_DIR", runtime_folder(root));
+    let done = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
 }
 
 /// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.

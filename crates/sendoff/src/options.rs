@@ -35,6 +35,15 @@ pub(crate) enum Command {
     /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
     /// leaves, and why it was copied. The request is made for real.
     Explain(Explain),
+    /// Show what a running server does.
+    Status(StatusOf),
+    /// Have a running server read its configuration again, as by SIGHUP. The command ends when the new configuration is in
+    /// use; if it is bad, nothing changes.
+    Reload(Control),
+    /// Have a running server open its logs again after they were renamed, as by SIGUSR1.
+    Reopen(Control),
+    /// End a running server, as by SIGTERM: open responses may finish.
+    Stop(Stop),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
@@ -68,6 +77,35 @@ pub(crate) struct Explain {
     /// Field to add to the request, as `Cookie: a=b`. May be repeated.
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
+}
+
+/// Which server a command is for. It must have been started by the same user.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Control {
+    /// The server that listens there, by address or port [default: the only one that runs].
+    #[arg(long, value_name = "ADDR|PORT")]
+    pub(crate) listen: Option<String>,
+    /// The server's control socket.
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusOf {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Cut open responses, as SIGINT does.
+    #[arg(long)]
+    pub(crate) now: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -268,6 +306,9 @@ pub(crate) struct Inherited {
     /// Where the front says that it is ready.
     #[arg(long)]
     pub(crate) ready_fd: RawFd,
+    /// Where the supervisor gives orders.
+    #[arg(long)]
+    pub(crate) orders_fd: RawFd,
     /// Holds the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,

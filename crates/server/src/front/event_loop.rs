@@ -1,5 +1,6 @@
 //! One event loop: a thread with its own listeners, connections, open files and links.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
 use crate::observe::explain::Secret;
+use crate::observe::status::{PoolStatus, Status, WorkerStatus};
 use crate::site::sites::Sites;
 use crate::upstream::{
     Application, Channel, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
@@ -32,6 +34,13 @@ pub(super) const KEPT_MEMORY: usize = 16 << 20;
 
 /// How often freed memory beyond it is given back.
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a running event loop is told.
+#[derive(Debug)]
+pub(super) enum LoopOrder {
+    /// Say what the loop is doing.
+    Status(mpsc::UnboundedSender<Status>),
+}
 
 /// An event loop that is about to run.
 pub(super) struct EventLoop {
@@ -47,6 +56,7 @@ pub(super) struct EventLoop {
     /// As many as `Config::listen` has, in its order.
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
+    pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
     /// By the number of the pool.
     pub(super) masters: Vec<Master>,
     pub(super) stop: watch::Receiver<Stage>,
@@ -61,14 +71,15 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     /// Runs until the last connection has ended after the stop and, beside it, `also`.
-    pub(super) fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
+    /// A failure of `also` ends the loop.
+    pub(super) fn run(self, also: impl Future<Output = io::Result<Infallible>>) -> io::Result<()> {
         // Tasks stay on this thread.
         let options = LocalOptions::default();
         let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
         let result = runtime.block_on(async move {
             tokio::select! {
                 result = self.serve() => result,
-                () = also => Ok(()),
+                failed = also => failed.map(|never| match never {}),
             }
         });
         // With it go the connections that are left: they cut their responses.
@@ -79,7 +90,7 @@ impl EventLoop {
     async fn serve(self) -> io::Result<()> {
         let Self { number, config, explain, pools, applications, listeners, links, .. } = self;
         let Self { snapshots, channel, masters, stop, announce, budget, .. } = self;
-        let Self { access_log, busy, draining, .. } = self;
+        let Self { access_log, busy, draining, orders, .. } = self;
         let services = Rc::new(Services {
             number,
             sites: Sites::new(Arc::clone(&config), budget.static_files),
@@ -115,6 +126,7 @@ impl EventLoop {
         look_after_workers(&services, &masters);
         let (lives, idle) = (Rc::clone(&lifecycle), config.front.timeouts.idle);
         spawn_local(async move { lives.end_idle(idle).await });
+        spawn_local(follow(orders, Rc::clone(&services), Rc::clone(&lifecycle)));
         announce.loop_runs();
         spawn_local(take_links(Rc::clone(&services), links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;
@@ -126,7 +138,7 @@ impl EventLoop {
                 () = lifecycle.connection_closed() => {}
                 () = &mut cutting => {
                     let connections = lifecycle.connections();
-                    tracing::warn!(connections, "the time to stop is over: connections are cut");
+                    tracing::warn!(connections, "the front ends now: connections are cut");
                     break;
                 }
             }
@@ -161,6 +173,36 @@ fn look_after_workers(services: &Services, masters: &[Master]) {
             let LocalPool { shared, links } = pool.clone();
             spawn_local(tune(bounds, shared, links, master.clone()));
         }
+    }
+}
+
+/// Does what the loop is told.
+async fn follow(
+    mut orders: mpsc::UnboundedReceiver<LoopOrder>,
+    services: Rc<Services>,
+    lifecycle: Rc<Lifecycle>,
+) {
+    while let Some(order) = orders.recv().await {
+        match order {
+            // It fails if the answer is not waited for any more.
+            LoopOrder::Status(reply) => drop(reply.send(status(&services, &lifecycle))),
+        }
+    }
+}
+
+fn status(services: &Services, lifecycle: &Lifecycle) -> Status {
+    let worker = |link: &Rc<Link>| WorkerStatus {
+        pid: link.pid(),
+        request: link.request().map(|request| request.to_string()),
+    };
+    let pool = |pool: &LocalPool| PoolStatus {
+        waiting: pool.shared.waiting(),
+        workers: pool.links.borrow().values().map(worker).collect(),
+    };
+    Status {
+        connections: lifecycle.connections(),
+        idle_connections: lifecycle.idle_connections(),
+        pools: services.pools.iter().map(pool).collect(),
     }
 }
 

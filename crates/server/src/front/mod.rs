@@ -5,6 +5,7 @@ mod announce;
 mod budget;
 mod event_loop;
 mod listener;
+mod orders;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,17 +18,20 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_sys::process::keep_freed_memory;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use announce::Announce;
 use budget::Budget;
-use event_loop::{EventLoop, KEPT_MEMORY};
+use event_loop::{EventLoop, KEPT_MEMORY, LoopOrder};
+
+pub use orders::{Order, Orders};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log;
 use crate::observe::explain::Secret;
+use crate::observe::status::Status;
 use crate::upstream::{Application, Channel, Master, Pool, receive_workers};
 
 /// What a front is started with.
@@ -46,15 +50,16 @@ pub struct Front {
 }
 
 impl Front {
-    /// Runs until `stop` says so and the last response has been sent, or the shutdown timeout is over: responses that are then
-    /// under way are cut. `ready` is called from any thread, once, when all workers have arrived.
+    /// Follows `orders` until one of them ends the front and the last response has been sent, or the shutdown timeout is over:
+    /// responses that are then under way are cut. `orders` are made inside an event loop. `ready` is called from any thread,
+    /// once, when all workers have arrived.
     ///
     /// # Errors
     /// An event loop could not be started.
-    pub fn run(
+    pub fn run<O: Orders>(
         self,
         ready: impl Fn() + Send + Sync + 'static,
-        stop: impl Future<Output = ()>,
+        orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
         let Self { config, access_log, explain, listeners, pool_sockets } = self;
@@ -71,7 +76,7 @@ impl Front {
             Announce::new(count, pools.iter().cloned().zip(first_workers).collect(), ready);
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.as_ref().map(access_log::Writer::start).transpose()?;
+        let log = access_log.map(access_log::Writer::start).transpose()?;
         let masters = pool_sockets.iter().map(Master::new).collect::<io::Result<Vec<_>>>()?;
         for (master, config) in masters.iter().zip(&config.pools) {
             // If it cannot be told, workers that hang in requests of the previous front are not missed.
@@ -80,10 +85,12 @@ impl Front {
             }
         }
         let (config, explain) = (Arc::new(config), explain.map(Arc::new));
-        let (mut senders, mut loops) = (Vec::new(), Vec::new());
+        let (mut senders, mut loops, mut tell) = (Vec::new(), Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (sender, links) = mpsc::unbounded_channel();
             senders.push(sender);
+            let (order, orders) = mpsc::unbounded_channel();
+            tell.push(order);
             loops.push(EventLoop {
                 number,
                 config: Arc::clone(&config),
@@ -94,6 +101,7 @@ impl Front {
                 channel: channel.clone(),
                 listeners,
                 links,
+                orders,
                 masters: masters.clone(),
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
@@ -119,7 +127,8 @@ impl Front {
             })
             .collect::<io::Result<_>>()?;
         let drain_timeout = config.drain_timeout();
-        let result = first.run(async move {
+        let result = first.run(async {
+            let (mut orders, running) = (orders()?, Running { loops: tell, log: log.as_ref() });
             if let Some((channel, registrations)) = channel.zip(registrations) {
                 tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
             }
@@ -132,17 +141,23 @@ impl Front {
                     drop(closed.send(result).await);
                 });
             }
+            let mut is_over = false;
             tokio::select! {
-                () = stop => {}
+                end = running.follow(&mut orders) => is_over = end == End::Cut,
                 // The supervisor is gone, or workers cannot be announced any more.
                 Some(result) = first_closed.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
                 }
             }
             drain(&stopper);
-            tokio::time::sleep(drain_timeout).await;
+            if !is_over {
+                tokio::select! {
+                    () = tokio::time::sleep(drain_timeout) => {}
+                    () = running.told_to_cut(&mut orders) => {}
+                }
+            }
             stopper.send_replace(Stage::Cutting);
-            pending::<()>().await;
+            pending().await
         });
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
@@ -151,6 +166,59 @@ impl Front {
             log.finish();
         }
         result
+    }
+}
+
+/// How the front is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Drain,
+    Cut,
+}
+
+/// A front that runs.
+struct Running<'f> {
+    loops: Vec<mpsc::UnboundedSender<LoopOrder>>,
+    log: Option<&'f access_log::Writer>,
+}
+
+impl Running<'_> {
+    /// Follows orders until one of them ends the front.
+    async fn follow(&self, orders: &mut impl Orders) -> End {
+        loop {
+            match orders.next().await {
+                Order::Drain => return End::Drain,
+                Order::Cut => return End::Cut,
+                Order::ReopenLog(file) => {
+                    if let Some(log) = self.log {
+                        log.reopen(file);
+                    }
+                }
+                Order::Status(reply) => drop(tokio::task::spawn_local(self.status(reply))),
+            }
+        }
+    }
+
+    /// Waits until a front that drains is told to end at once.
+    async fn told_to_cut(&self, orders: &mut impl Orders) {
+        while self.follow(orders).await != End::Cut {}
+    }
+
+    /// Asks every event loop what it does.
+    fn status(&self, reply: oneshot::Sender<Status>) -> impl Future<Output = ()> + use<> {
+        let (sender, mut said) = mpsc::unbounded_channel();
+        for event_loop in &self.loops {
+            // A loop that has ended does nothing.
+            let _ = event_loop.send(LoopOrder::Status(sender.clone()));
+        }
+        async move {
+            let mut status = Status::default();
+            while let Some(of_loop) = said.recv().await {
+                status.add(of_loop);
+            }
+            // It fails if the answer is not waited for any more.
+            let _ = reply.send(status);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the front reports about its work: the access log, and the table of `sendoff explain`.
+//! What the front reports about its work: the access log, the table of `sendoff explain`, and its status.
 
 pub(crate) mod access_log;
 pub mod explain;
+pub mod status;

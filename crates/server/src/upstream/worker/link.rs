@@ -123,6 +123,18 @@ pub(super) enum Ending {
 }
 
 impl Link {
+    /// The worker's process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The request that the worker works on for this event loop, as in the log.
+    #[must_use]
+    pub fn request(&self) -> Option<Rc<str>> {
+        self.front.borrow().held().map(|work| Rc::clone(&work.label))
+    }
+
     pub(super) fn new(socket: UnixStream, pid: i32, rules: front::Origin) -> Rc<Self> {
         let front = RefCell::new(Front::new(rules));
         Rc::new(Self { socket, pid, front, is_flushing: Cell::new(false) })

@@ -123,6 +123,12 @@ impl Pool {
         self.state().complete
     }
 
+    /// How many requests wait for a worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state().waiting.len()
+    }
+
     /// What there was to do since the last call.
     pub fn take_load(&self) -> Load {
         let mut state = self.state();
