@@ -77,7 +77,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
         .map_err(Failure::system("cannot keep workers"))?;
     match role {
         Role::Master => Ok(()),
-        Role::Worker(start) => serve(config.account, pool, &engine, start),
+        Role::Worker(start) => serve(pool, &engine, start),
     }
 }
 
@@ -86,8 +86,8 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 }
 
 /// The life of a worker.
-fn serve(account: Option<Account>, pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
-    if let Err(error) = prepare(account, start.master) {
+fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
+    if let Err(error) = prepare(pool, start.master) {
         log(format_args!("cannot prepare a worker: {error}"));
         exit_now(1);
     }
@@ -101,8 +101,9 @@ fn serve(account: Option<Account>, pool: &PoolConfig, engine: &Engine, start: Wo
 }
 
 /// Gives up privileges, and ties the worker's life to its master's. In this order: a change of user unties it.
-fn prepare(account: Option<Account>, master: Pid) -> io::Result<()> {
-    if let Some(Account { uid, gid }) = account {
+fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
+    // An explicit root stays root, with all that it may do.
+    if let Some(Account { uid, gid }) = pool.account.filter(|account| account.uid != 0) {
         become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE)?;
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;

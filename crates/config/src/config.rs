@@ -21,7 +21,7 @@ pub struct Config {
     pub listen: Vec<Listener>,
     /// Proxies whose word about the client is taken (`X-Forwarded-For`, `Forwarded`, PROXY protocol).
     pub trusted_proxies: Vec<Network>,
-    /// The user that the front and the workers change to; `None`: they stay what the supervisor is.
+    /// The user that the front changes to; `None`: it stays what the supervisor is.
     pub account: Option<Account>,
     /// Time from the signal that ends the server until its last process is gone.
     pub shutdown_timeout: Duration,

@@ -23,7 +23,7 @@ pub mod units;
 pub use config::{Account, Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
-pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
     Rules,

@@ -39,14 +39,8 @@ pub struct Master {
 
 /// The configuration that these options of a test stand for; without any, one worker with one link.
 fn config(options: &[&str]) -> Config {
-    let mut pool = PoolConfig {
-        name: "default".to_owned(),
-        workers: Workers::Fixed(1),
-        php_ini: Vec::new(),
-        max_requests: 0,
-        request_timeout: None,
-        snapshot: Snapshot::Lease,
-    };
+    let mut pool =
+        PoolConfig { request_timeout: None, ..PoolConfig::new("default", Workers::Fixed(1)) };
     let (mut links, mut account) = (1, Account { uid: 0, gid: 0 });
     let mut shutdown_timeout = Duration::from_secs(30);
     for option in options.chunks(2) {
@@ -64,12 +58,14 @@ fn config(options: &[&str]) -> Config {
             other => panic!("{other} is not an option of these tests"),
         }
     }
+    pool.account =
+        Some(account).filter(|account| account.uid != 0 || rustix::process::getuid().is_root());
     let none = Duration::ZERO;
     Config {
         log: String::new(),
         listen: Vec::new(),
         trusted_proxies: Vec::new(),
-        account: Some(account).filter(|account| account.uid != 0),
+        account: None,
         shutdown_timeout,
         front: FrontConfig {
             threads: links,
