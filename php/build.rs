@@ -31,6 +31,7 @@ fn main() {
         "request_info",
         "sapi",
         "server_vars",
+        "settings",
         "user_ini",
     ];
     let mut build = cc::Build::new();

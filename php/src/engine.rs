@@ -7,8 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::Signal;
-use sendoff_config::Accel;
+use sendoff_config::{Accel, PoolConfig};
 use sendoff_sys::process::real_time_signal;
+
+use crate::settings;
 // Linked for the C code, which calls the worker through it.
 use sendoff_capi as _;
 
@@ -25,6 +27,11 @@ struct CStartup {
     ini_dir: *const c_char,
     defines: *const *const c_char,
     define_count: usize,
+    fixed: *const *const c_char,
+    fixed_count: usize,
+    environment: *const *const c_char,
+    environment_count: usize,
+    folder: *const c_char,
     accel: *const CAccel,
     accel_count: usize,
     stuck_signal: c_int,
@@ -46,8 +53,10 @@ unsafe extern "C" {
 pub(crate) struct Startup<'a> {
     /// The folder with `php.ini` and `conf.d`.
     pub(crate) ini_dir: &'a Path,
-    /// Settings on top, each `KEY=VALUE`.
-    pub(crate) settings: &'a [String],
+    /// Its settings, and what its workers have.
+    pub(crate) pool: &'a PoolConfig,
+    /// The environment of scripts, each `NAME=VALUE`.
+    pub(crate) environment: &'a [CString],
     /// What URIs in `X-Accel-Redirect` stand for, longest prefix first: workers open what the front will look for.
     pub(crate) accel: &'a [Accel],
 }
@@ -62,14 +71,23 @@ pub(crate) fn stuck_signal() -> Signal {
     real_time_signal(0)
 }
 
+/// `None` if one of the texts has a NUL.
+fn strings(texts: impl IntoIterator<Item = String>) -> Option<Vec<CString>> {
+    texts.into_iter().map(|text| CString::new(text).ok()).collect()
+}
+
 impl Engine {
     /// Starts PHP. `None` if it refused; it has written why to standard error. Call it once.
     pub(crate) fn start(startup: &Startup<'_>) -> Option<Self> {
         let text = |bytes: &[u8]| CString::new(bytes).ok();
         let ini_dir = text(startup.ini_dir.as_os_str().as_bytes())?;
-        let settings: Vec<CString> =
-            startup.settings.iter().map(|s| text(s.as_bytes())).collect::<Option<_>>()?;
+        let pool = startup.pool;
+        let settings = strings(settings::lines(pool))?;
         let settings: Vec<_> = settings.iter().map(|s| s.as_ptr()).collect();
+        let fixed = strings(pool.php_admin_values.iter().map(|(name, _)| name.clone()))?;
+        let fixed: Vec<_> = fixed.iter().map(|name| name.as_ptr()).collect();
+        let environment: Vec<_> = startup.environment.iter().map(|text| text.as_ptr()).collect();
+        let folder = text(pool.chdir.as_os_str().as_bytes())?;
         let accel: Vec<(CString, CString)> = startup
             .accel
             .iter()
@@ -85,6 +103,11 @@ impl Engine {
             ini_dir: ini_dir.as_ptr(),
             defines: settings.as_ptr(),
             define_count: settings.len(),
+            fixed: fixed.as_ptr(),
+            fixed_count: fixed.len(),
+            environment: environment.as_ptr(),
+            environment_count: environment.len(),
+            folder: folder.as_ptr(),
             accel: accel.as_ptr(),
             accel_count: accel.len(),
             stuck_signal: stuck_signal().as_raw(),

@@ -5,7 +5,9 @@ mod failure;
 mod log;
 mod master;
 mod pool;
+mod settings;
 mod slot;
+mod start;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -13,10 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use rustix::process::{Gid, Pid, Signal, Uid, getppid, set_parent_process_death_signal};
-use rustix::thread::CapabilitySet;
-use sendoff_config::{Account, Config, PoolConfig, Snapshot};
-use sendoff_sys::process::{become_user, exit_now, take_inherited};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use sendoff_config::{Config, PoolConfig, Snapshot};
+use sendoff_sys::process::{exit_now, take_inherited};
 
 use engine::{Engine, Startup};
 use failure::Failure;
@@ -70,7 +71,9 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let site = config.sites.iter().find(|site| site.pool == Some(inherited.pool));
     let accel = site.map_or(&[][..], |site| &site.accel);
     let ini_dir = ini_dir();
-    let startup = Startup { ini_dir: &ini_dir, settings: &pool.php_ini, accel };
+    start::check(pool)?;
+    let environment = start::environment(pool)?;
+    let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
     let role = Master::new(&config, pool, socket)
         .and_then(Master::run)
@@ -87,7 +90,7 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 
 /// The life of a worker.
 fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
-    if let Err(error) = prepare(pool, start.master) {
+    if let Err(error) = start::prepare(pool, start.master) {
         log(format_args!("cannot prepare a worker: {error}"));
         exit_now(1);
     }
@@ -98,19 +101,6 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
         Snapshot::Copy => (None, Some(guard)),
     };
     exit_now(engine.serve(links, guard, start.busy.as_fd(), pool.max_requests))
-}
-
-/// Gives up privileges, and ties the worker's life to its master's. In this order: a change of user unties it.
-fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
-    // An explicit root stays root, with all that it may do.
-    if let Some(Account { uid, gid }) = pool.account.filter(|account| account.uid != 0) {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE)?;
-    }
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() != Some(master) {
-        return Err(io::Error::other("the master is gone"));
-    }
-    Ok(())
 }
 
 fn ini_dir() -> PathBuf {

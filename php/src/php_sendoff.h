@@ -41,6 +41,14 @@ typedef struct {
 	/* Settings on top, each KEY=VALUE. */
 	const char *const *defines;
 	size_t define_count;
+	/* Names of settings that scripts cannot change. */
+	const char *const *fixed;
+	size_t fixed_count;
+	/* The environment of scripts, each NAME=VALUE. */
+	const char *const *environment;
+	size_t environment_count;
+	/* Where workers are before and after a script. */
+	const char *folder;
 	/* Longest prefix first. */
 	const sendoff_php_accel *accel;
 	size_t accel_count;
@@ -63,6 +71,9 @@ int sendoff_php_startup(const sendoff_php_start *start);
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 					  uint64_t max_requests);
+
+/* The working folder of workers before and after a script. */
+extern const char *sendoff_php_folder;
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
@@ -97,6 +108,14 @@ void sendoff_server_vars_init(void);
 void sendoff_register_variables(zval *track_vars_array);
 char *sendoff_getenv(const char *name, size_t name_len);
 char *sendoff_read_cookies(void);
+
+/*
+ * settings.c: what the operator has set beside php.ini. Warns of settings that PHP does not know or
+ * take. False, after it has said why, if a value makes no sense. To be called after the start of
+ * PHP.
+ */
+bool sendoff_settings_check(const sendoff_php_start *start);
+void sendoff_settings_fix(const sendoff_php_start *start);
 
 /* user_ini.c: php.ini's sections for this path and host, and .user.ini files. */
 int sendoff_activate(void);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::route::Network;
@@ -50,16 +51,6 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A UNIX stream socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),
-}
-
-/// A user, by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Account {
-    /// User id.
-    pub uid: u32,
-    /// Primary group id.
-    pub gid: u32,
 }
 
 /// The most of `shutdown_timeout` that is kept for cutting connections and ending processes.

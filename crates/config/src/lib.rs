@@ -9,6 +9,7 @@
 //! `cat /proc/PID/fd/N` shows an operator what a running process was told.
 #![forbid(unsafe_code)]
 
+mod account;
 mod config;
 mod error;
 mod front;
@@ -20,7 +21,8 @@ mod sealed;
 mod site;
 pub mod units;
 
-pub use config::{Account, Config, ListenAddress, Listener};
+pub use account::Account;
+pub use config::{Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Account;
+use crate::account::Account;
 
 /// Configuration of a pool of PHP workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
