@@ -32,6 +32,7 @@ fn main() {
         "sapi",
         "server_vars",
         "settings",
+        "slow",
         "user_ini",
     ];
     let mut build = cc::Build::new();

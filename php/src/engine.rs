@@ -27,6 +27,7 @@ struct CStartup {
     ini_dir: *const c_char,
     defines: *const *const c_char,
     define_count: usize,
+    pool: *const c_char,
     fixed: *const *const c_char,
     fixed_count: usize,
     environment: *const *const c_char,
@@ -43,6 +44,7 @@ unsafe extern "C" {
         links: *const c_int,
         link_count: usize,
         guard: c_int,
+        slow: c_int,
         busy: c_int,
         max_requests: u64,
     ) -> c_int;
@@ -87,6 +89,7 @@ impl Engine {
         let fixed = strings(pool.php_admin_values.iter().map(|(name, _)| name.clone()))?;
         let fixed: Vec<_> = fixed.iter().map(|name| name.as_ptr()).collect();
         let environment: Vec<_> = startup.environment.iter().map(|text| text.as_ptr()).collect();
+        let name = text(pool.name.as_bytes())?;
         let folder = text(pool.chdir.as_os_str().as_bytes())?;
         let accel: Vec<(CString, CString)> = startup
             .accel
@@ -103,6 +106,7 @@ impl Engine {
             ini_dir: ini_dir.as_ptr(),
             defines: settings.as_ptr(),
             define_count: settings.len(),
+            pool: name.as_ptr(),
             fixed: fixed.as_ptr(),
             fixed_count: fixed.len(),
             environment: environment.as_ptr(),
@@ -118,19 +122,20 @@ impl Engine {
     }
 
     /// Serves requests in a forked child until the front or `max_requests` (0: never) ends it; returns the exit
-    /// status. Without a guard no files are handed over.
+    /// status. Without a guard no files are handed over. On `slow` come files that backtraces are written to.
     pub(crate) fn serve(
         &self,
         links: Vec<OwnedFd>,
         guard: Option<OwnedFd>,
+        slow: Option<OwnedFd>,
         busy: BorrowedFd<'_>,
         max_requests: u64,
     ) -> i32 {
         let links: Vec<c_int> = links.into_iter().map(IntoRawFd::into_raw_fd).collect();
         let guard = guard.map_or(-1, IntoRawFd::into_raw_fd);
+        let slow = slow.map_or(-1, IntoRawFd::into_raw_fd);
+        let busy = busy.as_raw_fd();
         // SAFETY: the array lives through the call, which takes the descriptors over. PHP's long jumps stay inside it.
-        unsafe {
-            sendoff_php_serve(links.as_ptr(), links.len(), guard, busy.as_raw_fd(), max_requests)
-        }
+        unsafe { sendoff_php_serve(links.as_ptr(), links.len(), guard, slow, busy, max_requests) }
     }
 }

@@ -100,7 +100,7 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),
     };
-    exit_now(engine.serve(links, guard, start.busy.as_fd(), pool.max_requests))
+    exit_now(engine.serve(links, guard, start.slow, start.busy.as_fd(), pool.max_requests))
 }
 
 fn ini_dir() -> PathBuf {

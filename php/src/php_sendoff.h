@@ -41,6 +41,8 @@ typedef struct {
 	/* Settings on top, each KEY=VALUE. */
 	const char *const *defines;
 	size_t define_count;
+	/* The name of the pool. */
+	const char *pool;
 	/* Names of settings that scripts cannot change. */
 	const char *const *fixed;
 	size_t fixed_count;
@@ -64,12 +66,13 @@ int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links and the guard. The event counter `busy` takes the
- * time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master can tell a worker
- * that fell over its work from one that cannot start, and one that served an earlier front from one
- * that serves this one. Returns the exit status of the process.
+ * been answered. Takes ownership of the links, the guard and the socket `slow` (-1: none), on which
+ * the master sends files that the backtrace of the running script is written to. The event counter
+ * `busy` takes the time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master
+ * can tell a worker that fell over its work from one that cannot start, and one that served an
+ * earlier front from one that serves this one. Returns the exit status of the process.
  */
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
 					  uint64_t max_requests);
 
 /* The working folder of workers before and after a script. */
@@ -124,6 +127,11 @@ void sendoff_user_ini_shutdown(void);
 
 /* backtrace.c: the end of a worker that is stuck. */
 void sendoff_backtrace_on(int signo);
+
+/* slow.c: backtraces of scripts that work for long and go on. */
+void sendoff_slow_startup(const char *pool);
+/* Starts the thread that writes them; the caller has blocked all signals. */
+bool sendoff_slow_start(int socket);
 
 /* named.c: files that headers name. */
 void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);

@@ -149,6 +149,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	}
 	sendoff_settings_fix(start);
 	keep_environment(start);
+	sendoff_slow_startup(start->pool);
 	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();
 	sendoff_named_startup(start->accel, start->accel_count);
@@ -194,18 +195,21 @@ static void set_environment(void)
 	}
 }
 
-/* The worker's helper thread must not take the signals that are meant for PHP's thread. */
-static sendoff_worker *new_worker(const int *links, size_t link_count, int guard)
+/* The worker's helper threads must not take the signals that are meant for PHP's thread. */
+static sendoff_worker *new_worker(const int *links, size_t link_count, int guard, int slow)
 {
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	sendoff_worker *worker = sendoff_worker_new(links, link_count, guard);
+	if (slow >= 0 && !sendoff_slow_start(slow)) {
+		fprintf(stderr, "sendoff-php: no thread for the slow log: %s\n", strerror(errno));
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return worker;
 }
 
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
 					  uint64_t max_requests)
 {
 	set_environment();
@@ -215,7 +219,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
 		return 1;
 	}
 	sendoff_backtrace_on(stuck_signal);
-	sendoff_php_worker = new_worker(links, link_count, guard);
+	sendoff_php_worker = new_worker(links, link_count, guard, slow);
 	if (!sendoff_php_worker) {
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
 		return 1;

@@ -7,11 +7,13 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::TempDir;
 use common::link::Request;
 use common::master::{Master, pool};
-use sendoff_config::PoolConfig;
+use sendoff_config::{PoolConfig, SlowLog};
+use sendoff_pool::ToMaster;
 
 fn pair(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
@@ -212,4 +214,51 @@ fn settings_that_make_no_sense_are_refused_and_unknown_ones_are_named() {
         stderr.read_to_string(&mut said).unwrap();
         assert_eq!(said, complaint);
     }
+}
+
+/// The slow log has php-fpm's format, and the script does not notice: its sleep is not shortened.
+#[test]
+fn a_slow_script_is_logged_with_its_backtrace_and_goes_on() {
+    let dir = TempDir::new();
+    let log = dir.path().join("slow.log");
+    let code = "<?php
+        class Shop { static function buy($how) { return $how(); } }
+        function wait() { global $slept; $slept = [microtime(true), usleep(2000000), microtime(true)]; }
+        eval('Shop::buy(\"wait\");');
+        echo $slept[2] - $slept[0] >= 2 ? 'whole' : 'cut';";
+    fs::write(dir.path().join("a.php"), code).unwrap();
+    let slow_log = Some(SlowLog { after: Duration::from_secs(1), path: log.clone() });
+    let pool = PoolConfig { slow_log, name: "shop".into(), ..pool() };
+    let master = Master::start_pool(pool, Stdio::inherit());
+    let mut worker = master.worker();
+    worker.link().send(&Request::new(&dir.file("a.php")));
+    let pid = worker.pid.as_raw_nonzero().get();
+    let deadline = Instant::now() + Duration::from_millis(1800);
+    // Until it sleeps.
+    let text = loop {
+        master.tell(&ToMaster::Trace { pid: pid.unsigned_abs() });
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text.contains("usleep") || Instant::now() > deadline {
+            break text;
+        }
+        std::thread::yield_now();
+    };
+    let entry = text.split("\n\n").find(|entry| entry.contains("usleep")).unwrap_or(&text);
+    let lines: Vec<&str> = entry.trim().lines().collect();
+    let file = dir.file("a.php");
+    assert!(
+        lines[0].starts_with('[') && lines[0].ends_with(&format!("]  [pool shop] pid {pid}")),
+        "{entry}"
+    );
+    assert_eq!(lines[1], format!("script_filename = {file}"));
+    let calls: Vec<&str> = lines[2..].iter().map(|line| line.split_once("] ").unwrap().1).collect();
+    let expected = [
+        format!("usleep() {file}:3"),
+        format!("wait() {file}:2"),
+        format!("buy() {file}(4) : eval()'d code:1"),
+        format!("[INCLUDE_OR_EVAL]() {file}:4"),
+    ];
+    assert_eq!(calls, expected, "{text}");
+    assert_eq!(worker.link().response().unwrap().body(), "whole");
+    assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
 }
