@@ -6,7 +6,7 @@ LISTEN ?= 127.0.0.1:8080
 
 # The demonstration site.
 serve: build
-	target/release/sendoff serve examples/site --listen $(LISTEN)
+	target/release/sendoff serve examples/site --listen $(LISTEN) --user "$$(stat -c %U examples/site)"
 
 build:
 	tools/install serve

@@ -1,12 +1,14 @@
 //! The master: forks workers, replaces those that end or are stuck, ends with the front or on SIGTERM.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
-use sendoff_config::{Config, PoolConfig};
+use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -154,13 +156,15 @@ impl<'a> Master<'a> {
     fn start_worker(&mut self, slot: usize) -> io::Result<Option<WorkerStart>> {
         let (front, ends) = pool::sockets(self.config.front.threads)?;
         let busy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let slow = self.pool.slow_log.as_ref().map(|_| pool::file_sockets()).transpose()?;
+        let (ours, slow) = slow.unzip();
         let (master, since) = (getpid(), Instant::now());
         match fork()? {
-            Forked::Child => Ok(Some(WorkerStart { ends, busy, master })),
+            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, master })),
             Forked::Parent(pid) => {
                 // Should this fail, the front's ends close and the worker ends by itself.
                 pool::announce(self.socket.as_fd(), pid, &front)?;
-                self.slots[slot].run(Worker::new(pid, since, busy));
+                self.slots[slot].run(Worker::new(pid, since, busy, ours));
                 Ok(None)
             }
         }
@@ -186,6 +190,7 @@ impl<'a> Master<'a> {
                 Some(ToMaster::FrontStarted { at }) => self.let_go(at),
                 Some(ToMaster::Workers(count @ 1..=MOST_WORKERS)) => self.keep(count as usize),
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
+                Some(ToMaster::Trace { pid }) => self.trace(pid),
                 Some(ToMaster::Workers(_)) | None => {
                     log("the front has sent a message that makes no sense");
                 }
@@ -218,6 +223,18 @@ impl<'a> Master<'a> {
         log(format_args!("worker {} is stuck in {request}", worker.pid.as_raw_nonzero()));
         worker.signal(stuck_signal());
         worker.set_deadline(Instant::now() + GRACE);
+    }
+
+    /// The front says that a process has worked on a request for long. If it is a worker, it writes its backtrace to the slow log,
+    /// which is opened each time: it may have been renamed.
+    fn trace(&mut self, pid: u32) {
+        let Some(SlowLog { path, .. }) = &self.pool.slow_log else { return };
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(worker) = self.workers().find(|worker| Some(worker.pid) == pid) else { return };
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        if let Err(error) = file.and_then(|file| worker.trace(file.as_fd())) {
+            log(format_args!("slow log {}: {error}", path.display()));
+        }
     }
 
     fn take_signals(&mut self) -> Wake {

@@ -9,6 +9,7 @@
 //! `cat /proc/PID/fd/N` shows an operator what a running process was told.
 #![forbid(unsafe_code)]
 
+mod account;
 mod config;
 mod error;
 mod front;
@@ -20,10 +21,11 @@ mod sealed;
 mod site;
 pub mod units;
 
-pub use config::{Account, Config, ListenAddress, Listener};
+pub use account::Account;
+pub use config::{Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
-pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
     Rules,

@@ -32,8 +32,9 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     raise_descriptor_limit();
     // Before the change of user: log folders belong to root.
     let access_log = config.front.access_log.as_ref().map(open_log).transpose()?;
-    if let Some(Account { uid, gid }) = config.account {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty())
+    // An explicit root stays root.
+    if let Some(Account { uid: uid @ 1.., gid }) = config.account {
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), || Ok(()))
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;

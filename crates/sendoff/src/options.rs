@@ -130,7 +130,7 @@ pub(crate) struct Serve {
     /// Time after which `--workers auto` ends workers that had no request.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
     pub(crate) worker_idle_timeout: Duration,
-    /// User to run as, if started by root [default: the owner of ROOT]
+    /// User to run as, if started by root [default: the owner of ROOT; www-data if that is root]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
     /// PHP setting on top of php.ini, as `memory_limit=256M`. May be repeated.

@@ -25,7 +25,7 @@ use crate::observe::explain::Secret;
 use crate::observe::status::{PoolStatus, Status, WorkerStatus};
 use crate::site::sites::Sites;
 use crate::upstream::{
-    Application, Channel, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
+    Application, Channel, Deadlines, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
 };
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
@@ -164,10 +164,10 @@ fn unique(of_sites: &[Vec<Arc<Application>>]) -> Arc<[Arc<Application>]> {
 /// Starts the tasks that keep workers neither stuck nor too many nor too few.
 fn look_after_workers(services: &Services, masters: &[Master]) {
     for ((config, pool), master) in services.config.pools.iter().zip(&services.pools).zip(masters) {
-        if let Some(limit) = config.request_timeout {
-            let LocalPool { shared, links } = pool.clone();
-            spawn_local(enforce(limit, shared, links, master.clone()));
-        }
+        let slow = config.slow_log.as_ref().map(|log| log.after);
+        let deadlines = Deadlines { stuck: config.request_timeout, slow };
+        let LocalPool { shared, links } = pool.clone();
+        spawn_local(enforce(deadlines, shared, links, master.clone()));
         // One event loop decides for all.
         if let Some(bounds) = config.bounds().filter(|_| services.number == 0) {
             let LocalPool { shared, links } = pool.clone();

@@ -112,7 +112,10 @@ impl Root {
     /// One of the folders cannot be opened.
     pub fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
         // Without symbolic links, because the kernel reports places in this form.
         let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
         Ok(Self { directory, symlinks, follow })

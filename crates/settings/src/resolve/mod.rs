@@ -92,7 +92,7 @@ impl Context<'_> {
                 },
                 limits: Limits { max_body: top.max_body.value.0 },
             },
-            pools: pools.used(&mut sites, self),
+            pools: pools.used(account, &mut sites, self),
             sites,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendoff_config::{Bounds, Delivery, Handler, PoolConfig, Site, Workers};
+use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, Workers};
 
 use super::Context;
 use crate::keys::{Pool, Top};
@@ -85,8 +85,13 @@ impl Pools {
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
     }
 
-    /// The pools that sites have, and the sites' numbers for them.
-    pub(crate) fn used(self, sites: &mut [Site], context: &mut Context<'_>) -> Vec<PoolConfig> {
+    /// The pools that sites have, whose workers run as `account`, and the sites' numbers for them.
+    pub(crate) fn used(
+        self,
+        account: Option<Account>,
+        sites: &mut [Site],
+        context: &mut Context<'_>,
+    ) -> Vec<PoolConfig> {
         let mut numbers: Vec<Option<usize>> = vec![None; self.all.len()];
         for number in references(sites) {
             numbers[*number] = Some(0);
@@ -107,7 +112,7 @@ impl Pools {
             }
         }
         let used = self.all.into_iter().zip(numbers).filter(|(_, number)| number.is_some());
-        used.map(|((pool, _), _)| pool).collect()
+        used.map(|((pool, _), _)| PoolConfig { account, ..pool }).collect()
     }
 }
 
@@ -124,18 +129,18 @@ fn references(sites: &mut [Site]) -> impl Iterator<Item = &mut usize> {
 
 fn pool(section: &Pool, machine: &dyn Machine) -> PoolConfig {
     let settings = section.php_ini.value.0.iter();
+    let workers = match section.workers.value {
+        Count::Fixed(count) => Workers::Fixed(count),
+        Count::Auto => Workers::Auto(bounds(section.worker_idle_timeout.value.0, machine)),
+    };
     PoolConfig {
-        name: section.name.value.0.clone(),
-        workers: match section.workers.value {
-            Count::Fixed(count) => Workers::Fixed(count),
-            Count::Auto => Workers::Auto(bounds(section.worker_idle_timeout.value.0, machine)),
-        },
         php_ini: settings
             .flat_map(|(name, values)| values.iter().map(|value| format!("{}={value}", name.value)))
             .collect(),
         max_requests: section.max_requests.value.0,
         request_timeout: Some(section.request_timeout.value.0).filter(|time| !time.is_zero()),
         snapshot: section.snapshot.value.into(),
+        ..PoolConfig::new(&section.name.value.0, workers)
     }
 }
 

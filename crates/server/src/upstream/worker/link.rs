@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::pool::{Pool, Ticket, WorkerId};
-use super::watch::{Stuck, Watch};
+use super::watch::{Late, Watch};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
@@ -288,9 +288,17 @@ impl Link {
         inbox.push(event);
     }
 
+    /// Looks at the script that has a request of the front's: whether it has just become slow.
+    pub(super) fn becomes_slow(&self, now: Instant, limit: Duration) -> Option<Late> {
+        let front = self.front.borrow();
+        let work = front.held().filter(|work| work.ticket.is_some())?;
+        let is_slow = work.watch.borrow_mut().becomes_slow(now, limit);
+        is_slow.then(|| Late { pid: self.pid, request: Rc::clone(&work.label) })
+    }
+
     /// Looks after the script that has a request of the front's. If it has just become stuck, its request ends; the caller
     /// takes the worker out of the pool and has it replaced.
-    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Stuck> {
+    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Late> {
         let front = self.front.borrow();
         // What follows `fastcgi_finish_request()` has no deadline. A process that has claimed a request has its deadline
         // where the request went.
@@ -300,7 +308,7 @@ impl Link {
         if !work.watch.borrow_mut().expires(now, limit, waits_for_client) {
             return None;
         }
-        let stuck = Stuck { pid: self.pid, request: Rc::clone(&work.label) };
+        let stuck = Late { pid: self.pid, request: Rc::clone(&work.label) };
         let may_write_to_client = front.may_write_to_client();
         drop(front);
         // A worker that may write to the client could do so beside an error page. The request then ends with the worker's
