@@ -18,7 +18,7 @@ pub(crate) trait Service {
 
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.
-    fn plan(&self, request: &mut Request) -> Self::Plan;
+    async fn plan(&self, request: &mut Request) -> Self::Plan;
 
     /// The largest request body that the handler takes, in bytes.
     fn max_body(&self, plan: &Self::Plan) -> u64;

@@ -3,7 +3,7 @@
 use super::services::Services;
 use crate::request::Request;
 use crate::site::Site;
-use crate::site::rules::Effects;
+use crate::site::effects::Effects;
 
 /// What a handler knows about a request. What it answers to is a [`Responder`](crate::responder::Responder).
 #[derive(Clone, Copy)]

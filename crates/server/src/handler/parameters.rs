@@ -11,9 +11,6 @@ use crate::request::{Endpoint, Request, Scheme};
 use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
 
-/// `SERVER_SOFTWARE`, unless the site has its own.
-const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
-
 /// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
 /// take the other two for statements of the server about how it sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
@@ -29,13 +26,12 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
             builder.param(name.as_bytes(), value);
         }
     };
-    let software = site.server_software.as_deref().unwrap_or(SOFTWARE.as_bytes());
     let chroot = match script.upstream {
         Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
         Upstream::Application(_) => None,
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
-    of_request(&mut param, request, script, paths, software, user);
+    of_request(&mut param, request, script, paths, &site.software, user);
     if !user.is_empty() {
         param("AUTH_TYPE", b"Basic");
     }

@@ -173,7 +173,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let (framing, waits) = (head.framing, head.expect_continue);
         let request = received::request(head, Scheme::Http, &self.origin);
         let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
-        let plan = self.service.plan(&mut request);
+        let plan = self.service.plan(&mut request).await;
         let mut decoder = BodyDecoder::new(framing, self.service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {

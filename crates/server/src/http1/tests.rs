@@ -35,7 +35,7 @@ impl Service for Noting {
         &self.limits
     }
 
-    fn plan(&self, _request: &mut Request) {}
+    async fn plan(&self, _request: &mut Request) {}
 
     fn max_body(&self, _plan: &()) -> u64 {
         self.limits.limits.max_body
