@@ -173,7 +173,7 @@ impl Driver<'_> {
             Answer::Serve(target) => self.serve(site, request, &outcome, target),
             Answer::List(_) => {
                 let fields = vec![field("Content-Type", "text/html;charset=UTF-8")];
-                let mut head = Head { fields, ..Head::default() };
+                let mut head = Head { status: 200, fields, ..Head::default() };
                 outcome.response.apply(site, request, self.disk, &mut head);
                 Answered { status: 200, fields: fields_of(&head), body: None }
             }
@@ -198,7 +198,7 @@ impl Driver<'_> {
         status: u16,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Answered {
-        let mut head = Head { by_server: true, fields, modified: None };
+        let mut head = Head { status, by_server: true, fields, modified: None };
         let document = if request.error.is_none() { outcome.error_document(status) } else { None };
         let mut body = None;
         match document {
@@ -234,6 +234,7 @@ impl Driver<'_> {
                 body = Some(String::from_utf8_lossy(text).into_owned());
             }
             Some(ErrorDocument::Redirect(uri)) => {
+                head.status = 302;
                 head.fields = vec![(b"Location".to_vec(), uri.clone())];
                 outcome.response.apply(site, request, self.disk, &mut head);
                 return Answered { status: 302, fields: fields_of(&head), body: None };
@@ -252,7 +253,7 @@ impl Driver<'_> {
         target: &Target,
     ) -> Answered {
         let bytes = fs::read(path(&target.file)).unwrap();
-        let mut head = Head::default();
+        let mut head = Head { status: 200, ..Head::default() };
         let body = if target.handler == Handler::Php {
             head.fields.push(field("Content-Type", "text/html; charset=UTF-8"));
             head.fields.push(field("X-Script", "yes"));
@@ -372,9 +373,10 @@ fn split(path: &[u8]) -> (String, Option<Vec<u8>>) {
 }
 
 fn media_type(ending: &[u8]) -> Option<Vec<u8>> {
+    let ending = ending.to_ascii_lowercase();
     let line = TYPES
         .lines()
-        .find(|line| line.split(' ').skip(1).any(|known| known.as_bytes() == ending))?;
+        .find(|line| line.split(' ').skip(1).any(|known| known.as_bytes() == ending.as_slice()))?;
     line.split(' ').next().map(|media_type| media_type.as_bytes().to_vec())
 }
 
