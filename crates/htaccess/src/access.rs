@@ -252,7 +252,12 @@ impl Check {
         })
     }
 
-    fn verdict(&self, context: &Context<'_>, pass: &Pass) -> Result<Verdict, TooCostly> {
+    fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
         let request = context.request;
         let holds = match self {
             Self::Always(granted) => *granted,
@@ -269,7 +274,10 @@ impl Check {
             }
             Self::Variables(names) => names.iter().any(|name| pass.variables.get(name).is_some()),
             Self::Expression(expression) => {
-                return Ok(match Evaluation::new(context, pass).holds(expression)? {
+                let mut evaluation = Evaluation::new(context, pass);
+                let holds = evaluation.holds(expression)?;
+                vary.append(&mut evaluation.vary);
+                return Ok(match holds {
                     true => Verdict::Granted,
                     // Whoever the user is may decide.
                     false if pass.user.is_none() && expression.names_user() => Verdict::UserWanted,
@@ -298,11 +306,16 @@ impl Group {
         Self { counting: Counting::Any, parts: Vec::new() }
     }
 
-    /// What the group says of a request.
-    pub(crate) fn verdict(&self, context: &Context<'_>, pass: &Pass) -> Result<Verdict, TooCostly> {
+    /// What the group says of a request. Adds the request fields that it looks at to `vary`.
+    pub(crate) fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
         let mut found = Verdict::Neutral;
         for part in &self.parts {
-            let verdict = part.verdict(context, pass)?;
+            let verdict = part.verdict(context, pass, vary)?;
             match (verdict, self.counting) {
                 (Verdict::Neutral, _) => {}
                 (Verdict::Granted, Counting::All) => found = Verdict::Granted,
@@ -332,14 +345,19 @@ fn negate(verdict: Verdict) -> Verdict {
 }
 
 impl Requirement {
-    fn verdict(&self, context: &Context<'_>, pass: &Pass) -> Result<Verdict, TooCostly> {
+    fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
         match self {
-            Self::Group(group) => group.verdict(context, pass),
+            Self::Group(group) => group.verdict(context, pass, vary),
             Self::Check { methods, .. } if !methods.contain(context.request.method) => {
                 Ok(Verdict::Neutral)
             }
             Self::Check { check, negated, .. } => {
-                let verdict = check.verdict(context, pass)?;
+                let verdict = check.verdict(context, pass, vary)?;
                 Ok(if *negated { negate(verdict) } else { verdict })
             }
         }

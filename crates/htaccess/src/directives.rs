@@ -417,7 +417,10 @@ fn hosts(scope: &mut Scope) -> &mut Hosts {
 }
 
 fn redirect(place: &mut Place<'_>, form: Form, rest: &[u8]) -> Parsed {
-    place.scope.redirects.push(Redirect::parse(place.line, form, rest)?);
+    let redirect = Redirect::parse(place.line, form, rest)?;
+    // What covers the whole folder comes first.
+    let at = if redirect.covers_all() { 0 } else { place.scope.redirects.len() };
+    place.scope.redirects.insert(at, redirect);
     Ok(())
 }
 

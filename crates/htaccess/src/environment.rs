@@ -97,11 +97,24 @@ impl Conditional {
         let Some(groups) = self.matches(context, pass)? else { return Ok(()) };
         for (name, value) in &self.changes {
             match value {
-                Some(value) => pass.variables.set(name, fill(value, &groups)),
+                Some(value) if self.has_groups() => {
+                    pass.variables.set(name, fill(value, &groups));
+                }
+                Some(value) => pass.variables.set(name, value.clone()),
                 None => pass.variables.remove(name),
             }
         }
         Ok(())
+    }
+
+    /// Whether values may refer to groups; without any, Apache takes them as they are.
+    fn has_groups(&self) -> bool {
+        match &self.subject {
+            Subject::Attribute(_, pattern)
+            | Subject::Field(_, pattern)
+            | Subject::Fields(_, pattern) => pattern.has_groups(),
+            Subject::Expression(_) => true,
+        }
     }
 
     fn matches(&self, context: &Context<'_>, pass: &Pass) -> Result<Option<Groups>, TooCostly> {

@@ -23,13 +23,14 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     let context = Context { site, request, files, look_up, budget: Budget::default() };
     let mut start = Start::first(&context);
     let mut reasons = Vec::new();
+    let mut effects = Effects::none(Pass::default());
     for _ in 0..=limits::REDIRECTS {
         let processed = process(&context, start);
         reasons.extend(processed.why.clone());
         match processed.next {
             Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
             Next::Again(path) => match again(&processed.effects.pass, &path) {
-                Ok(next) => start = next,
+                Ok(next) => (start, effects) = (next, processed.effects),
                 Err(status) => {
                     return outcome(Answer::Refuse { status }, processed.effects, reasons);
                 }
@@ -38,7 +39,6 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     }
     let text = format!("more than {} internal redirects", limits::REDIRECTS);
     reasons.push(Reason { file: ".htaccess".to_owned(), line: 0, text });
-    let effects = Effects::none(Pass::default());
     outcome(Answer::Refuse { status: 500 }, effects, reasons)
 }
 
@@ -62,6 +62,7 @@ struct Start {
     depth: usize,
     rewriting_ended: bool,
     vary: Vec<Vec<u8>>,
+    cookies: Vec<Vec<u8>>,
     status: u16,
 }
 
@@ -72,6 +73,7 @@ impl Start {
         if let Some(failed) = &request.error {
             variables = Variables(failed.environment.to_vec()).redirected();
             redirected_from(&mut variables, failed.status, failed.path, failed.query);
+            variables.set(b"REDIRECT_REQUEST_METHOD", failed.method.to_vec());
         }
         Self {
             path: request.path.to_vec(),
@@ -80,6 +82,7 @@ impl Start {
             depth: 0,
             rewriting_ended: false,
             vary: Vec::new(),
+            cookies: Vec::new(),
             status: request.error.map_or(0, |failed| failed.status),
         }
     }
@@ -120,6 +123,7 @@ fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
         depth: pass.depth,
         rewriting_ended: pass.rewriting_ended,
         vary: pass.vary.clone(),
+        cookies: pass.cookies.clone(),
         status: pass.status,
     })
 }
@@ -222,6 +226,7 @@ fn process_within(context: &Context<'_>, path: &[u8], pass: &Pass) -> Option<Opt
         depth: pass.depth + 1,
         rewriting_ended: pass.rewriting_ended,
         vary: Vec::new(),
+        cookies: Vec::new(),
         status: pass.status,
     };
     Some(Some(process(context, start)))
@@ -236,6 +241,7 @@ fn process(context: &Context<'_>, start: Start) -> Processed {
         depth: start.depth,
         rewriting_ended: start.rewriting_ended,
         vary: start.vary,
+        cookies: start.cookies,
         status: start.status,
         ..Pass::default()
     };
@@ -247,10 +253,11 @@ fn process(context: &Context<'_>, start: Start) -> Processed {
         Ok(chain) => chain,
         Err(refusal) => return refuse(pass, refusal),
     };
-    let merged = match Merged::of(context, &pass, &chain) {
+    let mut merged = match Merged::of(context, &pass, &chain) {
         Ok(merged) => merged,
         Err(refusal) => return refuse(pass, refusal),
     };
+    pass.depend_on(std::mem::take(&mut merged.vary));
     let mut phases = Phases { context, merged: &merged, pass, why: None };
     let decided = phases.decide();
     let (pass, why) = (phases.pass, phases.why);
@@ -502,8 +509,9 @@ impl Phases<'_> {
     fn target(&mut self, media: Media) -> Result<Answer, Refusal> {
         let (merged, found) = (self.merged, self.pass.found);
         let handler = self.handler(&media)?;
-        let Media { content_type, type_by_rule, encodings, languages, charset, .. } = media;
+        let Media { content_type, by_rule, encodings, languages, charset, .. } = media;
         let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
+        let charset = charset.filter(|_| forced.is_none());
         let target = Target {
             file: self.pass.file.clone(),
             path: self.pass.path.clone(),
@@ -512,7 +520,7 @@ impl Phases<'_> {
             handler,
             content_type: match forced {
                 Some(forced) => Some(Some(forced)),
-                None => type_by_rule.then_some(content_type),
+                None => by_rule.then_some(content_type),
             },
             encoding: media::joined(&encodings),
             language: media::joined(&languages),
@@ -529,9 +537,7 @@ impl Phases<'_> {
             Some(_) if !self.pass.path_info.is_empty() && !accepts_path_info => {
                 Answer::Missing(target)
             }
-            Some(Kind::Folder) if merged.listing && self.pass.path.last() == Some(&b'/') => {
-                Answer::List(target)
-            }
+            Some(Kind::Folder) if merged.listing => Answer::List(target),
             Some(Kind::Folder | Kind::Other) => Answer::Refuse { status: 403 },
             Some(Kind::File) => Answer::Serve(target),
         })
@@ -552,7 +558,7 @@ impl Phases<'_> {
             (None, None) => media.handler.as_ref(),
         };
         let turned_off = set.is_some() || media.handler_removed;
-        let by_type = media.content_type.as_ref().filter(|_| media.type_by_rule && set.is_none());
+        let by_type = media.content_type.as_ref().filter(|_| media.by_rule && set.is_none());
         let handler = match named.or(by_type.filter(|value| is_php(value))) {
             Some(handler) if is_php(handler) => Handler::Php,
             Some(handler) if is_unsupported(handler) => {
@@ -576,26 +582,20 @@ impl Phases<'_> {
         let (context, merged) = (self.context, self.merged);
         let address = merged.hosts.is_none_or(|(_, hosts)| hosts.allow(context, &self.pass));
         let any = merged.hosts.is_some_and(|(_, h)| h.any_suffices(context.request.method));
-        let by_address = |file: &File, line| {
-            let text = format!("{} may not ask", access::client(context));
-            Refusal { status: 403, why: Some(Reason { file: file.name().to_string(), line, text }) }
-        };
         if any && address {
             return Ok(None);
         }
         if let Some((file, _)) = merged.hosts.filter(|_| !address && !any) {
-            return Err(by_address(file, 0));
+            let text = format!("{} may not ask", access::client(context));
+            let why = Reason { file: file.name().to_string(), line: 0, text };
+            return Err(Refusal { status: 403, why: Some(why) });
         }
-        let verdict = |pass: &Pass| merged.verdict(context, pass).map_err(|_| Refusal::status(500));
-        match verdict(&self.pass)? {
-            (Verdict::Granted, _) if any && merged.require.is_empty() => match merged.hosts {
-                Some((file, _)) => Err(by_address(file, 0)),
-                None => Ok(None),
-            },
-            (Verdict::Granted, _) => Ok(None),
+        let verdict = merged.verdict(context, &mut self.pass);
+        match verdict.map_err(|_| Refusal::status(500))? {
+            // Neutral: all requirements are for other methods.
+            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
             (Verdict::UserWanted, file) => self.authenticate(file),
-            (Verdict::Neutral, None) => Ok(None),
-            (Verdict::Denied | Verdict::Neutral, file) => Err(denied(context, file)),
+            (Verdict::Denied, file) => Err(denied(context, file)),
         }
     }
 
@@ -612,9 +612,9 @@ impl Phases<'_> {
         let ask = Answer::Authenticate { realm: realm.clone(), users: users.clone() };
         let Some(identity) = identity else { return Ok(Some(ask)) };
         self.pass.user = Some(identity.name.to_vec());
-        let verdict = self.merged.verdict(context, &self.pass);
+        let verdict = self.merged.verdict(context, &mut self.pass);
         match verdict.map_err(|_| Refusal::status(500))? {
-            (Verdict::Granted, _) => Ok(None),
+            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
             // Another user may be let in.
             _ => Ok(Some(ask)),
         }

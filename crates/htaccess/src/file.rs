@@ -335,8 +335,12 @@ impl Parser {
         target.groups.push(Group { counting, parts: Vec::new() });
         self.block(target, Some(line))?;
         let Some(group) = target.groups.pop() else { return Ok(()) };
+        if group.parts.is_empty() {
+            let text = "the group has no requirement".to_owned();
+            return Err(Broken { line: line.number, text });
+        }
         let negative = group.parts.iter().all(Requirement::is_negative);
-        if counting != Counting::None && negative && !group.parts.is_empty() {
+        if counting != Counting::None && negative {
             let text = "requirements that only refuse never grant anything".to_owned();
             return Err(Broken { line: line.number, text });
         }

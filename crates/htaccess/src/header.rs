@@ -162,6 +162,9 @@ impl HeaderRule {
             always = action == b"always";
             action = next_lower(&mut words)?;
         }
+        if action == b"unset" && words.peek().is_none() {
+            return Err(Problem::Ignored("the name of a field is missing".to_owned()));
+        }
         let name = words.next().ok_or("the name of a field is missing")?;
         let name = name.strip_suffix(b":").unwrap_or(&name).to_vec();
         let action = match action.as_slice() {
@@ -320,7 +323,8 @@ impl Condition {
             return Expression::parse(expression).map(Self::Expression).map_err(Problem::Refused);
         }
         if text::starts_with_ignore_case(text, b"early") {
-            return Err("\"early\" is not allowed in .htaccess files".into());
+            let why = "\"early\" has no effect in .htaccess files".to_owned();
+            return Err(Problem::Ignored(why));
         }
         Err(format!("the condition {:?} is not understood; quote the value", lossy(text)).into())
     }

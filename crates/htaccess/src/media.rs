@@ -27,7 +27,9 @@ fn ending(text: &[u8]) -> Vec<u8> {
 impl Config {
     /// `AddType VALUE ENDING...` and its like.
     pub(crate) fn add(&mut self, property: Property, value: &[u8], endings: &[Vec<u8>]) {
-        let entries = endings.iter().map(|text| (ending(text), property, Some(value.to_vec())));
+        // Apache writes all values in small letters.
+        let value = value.to_ascii_lowercase();
+        let entries = endings.iter().map(|text| (ending(text), property, Some(value.clone())));
         self.entries.extend(entries);
     }
 
@@ -43,8 +45,8 @@ impl Config {
 pub(crate) struct Media {
     /// A directive or the server's table names the type.
     pub(crate) content_type: Option<Vec<u8>>,
-    /// A directive has decided about the type.
-    pub(crate) type_by_rule: bool,
+    /// A directive says something of an ending.
+    pub(crate) by_rule: bool,
     pub(crate) encodings: Vec<Vec<u8>>,
     pub(crate) languages: Vec<Vec<u8>>,
     pub(crate) handler: Option<Vec<u8>>,
@@ -60,46 +62,31 @@ pub(crate) fn media(context: &Context<'_>, configs: &[&Config], file: &[u8]) -> 
     let start = name.iter().position(|byte| *byte != b'.').unwrap_or(name.len());
     for part in name[start..].split(|byte| *byte == b'.').skip(1) {
         let part = part.to_ascii_lowercase();
-        let mut known = false;
+        let look = |property| look(configs, &part, property);
         found.handler_removed = false;
         if let Some(media_type) = (context.site.media_type)(&part) {
             found.content_type = Some(media_type);
-            found.type_by_rule = false;
-            known = true;
         }
-        let look = |property| look(configs, &part, property);
         if let Some(value) = look(Property::Type) {
-            known |= value.is_some();
-            found.handler_removed = true;
-            if let Some(value) = value {
-                found.content_type = Some(value.clone());
-                found.type_by_rule = true;
-            }
+            found.content_type = value.cloned();
+            (found.by_rule, found.handler_removed) = (true, true);
         }
-        if let Some(Some(value)) = look(Property::Charset) {
-            found.charset = Some(value.clone());
-            known = true;
+        if let Some(value) = look(Property::Charset) {
+            found.charset = value.cloned().or(found.charset);
+            found.by_rule = true;
         }
-        if let Some(Some(value)) = look(Property::Language) {
-            found.languages.push(value.clone());
-            known = true;
+        if let Some(value) = look(Property::Language) {
+            found.languages.extend(value.cloned());
+            found.by_rule = true;
         }
-        if let Some(Some(value)) = look(Property::Encoding) {
-            found.encodings.push(value.clone());
-            known = true;
+        if let Some(value) = look(Property::Encoding) {
+            found.encodings.extend(value.cloned());
+            found.by_rule = true;
         }
         match look(Property::Handler) {
-            Some(Some(value)) => {
-                found.handler = Some(value.clone());
-                known = true;
-            }
+            Some(Some(value)) => found.handler = Some(value.clone()),
             Some(None) => found.handler_removed = true,
             None => {}
-        }
-        // `a.gif.bak` is no picture.
-        if !known {
-            let handler_removed = found.handler_removed;
-            found = Media { handler_removed, ..Media::default() };
         }
     }
     found

@@ -49,6 +49,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) slash: Option<bool>,
     pub(crate) fallback: Option<&'a Vec<u8>>,
     pub(crate) refused: Option<Reason>,
+    /// Request fields that sections depend on.
+    pub(crate) vary: Vec<Vec<u8>>,
 }
 
 /// Where a scope stands.
@@ -127,10 +129,12 @@ impl<'a> Merged<'a> {
                 Covers::Else => None,
                 Covers::Name(_) | Covers::Matching(_) => continue,
             };
+            let mut evaluation = Evaluation::new(context, pass);
             let holds = match expression {
-                Some(expression) => Evaluation::new(context, pass).holds(expression),
+                Some(expression) => evaluation.holds(expression),
                 None => Ok(true),
             };
+            self.vary.append(&mut evaluation.vary);
             if !holds.map_err(|_| costly(place))? {
                 continue;
             }
@@ -259,11 +263,12 @@ impl<'a> Merged<'a> {
     pub(crate) fn verdict(
         &self,
         context: &Context<'_>,
-        pass: &Pass,
+        pass: &mut Pass,
     ) -> Result<(Verdict, Option<&'a File>), TooCostly> {
+        let mut fields = Vec::new();
         let mut verdict = (Verdict::Granted, None);
         for (merging, file, group) in &self.require {
-            let next = group.verdict(context, pass)?;
+            let next = group.verdict(context, pass, &mut fields)?;
             verdict = match (merging, verdict.0, next) {
                 (AuthMerging::Replace, _, next) => (next, Some(*file)),
                 (AuthMerging::And, Verdict::Granted, next) => (next, Some(*file)),
@@ -271,6 +276,7 @@ impl<'a> Merged<'a> {
                 (AuthMerging::Or, _, next) => (next, Some(*file)),
             };
         }
+        pass.depend_on(fields);
         Ok(verdict)
     }
 

@@ -55,6 +55,11 @@ impl Pattern {
         Ok(Self { regex, text })
     }
 
+    /// Whether the expression has groups.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.regex.capture_names().len() > 1
+    }
+
     /// Whether the expression matches anywhere.
     pub(crate) fn matches(&self, subject: &[u8]) -> Result<bool, TooCostly> {
         self.regex.is_match(subject).map_err(|_| TooCostly)
@@ -114,7 +119,7 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// Puts groups into a text: `$1`, `&` for the whole match, `\` before either to have it as it is.
+/// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
 pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     let (mut filled, mut at) = (Vec::new(), 0);
     while let Some(&byte) = text.get(at) {
@@ -124,8 +129,7 @@ pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
                 filled.extend_from_slice(groups.get(usize::from(digit - b'0')));
                 at += 1;
             }
-            (b'&', _) => filled.extend_from_slice(groups.get(0)),
-            (b'\\', Some(b'$' | b'&')) => {
+            (b'\\', Some(b'$')) => {
                 filled.push(text[at + 1]);
                 at += 1;
             }

@@ -1,5 +1,6 @@
 //! `Redirect` and `RedirectMatch`.
 
+use crate::expression::{Evaluation, Template};
 use crate::pattern::{Pattern, TooCostly, fill};
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
@@ -20,6 +21,8 @@ pub(crate) struct Redirect {
 enum From {
     Path(Vec<u8>),
     Matching(Pattern),
+    /// `Redirect 301 TARGET`: everything in the folder.
+    Everything(Template),
 }
 
 /// How a directive is written.
@@ -39,6 +42,7 @@ impl Redirect {
     pub(crate) fn parse(line: usize, form: Form, rest: &[u8]) -> Result<Self, Problem> {
         let mut words = syntax::words(rest);
         let mut status = if form == Form::Permanent { 301 } else { 302 };
+        // The status may be left out.
         let takes_status = matches!(form, Form::Redirect | Form::Match);
         if takes_status && words.first().is_some_and(|word| word.first() != Some(&b'/')) {
             if let Some(given) = words.first().and_then(|word| status_named(word)) {
@@ -47,6 +51,10 @@ impl Redirect {
             }
         }
         let goes_elsewhere = (300..400).contains(&status);
+        if let ([to], Form::Redirect, true) = (words.as_slice(), form, goes_elsewhere) {
+            let template = Template::parse(to).map_err(Problem::Refused)?;
+            return Ok(Self { line, status, from: From::Everything(template), to: Vec::new() });
+        }
         let (from, to) = match words.as_slice() {
             [from, to] if goes_elsewhere => (from, to.clone()),
             [from] if !goes_elsewhere => (from, Vec::new()),
@@ -58,12 +66,15 @@ impl Redirect {
         }
         let from = if form == Form::Match {
             From::Matching(Pattern::new(from, false)?)
-        } else if from.first() == Some(&b'/') {
-            From::Path(from.clone())
         } else {
-            return Err(format!("{:?} is not a path that begins with a slash", lossy(from)).into());
+            From::Path(from.clone())
         };
         Ok(Self { line, status, from, to })
+    }
+
+    /// Whether it covers every path.
+    pub(crate) fn covers_all(&self) -> bool {
+        matches!(self.from, From::Everything(_))
     }
 
     /// The target for a request; `None`: it is not concerned. A refusal has an empty target.
@@ -76,6 +87,9 @@ impl Redirect {
             From::Path(prefix) => {
                 let Some(rest) = beneath(prefix, &pass.path) else { return Ok(None) };
                 text::concat(&[&self.to, &text::escape_path(rest)])
+            }
+            From::Everything(template) => {
+                escape_filled(&template.expand(&mut Evaluation::new(context, pass)))
             }
             From::Matching(pattern) => {
                 let Some(groups) = pattern.groups(&pass.path)? else { return Ok(None) };

@@ -55,6 +55,8 @@ pub struct Identity<'a> {
 pub struct Failed<'a> {
     /// Its status.
     pub status: u16,
+    /// The method of the request that failed.
+    pub method: &'a [u8],
     /// The path that failed.
     pub path: &'a [u8],
     /// Its query.

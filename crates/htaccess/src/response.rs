@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use crate::expires;
 use crate::header::{self, Fields, HeaderRule};
+use crate::media;
 use crate::pattern::TooCostly;
 use crate::request::{Files, Request, Site};
 use crate::state::{Budget, Context, LookedUp, Pass};
@@ -14,6 +15,8 @@ use crate::text;
 /// The head of a response, as far as rules see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
+    /// The status.
+    pub status: u16,
     /// Whether the server itself makes the response, instead of a file or a script: a redirect or an error page.
     /// `Header` then has no effect unless it says `always`.
     pub by_server: bool,
@@ -63,29 +66,34 @@ impl ResponseRules {
         for cookie in &self.pass.cookies {
             always.push((b"Set-Cookie".to_vec(), cookie.clone()));
         }
-        if !head.by_server {
-            self.before_headers(&context, head);
-        }
+        self.before_headers(&context, head);
         // Rules with `always` come first, each kind in its order.
         let changed = self.change(&context, true, &mut always, &mut head.fields);
         if changed.is_ok() && !head.by_server {
             let _ = self.change(&context, false, &mut always, &mut head.fields);
         }
         always.append(&mut head.fields);
+        unify_vary(&mut always);
         head.fields = always;
     }
 
     fn before_headers(&self, context: &Context<'_>, head: &mut Head) {
+        // Error pages are not kept by caches; redirects may be.
+        let is_redirect = (300..400).contains(&head.status);
+        if head.by_server && !is_redirect {
+            return;
+        }
         let fields = &mut head.fields;
         let content_type = fields.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(b"Content-Type"));
-        let mut known = Vec::new();
+        let mut known = b"text/html".to_vec();
         if let Some((_, value)) = content_type {
-            if let Some(charset) = &self.default_charset {
+            if let Some(charset) = self.default_charset.as_ref().filter(|_| !head.by_server) {
                 add_charset(value, charset);
             }
             known.clone_from(value);
         }
-        for field in &self.pass.vary {
+        let vary: &[Vec<u8>] = if head.by_server { &[] } else { &self.pass.vary };
+        for field in vary {
             header::append(fields, b"Vary", field);
         }
         self.expires.apply(context.request.now, head.modified, &known, fields);
@@ -108,6 +116,22 @@ impl ResponseRules {
             rule.change(context, &self.pass, &seen, target)?;
         }
         Ok(())
+    }
+}
+
+/// Makes one `Vary` of all, which names each request field once.
+fn unify_vary(fields: &mut Fields) {
+    let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"Vary");
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for (_, value) in fields.iter().filter(|(name, _)| is_vary(name)) {
+        for item in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if !item.is_empty() && !names.iter().any(|known| known.eq_ignore_ascii_case(item)) {
+                names.push(item.to_vec());
+            }
+        }
+    }
+    if !names.is_empty() {
+        header::set(fields, b"Vary", media::joined(&names));
     }
 }
 

@@ -81,6 +81,17 @@ pub(crate) struct Pass {
     pub(crate) status: u16,
 }
 
+impl Pass {
+    /// Remembers request fields that decided.
+    pub(crate) fn depend_on(&mut self, fields: Vec<Vec<u8>>) {
+        for field in fields {
+            if !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
+                self.vary.push(field);
+            }
+        }
+    }
+}
+
 /// What a look-up has found.
 pub(crate) struct LookedUp {
     pub(crate) status: u16,

@@ -32,9 +32,19 @@ const FIELDS: [(&str, &str); 7] = [
 /// A request field, which the response then depends on.
 pub(crate) fn field(context: &Context<'_>, name: &[u8]) -> Value {
     match context.request.fields.get(name) {
-        Some(value) => Value { bytes: value.into_owned(), field: Some(name.to_vec()) },
+        // `Vary` never names `Host`: it is part of the URI (RFC 9110 section 12.5.5).
+        Some(value) => {
+            let field = (!name.eq_ignore_ascii_case(b"Host")).then(|| name.to_vec());
+            Value { bytes: value.into_owned(), field }
+        }
         None => Value { bytes: Vec::new(), field: None },
     }
+}
+
+/// The request field that a variable stands for.
+pub(crate) fn field_of(variable: &[u8]) -> Option<&'static [u8]> {
+    let field = FIELDS.iter().find(|(name, _)| name.as_bytes() == variable);
+    field.map(|(_, field)| field.as_bytes()).filter(|field| *field != b"Host")
 }
 
 /// An address as text; an IPv4 address within IPv6 is shown as IPv4.
@@ -101,8 +111,9 @@ pub(crate) fn scheme(context: &Context<'_>) -> &'static [u8] {
     if context.request.https { b"https" } else { b"http" }
 }
 
+/// The port that the client asked for.
 fn port(context: &Context<'_>) -> u16 {
-    context.request.port.unwrap_or_else(|| context.request.server.port())
+    context.request.port.unwrap_or(if context.request.https { 443 } else { 80 })
 }
 
 /// Scheme, host and, unless it is the usual one, port: the beginning of the site's URIs.

@@ -97,11 +97,9 @@ impl<'a> Evaluation<'a> {
             Word::Group(number) => self.groups.get(*number).to_vec(),
             Word::Variable(name) if name == b"CONTENT_TYPE" => self.response_field(b"Content-Type"),
             Word::Variable(name) => {
+                self.vary.extend(variables::field_of(name).map(<[u8]>::to_vec));
                 let value = variables::named(self.context, self.pass, name);
-                value.map_or_else(Vec::new, |value| {
-                    self.vary.extend(value.field);
-                    value.bytes
-                })
+                value.map_or_else(Vec::new, |value| value.bytes)
             }
             Word::Call(function, argument) => {
                 let argument = self.word(argument);
@@ -121,7 +119,7 @@ impl<'a> Evaluation<'a> {
         match function {
             Function::Field | Function::FieldWithoutVary => {
                 let value = variables::field(self.context, argument);
-                if function == Function::Field {
+                if function == Function::Field && !argument.eq_ignore_ascii_case(b"Host") {
                     self.vary.push(argument.to_vec());
                 }
                 value.bytes

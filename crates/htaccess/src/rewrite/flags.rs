@@ -122,6 +122,9 @@ impl Flags {
             }
             other => return Err(format!("{:?} is no status of a redirect", lossy(other)).into()),
         };
+        if !is_known(status) {
+            return Err(format!("{status} is no status that Apache knows").into());
+        }
         match status {
             300..=399 => self.redirect = Some(status),
             200..=299 | 400..=599 => self.status = Some(status),
@@ -129,4 +132,10 @@ impl Flags {
         }
         Ok(())
     }
+}
+
+/// Whether Apache knows a status.
+pub(crate) fn is_known(status: u16) -> bool {
+    matches!(status, 100..=102 | 200..=208 | 226 | 300..=308 | 400..=417 | 421..=426 | 428 | 429 | 431 | 451)
+        || matches!(status, 500..=508 | 510 | 511)
 }

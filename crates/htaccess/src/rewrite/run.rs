@@ -64,6 +64,14 @@ pub(crate) fn rewrite(
         return Ok(Rewritten::Unchanged);
     };
     let rewritten = std::mem::take(&mut pass.file);
+    let is_bad = |query: &Vec<u8>| query.iter().any(|byte| *byte <= b' ' || *byte == 127);
+    let as_is = scheme_length(&rewritten).is_none() || change.no_escape;
+    if as_is && pass.query.as_ref().is_some_and(is_bad) {
+        let why =
+            Reason { text: "the new query has blanks; use the flag B".to_owned(), ..change.why };
+        pass.file = file;
+        return Err(Refusal { status: 403, why: Some(why) });
+    }
     if let Some(scheme) = scheme_length(&rewritten) {
         let location = location(rules, &prefix, rewritten, scheme, &change, pass, query.as_deref());
         let status = change.redirect.unwrap_or(302);
@@ -261,11 +269,7 @@ impl Run<'_> {
             let text = expand(cookie, pass).bytes;
             set_cookie(self.context, pass, &text);
         }
-        for field in fields {
-            if !pass.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
-                pass.vary.push(field);
-            }
-        }
+        pass.depend_on(fields);
         if flags.proxy {
             let text = "the flag P is not supported: this server is no proxy";
             return Err(self.refusal(403, file, rule, text));
@@ -309,22 +313,14 @@ impl Run<'_> {
         if new.first() != Some(&b'/') && scheme_length(&new).is_none() {
             new = text::concat(&[self.prefix, &new]);
         }
-        let origin = variables::origin(self.context);
         if let Some(status) = flags.redirect {
             if scheme_length(&new).is_none() {
-                new = text::concat(&[&origin, &new]);
+                new = text::concat(&[&variables::origin(self.context), &new]);
             }
             pass.file = new;
             return Some(status);
         }
-        // A URI of this site is a path.
-        if let Some(rest) = new.strip_prefix(origin.as_slice()) {
-            if rest.is_empty() {
-                new = b"/".to_vec();
-            } else if rest.starts_with(b"/") {
-                new = rest.to_vec();
-            }
-        }
+        // Apache makes a path of a URI of the site itself only where its configuration names the port.
         let redirect = scheme_length(&new).map(|_| 302);
         pass.file = new;
         redirect
