@@ -309,4 +309,90 @@ mod tests {
             assert!(matches!(config(&missing), Err(Failure::Input(_))), "{missing:?}");
         }
     }
+
+    /// What the file says that stands for a command line.
+    fn printed(options: &[&str]) -> String {
+        let line = ["sendoff", "serve", "/"].iter().chain(options);
+        let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
+            panic!("expected serve")
+        };
+        sendoff_settings::print(&sections(&serve).unwrap())
+    }
+
+    #[test]
+    fn a_command_line_and_the_file_that_it_stands_for_mean_the_same() {
+        const OPTIONS: &[&[&str]] = &[
+            &["--listen", "127.0.0.1:0", "--listen", "[::1]:80", "--listen", "unix:/run/a"],
+            &["--listen", "8080", "--proxy-protocol", "--listen", "localhost:81"],
+            &["--threads", "3"],
+            &["--workers", "7", "--max-requests", "1000"],
+            &["--worker-idle-timeout", "1500ms"],
+            &["--php-ini", "a=1", "--php-ini", "a=2", "--php-ini", "b.c=\"x\\y\" 'z'"],
+            &["--php-ini", "extension=a", "--php-ini", "extension=b"],
+            &["--request-timeout", "0"],
+            &["--shutdown-timeout", "0.25", "--head-timeout", "1h", "--body-timeout", "36h"],
+            &["--idle-timeout", "90", "--send-timeout", "61s"],
+            &["--delivery", "relay", "--snapshot", "copy"],
+            &["--fastcgi", ".php=unix:/x", "--fastcgi", "/app/=tcp:localhost:9000"],
+            &["--fastcgi", "/=unix:/x", "--fastcgi-timeout", "2m"],
+            &["--sendfile-from", "/proc", "--sendfile-from", "/proc/self/.."],
+            &["--accel", "/files/=/proc", "--accel", "/f=/"],
+            &["--access-log", "-"],
+            &["--access-log", "relative.log"],
+            &["--follow-symlinks-into", "/nowhere yet", "--symlinks", "inside"],
+            &["--max-body", "64M"],
+            &["--max-body", "1000001"],
+            &["--trust-proxy", "10.0.0.0/8", "--trust-proxy", "::1"],
+            &["--deny", "/private", "--deny", "/x/y/"],
+            &["--alias", "/javascript=/usr/share", "--alias", "/p=/proc"],
+            &["--php-only", "/index.php", "--php-only", "/admin/"],
+            &["--no-scripts-in-writable-folders", "--serve", "composer.json", "--serve", "*.sql"],
+            &["--index", "default.html", "--index", "a.php"],
+            &["--front-controller", "off"],
+            &["--front-controller", "nearest"],
+            &["--front-controller", "/app.php"],
+            &["--front-controller", "/=/a.php", "--front-controller", "/b/=/b/a.php"],
+            &["--error-page", "404=/404.html", "--media-type", "mjs=text/javascript"],
+            &["--param", "A=b \"c\" $host $$", "--param", "B="],
+            &["--auth", "/admin=/etc/passwd", "--maintenance", "/run/off"],
+            &["--server-software", "Apache", "--htaccess"],
+            &["--no-htaccess"],
+        ];
+        /// Of these there can be only one, or those of one group exclude another.
+        const ONCE: &[&str] =
+            &["--max-body", "--front-controller", "--access-log", "--listen", "--fastcgi"];
+        let mut lines: Vec<Vec<&str>> = OPTIONS.iter().map(|options| options.to_vec()).collect();
+        for (number, first) in OPTIONS.iter().enumerate() {
+            for second in &OPTIONS[number + 1..] {
+                let twice = |option: &&str| ONCE.contains(option) && second.contains(option);
+                if !first.iter().any(|option| twice(&option)) {
+                    lines.push([*first, *second].concat());
+                }
+            }
+        }
+        for line in &lines {
+            let of_line = config(line).unwrap_or_else(|why| panic!("{line:?}: {why}"));
+            let text = printed(line);
+            let top = sendoff_settings::read_text(&text).unwrap_or_else(|| panic!("{text}"));
+            let mut problems = sendoff_settings::Problems::default();
+            let sources = sendoff_settings::Sources::default();
+            let of_file = sendoff_settings::resolve(&top, &sources, &ThisMachine, &mut problems);
+            let same = |config: Config| {
+                let mut config = config;
+                for route in config.sites.iter_mut().flat_map(|site| &mut site.routes) {
+                    // The option, or the line of the file.
+                    route.origin.clear();
+                }
+                config
+            };
+            assert_eq!(of_file.map(same), Some(same(of_line)), "{line:?}\n{text}");
+        }
+    }
+
+    #[test]
+    fn without_options_the_file_names_the_root_and_nothing_else() {
+        let text = printed(&[]);
+        let keys = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        assert_eq!(keys.collect::<Vec<_>>(), ["[[site]]", "root = \"/\""]);
+    }
 }

@@ -55,7 +55,7 @@ pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
                 Ok(text) => {
                     let file = sources.add(path, text);
                     let part = read::<Top>(&sources, file, &mut problems);
-                    wanted.extend(add(&mut top, part, file, &mut problems));
+                    wanted.extend(add(&mut top, part, &mut problems));
                 }
                 Err(error) => {
                     problems.error(pattern.place, unusable(&path, &error));
@@ -97,15 +97,9 @@ fn matching(
 }
 
 /// Adds the sections of an included file. Returns what that includes.
-fn add(
-    top: &mut Top,
-    mut part: Top,
-    file: u16,
-    problems: &mut Problems,
-) -> Vec<At<crate::words::FilePath>> {
+fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<crate::words::FilePath>> {
     let include = part.include.take().map(|list| list.value.0).unwrap_or_default();
-    for (key, _) in part.entries() {
-        let place = Place::File { file, start: 0, end: 0 };
+    for (key, _, place) in part.entries() {
         problems
             .error(place, format!("\"{}\" cannot stand in an included file", key.name))
             .help("in included files only [[site]], [[pool]] and include stand; move the key to the first file");

@@ -40,7 +40,7 @@ fn header<T: Section>(text: &mut String, _: &T) {
 }
 
 fn entries<T: Section>(text: &mut String, section: &T) {
-    for (key, value) in section.entries() {
+    for (key, value, _) in section.entries() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "# {}\n{} = {}", comment(key), key.name, inline(&value));
     }

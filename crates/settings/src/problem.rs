@@ -147,6 +147,9 @@ impl<'a> Shown<'a> {
         shown.help.clone_from(&problem.help);
         let Place::File { file, .. } = problem.place else { return shown };
         let Some(source) = sources.get(file) else { return shown };
+        if span(problem.place) == Some((0, 0)) {
+            return shown;
+        }
         let path = source.path.display().to_string();
         shown.source = Some(NamedSource::new(path, Arc::clone(&source.text)));
         let label = problem.label.clone().or(Some("here".to_owned()));

@@ -19,6 +19,9 @@ pub struct Scope<'a> {
     pub folder: &'a Path,
 }
 
+/// Mistakes in the syntax of one file that are shown: a file in another format is one mistake.
+const MAX_SYNTAX_ERRORS: usize = 5;
+
 /// Reads one file.
 pub(crate) struct Reader<'a> {
     file: u16,
@@ -34,7 +37,7 @@ pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Prob
     let folder = source.path.parent().unwrap_or(Path::new("/"));
     let (table, errors) = DeTable::parse_recoverable(&source.text);
     let mut reader = Reader { file, text: &source.text, folder, problems };
-    for error in &errors {
+    for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
         let place = reader.place(error.span().unwrap_or(0..0));
         reader.syntax(place, error.message());
     }
@@ -68,14 +71,60 @@ impl Reader<'_> {
 
     fn syntax(&mut self, place: Place, message: &str) {
         let place = self.visible(place);
-        let problem = self.problems.error(place, format!("this is not TOML: {message}"));
-        if message.contains("string values must be quoted") || message.contains("missing value") {
-            problem.help("texts stand in quotation marks: root = \"/srv/www\"");
-        } else if message.contains("duplicate key") {
-            problem.says = "the same key stands twice in one section".to_owned();
-            problem.label("the second one");
-            problem
-                .help("remove one of them; to give several values, write a list: [\"a\", \"b\"]");
+        let marked = match place {
+            Place::File { start, end, .. } => self.text.get(start as usize..end as usize),
+            _ => None,
+        };
+        let marked = marked.unwrap_or_default().trim();
+        let single = "a text in single quotes keeps its backslashes: '^/\\d+$'".to_owned();
+        let (says, help) = match message {
+            _ if message.contains("duplicate key") => (
+                "the same key stands twice in one section",
+                "remove one of them; several values are a list: [\"a\", \"b\"]".to_owned(),
+            ),
+            _ if message.contains("string values must be quoted") => match marked {
+                "" => ("the value is missing", "write KEY = VALUE".to_owned()),
+                marked => ("a text stands in quotation marks", format!("write \"{marked}\"")),
+            },
+            _ if message.contains("key with no value") => match marked {
+                "{" => (
+                    "sections have no braces",
+                    "a section begins with its name in brackets: [[site]]; its keys follow, one per line"
+                        .to_owned(),
+                ),
+                _ => ("an equals sign is missing", "write KEY = VALUE".to_owned()),
+            },
+            _ if message.contains("missing escaped value") => {
+                ("a backslash begins an escape in double quotes", single)
+            }
+            _ if message.contains("basic string") || message.contains("literal string") => (
+                "the quotation mark at the end is missing",
+                "a text begins and ends with the same mark, in one line".to_owned(),
+            ),
+            _ if message.contains("unclosed array table") => {
+                ("a bracket is missing", "a section begins with [[NAME]]".to_owned())
+            }
+            _ if message.contains("unclosed array") => {
+                ("this list does not end", "a list ends with ]".to_owned())
+            }
+            _ if message.contains("unquoted key") && marked.starts_with(['/', ';']) => {
+                ("this is not a key", "comments begin with #".to_owned())
+            }
+            _ => {
+                self.problems.error(place, format!("this is not TOML: {message}"));
+                return;
+            }
+        };
+        self.problems.error(place, says).help(help);
+    }
+
+    /// Shows how a key is used, beneath the problems with its value that do not say what to do.
+    pub(crate) fn give_example(&mut self, before: usize, name: &str, example: &str) {
+        let sections = example.starts_with("see ");
+        for problem in self.problems.0.iter_mut().skip(before).filter(|_| !sections) {
+            if problem.help.is_none() {
+                problem.help(format!("for example: {name} = {example}"));
+            }
         }
     }
 
@@ -141,7 +190,7 @@ impl Reader<'_> {
     /// `[site]` where `[[site]]` is meant, or a value where sections are.
     pub(crate) fn not_sections(&mut self, item: Item<'_>, title: &str) {
         let problem = self.problems.error(item.place, format!("expected sections {title}"));
-        problem.label("this is something else").help(format!(
+        problem.label("not such a section").help(format!(
             "write {title}, with two brackets on each side: there may be several of them"
         ));
     }
@@ -174,6 +223,12 @@ impl Reader<'_> {
             keys.iter().find(|known| called(known)).map(|known| (*title, known.name))
         });
         problem.help(match found {
+            Some((title, "route")) => {
+                format!(
+                    "a route belongs to a site: write {} behind the keys of its {title}",
+                    Route::TITLE
+                )
+            }
             Some((title, known)) => format!("\"{known}\" is a key of {title}"),
             None => {
                 let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();

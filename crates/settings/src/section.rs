@@ -55,7 +55,7 @@ pub(crate) trait Section: Sized {
     fn read(table: &DeTable<'_>, place: Place, reader: &mut Reader<'_>) -> Self;
 
     /// What differs from the defaults.
-    fn entries(&self) -> Vec<(&'static Key, Toml)>;
+    fn entries(&self) -> Vec<(&'static Key, Toml, Place)>;
 }
 
 /// Declares a section. `KEY: TYPE` is a key that may be absent; `KEY: TYPE = VALUE` has a default;
@@ -126,12 +126,16 @@ macro_rules! section {
                     let item = reader.item(value);
                     let name: &str = key.get_ref();
                     $(if name == $crate::section::name!($key $($name)?) {
+                        let before = reader.problems.0.len();
                         match <$type as $crate::value::Value>::read(item, reader) {
                             Some(value) => {
                                 let at = $crate::place::At { value, place: item.place };
                                 $crate::section::store!(this.$key, at $(, $default)?);
                             }
-                            None => this.broken = true,
+                            None => {
+                                this.broken = true;
+                                reader.give_example(before, name, $example);
+                            }
                         }
                         continue;
                     })+
@@ -141,13 +145,16 @@ macro_rules! section {
                 this
             }
 
-            fn entries(&self) -> Vec<(&'static $crate::section::Key, toml::Value)> {
+            fn entries(
+                &self,
+            ) -> Vec<(&'static $crate::section::Key, toml::Value, $crate::place::Place)> {
                 let values = [$(
                     $crate::section::given!(self.$key $(, $default)?)
-                        .and_then(|value| $crate::value::Value::toml(value)),
+                        .and_then(|at| Some(($crate::value::Value::toml(&at.value)?, at.place))),
                 )+];
                 let both = Self::KEYS.iter().zip(values);
-                both.filter_map(|(key, value)| Some((key, value?))).collect()
+                both.filter_map(|(key, value)| value.map(|(value, place)| (key, value, place)))
+                    .collect()
             }
         }
     };
@@ -203,10 +210,10 @@ macro_rules! store {
 
 macro_rules! given {
     ($field:expr) => {
-        $field.as_ref().map(|at| &at.value)
+        $field.as_ref()
     };
     ($field:expr, $default:expr) => {
-        Some(&$field.value).filter(|value| **value != $default)
+        Some(&$field).filter(|at| at.value != $default)
     };
 }
 

@@ -161,6 +161,13 @@ impl Value for Yes {
     fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(true) => Some(Self),
+            DeValue::Integer(number) => {
+                let help = format!(
+                    "write true here, and the number as a key of its own: status = {number}"
+                );
+                reader.wrong(item, Wrong::new("expected true").help(help));
+                None
+            }
             _ => {
                 reader.expected(item, "true; remove the key to switch it off");
                 None
@@ -274,7 +281,7 @@ impl<K: Word, V: Value> Value for Map<K, V> {
 
     fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         let DeValue::Table(table) = item.value else {
-            reader.expected(item, &Self::kind());
+            reader.expected(item, "a table in braces");
             return None;
         };
         let mut map = Vec::with_capacity(table.len());
@@ -357,7 +364,7 @@ impl<T: Section> Value for Inline<T> {
 
     fn toml(&self) -> Option<Toml> {
         let entries = self.0.entries().into_iter();
-        Some(Toml::Table(entries.map(|(key, value)| (key.name.to_owned(), value)).collect()))
+        Some(Toml::Table(entries.map(|(key, value, _)| (key.name.to_owned(), value)).collect()))
     }
 
     fn schema() -> Json {

@@ -40,7 +40,7 @@ impl Context<'_> {
     fn config(&mut self, top: &Top) -> Option<Config> {
         if top.site.value.0.is_empty() && !top.broken && self.problems.errors() == 0 {
             self.problems
-                .error(top.place, "there is no site")
+                .error(top.place, "there is no site in the configuration")
                 .help("a site begins with [[site]] and needs a root");
         }
         let mut listeners = listen::Listeners::default();
@@ -53,7 +53,9 @@ impl Context<'_> {
                 Some(list) => listeners.add(&list.value, self),
                 None => shared.clone(),
             };
-            hosts.take(section, &listeners, self);
+            if !section.broken {
+                hosts.take(section, &listeners, self);
+            }
             sites.extend(self.site(section, listeners, &mut pools));
         }
         let listen = listeners.used(&mut sites);
@@ -126,13 +128,16 @@ impl Context<'_> {
             },
             Err(error) => unusable(path, &error),
         };
-        let nearest = path.ancestors().skip(1).find(|path| self.machine.kind(path).is_ok());
+        let is_folder =
+            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == Kind::Folder);
+        let nearest = path.ancestors().skip(1).find(is_folder);
+        let nearest = nearest.filter(|_| self.machine.kind(path).is_err());
         let problem = self.problems.error(place, says);
         if let Some(nearest) = nearest
             && nearest != Path::new("/")
             && place != Place::Default
         {
-            problem.help(format!("{} exists", nearest.display()));
+            problem.help(format!("{} exists, but not what follows", nearest.display()));
         }
         None
     }

@@ -70,8 +70,10 @@ impl Pools {
             let names = || self.all.iter().map(|(pool, _)| pool.name.as_str());
             match similar(name, names()) {
                 Some(similar) => problem.help(format!("did you mean \"{similar}\"?")),
+                None if self.all[0].1 == Place::Default => problem
+                    .help(format!("a pool begins with [[pool]] and has a name: name = \"{name}\"")),
                 None => problem.help(format!(
-                    "there are {}; a pool begins with [[pool]] and has a name",
+                    "the pools of this configuration are {}",
                     names().collect::<Vec<_>>().join(", ")
                 )),
             };
@@ -103,7 +105,7 @@ impl Pools {
             *number = numbers[*number].unwrap_or_default();
         }
         for ((pool, place), is_named) in self.all.iter().zip(&self.is_named) {
-            if !is_named {
+            if !is_named && *place != Place::Default && context.problems.errors() == 0 {
                 let says = format!("no site uses the pool \"{}\"", pool.name);
                 context.problems.warning(*place, says).help(format!(
                     "sites use the first pool unless they say pool = \"{}\"",

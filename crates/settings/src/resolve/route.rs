@@ -39,11 +39,12 @@ impl<'a, 'c> Routes<'a, 'c> {
 
     fn route(&mut self, section: &keys::Route) -> Route {
         let conditions = conditions(section);
+        let errors = self.context.problems.errors();
         self.groups_exist(section);
         let rules = self.rules(section);
         let handler = self.handler(section);
         let is_empty = handler.is_none() && rules == Rules::default();
-        if is_empty && !section.broken {
+        if is_empty && !section.broken && self.context.problems.errors() == errors {
             self.context
                 .problems
                 .warning(section.place, "this route changes nothing and answers nothing")
@@ -101,7 +102,10 @@ impl<'a, 'c> Routes<'a, 'c> {
             Err(error) => {
                 let says = unusable(&users.value.0, &error);
                 let problem = self.context.problems.error(users.place, says);
-                problem.help("`htpasswd -cB FILE NAME` makes such a file");
+                problem.help(match error.kind() {
+                    std::io::ErrorKind::NotFound => "`htpasswd -cB FILE NAME` makes such a file",
+                    _ => "it must be readable for the user who starts the server",
+                });
             }
         }
         let realm = section.realm.value.0.clone();

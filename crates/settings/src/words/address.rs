@@ -65,9 +65,14 @@ impl Word for Listen {
         }
         if let Some(unknown) = address.split_whitespace().nth(1) {
             let at = text.find(unknown).unwrap_or(0);
-            return Err(Wrong::new(format!("\"{unknown}\" is not understood"))
-                .at(at)
-                .help("behind an address only proxy_protocol may stand"));
+            let help = match unknown {
+                "default_server" => "a site without hosts answers for all other hosts",
+                "ssl" | "http2" | "quic" => {
+                    "TLS is not implemented: a proxy in front has to end it"
+                }
+                _ => "behind an address only proxy_protocol may stand",
+            };
+            return Err(Wrong::new(format!("\"{unknown}\" is not understood")).at(at).help(help));
         }
         let (host, port) = match address.rsplit_once(':') {
             None if address.bytes().all(|byte| byte.is_ascii_digit()) => ("", address),
@@ -158,7 +163,9 @@ impl Word for HostName {
         }
         if !is_host(name) {
             let wrong = Wrong::new(format!("\"{text}\" is not a host"));
-            return Err(if name.is_ascii() {
+            return Err(if name.contains([' ', ',']) {
+                wrong.help("several hosts are a list: [\"example.org\", \"example.net\"]")
+            } else if name.is_ascii() {
                 wrong.help(format!("expected {}", Self::KIND))
             } else {
                 wrong.help("write it as browsers send it, with xn-- (punycode)")

@@ -174,7 +174,15 @@ impl Word for Status {
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         match text.parse() {
             Ok(status @ 400..=599) => Ok(Self(status)),
-            _ => Err(Wrong::new(format!("\"{text}\" is not a status from 400 to 599"))),
+            _ => {
+                let wrong = Wrong::new(format!("\"{text}\" is not a status from 400 to 599"));
+                Err(match text.contains(['x', 'X']) {
+                    true => {
+                        wrong.help("name each status: { 500 = \"/50x.html\", 502 = \"/50x.html\" }")
+                    }
+                    false => wrong,
+                })
+            }
         }
     }
 
