@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
@@ -78,7 +79,8 @@ impl<'a> Master<'a> {
         let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
         let mut master = Self { config, pool, socket, signals, slots, leaving, target: 0 };
-        master.keep(pool.first_workers());
+        // The master of a pool that keeps none is started because a request waits.
+        master.keep(pool.first_workers().max(1));
         Ok(master)
     }
 
@@ -105,6 +107,9 @@ impl<'a> Master<'a> {
     pub(crate) fn run(mut self) -> io::Result<Role> {
         loop {
             self.take_messages();
+            if self.is_idle() {
+                return Ok(Role::Master);
+            }
             if let Some(worker) = self.fill() {
                 self.signals.unblock();
                 return Ok(Role::Worker(worker));
@@ -119,6 +124,12 @@ impl<'a> Master<'a> {
                 Wake::Time => {}
             }
         }
+    }
+
+    /// Whether the pool has no worker and should have none. The supervisor then starts another master when the front wants
+    /// workers again. Every message of the front has been read: a later one stays in the socket, for the supervisor.
+    fn is_idle(&mut self) -> bool {
+        self.target == 0 && self.workers().next().is_none()
     }
 
     /// Every worker that was not reaped.
@@ -188,7 +199,9 @@ impl<'a> Master<'a> {
         while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
             match ToMaster::decode(message) {
                 Some(ToMaster::FrontStarted { at }) => self.let_go(at),
-                Some(ToMaster::Workers(count @ 1..=MOST_WORKERS)) => self.keep(count as usize),
+                Some(ToMaster::Workers(count)) if self.bounds().contains(&count) => {
+                    self.keep(count as usize);
+                }
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
                 Some(ToMaster::Trace { pid }) => self.trace(pid),
                 Some(ToMaster::Workers(_)) | None => {
@@ -196,6 +209,12 @@ impl<'a> Master<'a> {
                 }
             }
         }
+    }
+
+    /// How many workers the front may ask for.
+    fn bounds(&self) -> RangeInclusive<u32> {
+        let may_be_none = self.pool.first_workers() == 0;
+        u32::from(!may_be_none)..=MOST_WORKERS
     }
 
     /// A front has started `at` this time. Workers that have had requests before served another front: they end once

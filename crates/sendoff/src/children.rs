@@ -46,6 +46,8 @@ pub(crate) struct Recipe {
     program: PathBuf,
     arguments: Vec<OsString>,
     inherited: Vec<Inherited>,
+    /// For a child that runs only while it is needed: where the supervisor learns that it is, while the child does not run.
+    pub(crate) calls: Option<OwnedFd>,
     /// Whether the supervisor tells the running child something.
     takes_orders: bool,
     /// Whether the child's standard output is the server's. It is for the ready line and for an access log that was sent
@@ -86,6 +88,7 @@ impl Recipe {
             program: this_program()?,
             arguments: vec!["front".into()],
             inherited,
+            calls: None,
             takes_orders: true,
             keeps_stdout: config.front.access_log == Some(AccessLog::Stdout),
         })
@@ -108,6 +111,8 @@ impl Recipe {
                 "{program} is missing: it belongs beside sendoff"
             )));
         }
+        let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
+        let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
         let inherited =
             vec![Inherited::one("--config-fd", sealed), Inherited::one("--pool-fd", pool)];
         let name = match &*config.pools {
@@ -116,12 +121,13 @@ impl Recipe {
         };
         let arguments = vec![option("--pool", number)];
         let (takes_orders, keeps_stdout) = (false, false);
-        Ok(Self { name, program, arguments, inherited, takes_orders, keeps_stdout })
+        Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
     }
 
     /// There will be no next child: closes what was kept for it.
     pub(crate) fn close(&mut self) {
         self.inherited.clear();
+        self.calls = None;
     }
 
     /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.

@@ -1,11 +1,17 @@
-//! A child process that is started again when it dies.
+//! A child process that is started again when it dies, or when it is needed again.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
+use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -30,8 +36,16 @@ pub(crate) struct Kept {
 
 #[derive(Debug)]
 enum State {
-    Running { child: Child, orders: Option<Socket>, since: Instant },
-    Down { until: Instant },
+    Running {
+        child: Child,
+        orders: Option<Socket>,
+        since: Instant,
+    },
+    Down {
+        until: Instant,
+    },
+    /// Nothing needs it.
+    Resting,
 }
 
 impl State {
@@ -41,20 +55,25 @@ impl State {
 }
 
 impl Kept {
-    /// Starts the child.
+    /// Starts the child, unless it runs only while it is needed.
     ///
     /// # Errors
     /// The system refuses.
     pub(crate) fn start(recipe: Recipe) -> Result<Self, Failure> {
-        let state = State::running(recipe.start()?);
+        let state = match recipe.calls {
+            None => State::running(recipe.start()?),
+            Some(_) => State::Resting,
+        };
         Ok(Self { recipe, state, pause: FIRST_PAUSE })
     }
 
     /// Ends when the child dies before it was of any use.
     pub(crate) async fn failure(&mut self) -> Failure {
         let name = &self.recipe.name;
-        let State::Running { child, .. } = &mut self.state else {
-            return Failure::System(format!("the {name} does not run"));
+        let child = match &mut self.state {
+            State::Running { child, .. } => child,
+            State::Down { .. } => return Failure::System(format!("the {name} does not run")),
+            State::Resting => pending().await,
         };
         let ended = child.wait().await;
         // A child that ended by itself has said why.
@@ -64,12 +83,23 @@ impl Kept {
         Failure::System(format!("the {name} {} before it was ready", how(ended)))
     }
 
-    /// Starts the child again whenever it dies. A call that is dropped forgets nothing.
+    /// Whether the child runs only while it is needed.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.recipe.calls.is_some()
+    }
+
+    /// Starts the child again whenever it dies, or whenever it is needed. A call that is dropped forgets nothing.
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
                 State::Running { child, since, .. } => {
                     let ended = child.wait().await;
+                    let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
+                    if is_done && self.recipe.calls.is_some() {
+                        tracing::debug!("the {} is not needed, it has ended", self.recipe.name);
+                        self.state = State::Resting;
+                        continue;
+                    }
                     tracing::error!("the {} {}, it is started again", self.recipe.name, how(ended));
                     let lived = since.elapsed();
                     let until = if lived < SHORT_LIFE {
@@ -82,15 +112,33 @@ impl Kept {
                 }
                 State::Down { until } => {
                     sleep_until(*until).await;
-                    self.state = match self.recipe.start() {
-                        Ok(started) => State::running(started),
-                        Err(failure) => {
-                            // What is missing now, memory or the program's file amid an upgrade, may be there again later.
-                            tracing::error!("{failure}");
+                    self.state = match self.recipe.calls {
+                        None => self.attempt(),
+                        // Messages for the one that died are no calls; a front that still waits repeats its own.
+                        Some(_) => State::Resting,
+                    };
+                }
+                State::Resting => {
+                    let Some(calls) = &self.recipe.calls else { pending().await };
+                    self.state = match called(calls).await {
+                        Ok(()) => self.attempt(),
+                        Err(error) => {
+                            tracing::error!("the {} cannot be called: {error}", self.recipe.name);
                             State::Down { until: self.next_attempt() }
                         }
                     };
                 }
+            }
+        }
+    }
+
+    fn attempt(&mut self) -> State {
+        match self.recipe.start() {
+            Ok(started) => State::running(started),
+            Err(failure) => {
+                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
+                tracing::error!("{failure}");
+                State::Down { until: self.next_attempt() }
             }
         }
     }
@@ -105,7 +153,7 @@ impl Kept {
     pub(crate) fn orders(&self) -> Option<&Socket> {
         match &self.state {
             State::Running { orders, .. } => orders.as_ref(),
-            State::Down { .. } => None,
+            State::Down { .. } | State::Resting => None,
         }
     }
 
@@ -113,7 +161,7 @@ impl Kept {
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running { child, .. } => child.id(),
-            State::Down { .. } => None,
+            State::Down { .. } | State::Resting => None,
         }
     }
 
@@ -130,7 +178,7 @@ impl Kept {
     pub(crate) async fn ends_by(&mut self, deadline: Instant) -> bool {
         match &mut self.state {
             State::Running { child, .. } => timeout_at(deadline, child.wait()).await.is_ok(),
-            State::Down { .. } => true,
+            State::Down { .. } | State::Resting => true,
         }
     }
 
@@ -147,6 +195,24 @@ impl Kept {
         if let State::Running { child, .. } = &mut self.state {
             // An error means that it is gone.
             let _ = child.kill().await;
+        }
+    }
+}
+
+/// Ends when the front wants workers of a pool without a master. Its other messages concern a master that is gone.
+async fn called(socket: &OwnedFd) -> io::Result<()> {
+    // A packet socket; the type is used to wait for it and for nothing else.
+    let socket = std::os::unix::net::UnixStream::from(socket.try_clone()?);
+    socket.set_nonblocking(true)?;
+    let socket = UnixStream::from_std(socket)?;
+    let mut message = [0; MAX_MESSAGE];
+    loop {
+        let received = socket.async_io(Interest::READABLE, || {
+            Ok(rustix::net::recv(&socket, &mut message, RecvFlags::DONTWAIT)?)
+        });
+        let (len, _) = received.await?;
+        if let Some(ToMaster::Workers(1..)) = ToMaster::decode(&message[..len]) {
+            return Ok(());
         }
     }
 }

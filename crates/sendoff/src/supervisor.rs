@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::{AccessLog, Config, ListenAddress, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -32,6 +32,11 @@ const SIGNAL_GAP: Duration = Duration::from_millis(50);
 /// How long a front may take to cut its responses and to write the last lines of the access log.
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
+/// Descriptors of the supervisor: listeners, pipes, sockets.
+const DESCRIPTORS: usize = 256;
+/// Both ends of the pool socket, the configuration, and two more to wait for calls.
+const DESCRIPTORS_PER_POOL: usize = 5;
+
 /// Serves until a signal ends the server.
 ///
 /// # Errors
@@ -50,10 +55,11 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     let (_door, secret) = Door::open(&listeners.tcp()).unzip();
     let urls = listeners.urls();
     let Listeners { of_loops, addresses, files: _files } = listeners;
-    let sealed = || {
-        let sealed = config.seal();
-        sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
-    };
+    let sealed = config
+        .seal()
+        .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
+    let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
+    make_room_for(config.pools.len());
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
     for number in 0..config.pools.len() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
@@ -88,6 +94,19 @@ async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> 
         polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
     .await
+}
+
+/// Raises the limit of open files if it is too small for this many pools. Workers inherit it, and select(2) in a script takes no
+/// descriptor beyond 1023, so it stays where it is as long as it suffices.
+fn make_room_for(pools: usize) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let needed = (DESCRIPTORS + DESCRIPTORS_PER_POOL * pools) as u64;
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        // If it does not suffice, the sentence is that of the descriptor that cannot be had.
+        let _ =
+            rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
 }
 
 struct Supervisor {
@@ -249,7 +268,12 @@ impl Supervisor {
         // after the end of the front must find the socket closed, or they would wait for requests for ever.
         self.front.recipe.close();
         self.front.signal(Signal::TERM);
-        self.front.end_by(kill_at).await;
+        // Requests may still wait for a pool whose master comes when it is called.
+        let on_demand = self.masters.iter_mut().filter(|master| master.is_on_demand());
+        tokio::select! {
+            () = self.front.end_by(kill_at) => {}
+            never = first_of(on_demand.map(Kept::keep)) => match never {},
+        }
         for master in &self.masters {
             master.signal(Signal::TERM);
         }

@@ -261,10 +261,11 @@ section! {
     /// Its name, by which sites and routes refer to it.
     name: Free = Free("default".to_owned()),
         example "\"blog\"";
-    /// Requests that scripts work on at the same time; `auto`: as many as requests need that would wait otherwise.
+    /// Requests that scripts work on at the same time; `auto`: as many as requests need that would wait otherwise; `ondemand`: as
+    /// `auto`, and an idle pool has no process.
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
-    /// Time after which `workers = "auto"` ends workers that had no request.
+    /// Time after which `auto` and `ondemand` end workers that had no request.
     worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
         example "\"10s\"", also "process_idle_timeout" "idle_timeout";
     /// Settings on top of php.ini.

@@ -235,14 +235,16 @@ fn drain(stopper: &watch::Sender<Stage>) {
 
 fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first_workers = config.pools.iter().map(PoolConfig::first_workers).sum();
-    let workers = config.pools.iter().map(PoolConfig::most_workers).sum();
+    let first_workers: usize = config.pools.iter().map(PoolConfig::first_workers).sum();
+    let most_workers = config.pools.iter().map(PoolConfig::most_workers).sum();
     let of_loop = listeners.first().map_or(0, Vec::len);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let loops = listeners.len();
     let checked = Budget::check(limit, loops, of_loop, first_workers);
     checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
     descriptors::set_limit(limit);
+    // The pools never have all their workers at a time: the links of those that are counted take up to half of the descriptors.
+    let workers = (limit / (4 * loops.max(1))).clamp(first_workers, most_workers);
     Ok(Budget::new(limit, loops, of_loop, workers))
 }
 

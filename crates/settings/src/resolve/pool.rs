@@ -134,6 +134,10 @@ fn pool(section: &Pool, machine: &dyn Machine) -> PoolConfig {
     let workers = match section.workers.value {
         Count::Fixed(count) => Workers::Fixed(count),
         Count::Auto => Workers::Auto(bounds(section.worker_idle_timeout.value.0, machine)),
+        Count::OnDemand => {
+            let bounds = bounds(section.worker_idle_timeout.value.0, machine);
+            Workers::Auto(Bounds { min: 0, ..bounds })
+        }
     };
     PoolConfig {
         php_ini: settings

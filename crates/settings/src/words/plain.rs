@@ -139,25 +139,29 @@ impl Word for FilePath {
 pub enum Count {
     /// As many as requests need.
     Auto,
+    /// As many as requests need, and none while no request comes.
+    OnDemand,
     /// This many.
     Fixed(u16),
 }
 
 impl Word for Count {
-    const KIND: &'static str = "a number from 1 to 1024, or \"auto\"";
+    const KIND: &'static str = "a number from 1 to 1024, \"auto\" or \"ondemand\"";
     const NUMBERS: bool = true;
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         match text.parse() {
             Ok(count @ 1..=1024) => Ok(Self::Fixed(count)),
             _ if text == "auto" => Ok(Self::Auto),
-            _ => Err(Wrong::new("neither a number from 1 to 1024 nor auto")),
+            _ if text == "ondemand" => Ok(Self::OnDemand),
+            _ => Err(Wrong::new("neither a number from 1 to 1024 nor auto nor ondemand")),
         }
     }
 
     fn text(&self) -> String {
         match self {
             Self::Auto => "auto".to_owned(),
+            Self::OnDemand => "ondemand".to_owned(),
             Self::Fixed(count) => count.to_string(),
         }
     }

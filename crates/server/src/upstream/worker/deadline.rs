@@ -46,6 +46,10 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut unsaid: Vec<Late> = Vec::new();
     loop {
+        // The pool may be idle for days.
+        while unsaid.is_empty() && links.borrow().is_empty() {
+            pool.next_link().await;
+        }
         let now = ticks.tick().await;
         for (&worker, link) in links.borrow().iter() {
             if let Some((late, after)) =
