@@ -11,11 +11,11 @@ mod start;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use sendoff_config::php_ini;
 use sendoff_config::{Config, PoolConfig, Snapshot};
 use sendoff_sys::process::{exit_now, take_inherited};
 
@@ -25,9 +25,6 @@ use log::log;
 use master::{Master, Role};
 use pool::Ends;
 use slot::WorkerStart;
-
-/// Folders with `php.ini` and `conf.d`; the first that exists counts.
-const INI_DIRS: [&str; 2] = ["/etc/php/8.2/fpm", "/etc/php/8.2/embed"];
 
 /// Keeps PHP workers running and gives their sockets to the front. Its configuration is in an inherited file.
 #[derive(Debug, Parser)]
@@ -70,7 +67,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let pool = config.pools.get(inherited.pool).ok_or_else(no_pool)?;
     let site = config.sites.iter().find(|site| site.pool == Some(inherited.pool));
     let accel = site.map_or(&[][..], |site| &site.accel);
-    let ini_dir = ini_dir();
+    let ini_dir = php_ini::folder();
     start::check(pool)?;
     let environment = start::environment(pool)?;
     let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
@@ -101,9 +98,4 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
         Snapshot::Copy => (None, Some(guard)),
     };
     exit_now(engine.serve(links, guard, start.slow, start.busy.as_fd(), pool.max_requests))
-}
-
-fn ini_dir() -> PathBuf {
-    let found = INI_DIRS.iter().find(|dir| Path::new(dir).is_dir());
-    PathBuf::from(found.unwrap_or(&INI_DIRS[0]))
 }

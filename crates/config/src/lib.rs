@@ -15,6 +15,7 @@ mod error;
 mod front;
 mod listen_address;
 mod path;
+pub mod php_ini;
 mod pool;
 mod route;
 mod sealed;

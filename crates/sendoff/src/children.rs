@@ -16,6 +16,10 @@ use crate::orders::{self, Socket};
 /// The program that keeps the PHP workers; it lies beside this one.
 const PHP_PROGRAM: &str = "sendoff-php";
 
+/// Options whose descriptors a reload replaces.
+const CONFIG: &str = "--config-fd";
+const POOLS: &str = "--pool-fds";
+
 /// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
 /// under the same numbers. The supervisor keeps them for the next child.
 #[derive(Debug)]
@@ -77,9 +81,9 @@ impl Recipe {
         explain: Option<OwnedFd>,
     ) -> Result<Self, Failure> {
         let mut inherited = vec![
-            Inherited::one("--config-fd", sealed),
+            Inherited::one(CONFIG, sealed),
             Inherited { option: "--listeners", descriptors: listeners },
-            Inherited { option: "--pool-fds", descriptors: vec![pools] },
+            Inherited { option: POOLS, descriptors: vec![pools] },
             Inherited::one("--ready-fd", ready),
         ];
         inherited.extend(explain.map(|fd| Inherited::one("--explain-fd", fd)));
@@ -113,8 +117,7 @@ impl Recipe {
         }
         let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
         let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
-        let inherited =
-            vec![Inherited::one("--config-fd", sealed), Inherited::one("--pool-fd", pool)];
+        let inherited = vec![Inherited::one(CONFIG, sealed), Inherited::one("--pool-fd", pool)];
         let name = match &*config.pools {
             [_] => "PHP master".to_owned(),
             pools => format!("PHP master of pool {}", pools[number].name),
@@ -122,6 +125,20 @@ impl Recipe {
         let arguments = vec![option("--pool", number)];
         let (takes_orders, keeps_stdout) = (false, false);
         Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
+    }
+
+    /// Takes the front's ends of the pool sockets out, by the numbers of the pools.
+    pub(crate) fn take_pools(&mut self) -> Vec<OwnedFd> {
+        let pools = self.inherited.iter_mut().filter(|inherited| inherited.option == POOLS);
+        pools.flat_map(|inherited| std::mem::take(&mut inherited.descriptors)).flatten().collect()
+    }
+
+    /// The next front serves by this configuration, with workers from these pools.
+    pub(crate) fn reconfigure(&mut self, config: &Config, sealed: OwnedFd, pools: Vec<OwnedFd>) {
+        self.inherited.retain(|inherited| ![CONFIG, POOLS].contains(&inherited.option));
+        self.inherited.push(Inherited::one(CONFIG, sealed));
+        self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
+        self.keeps_stdout = config.front.access_log == Some(AccessLog::Stdout);
     }
 
     /// There will be no next child: closes what was kept for it.
@@ -158,6 +175,7 @@ impl Recipe {
             .stdin(Stdio::null())
             .stdout(stdout)
             .process_group(0)
+            .kill_on_drop(true)
             .spawn()
             .map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;

@@ -149,6 +149,14 @@ impl Kept {
         at
     }
 
+    /// Ends when the child does, or when it does not run.
+    pub(crate) async fn ended(&mut self) {
+        if let State::Running { child, .. } = &mut self.state {
+            // An error means that it is gone.
+            let _ = child.wait().await;
+        }
+    }
+
     /// Where the child takes orders; `None` if it does not run.
     pub(crate) fn orders(&self) -> Option<&Socket> {
         match &self.state {

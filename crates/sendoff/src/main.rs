@@ -31,8 +31,8 @@ fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
     let result = match options.command {
         Command::Serve(serve) if serve.print_config => check::print_config(&serve),
-        Command::Serve(serve) => supervisor::run(&Source::CommandLine(serve)),
-        Command::Run(run) => supervisor::run(&Source::File(run.config)),
+        Command::Serve(serve) => supervisor::run(Source::CommandLine(serve)),
+        Command::Run(run) => supervisor::run(Source::File(run.config)),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Status(status) => {

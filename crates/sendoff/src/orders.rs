@@ -15,7 +15,8 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 use rustix::pipe::PipeFlags;
-use sendoff_server::front::{Order, Orders};
+use sendoff_config::Config;
+use sendoff_server::front::{self, Order, Orders, PoolSource, Reload};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixStream, unix::pipe};
@@ -34,13 +35,25 @@ pub(crate) enum ToFront {
     ReopenLog,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
+    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, and the configuration; then the
+    /// front's end of each new pool's socket; then the access log's file if it changes.
+    Reload {
+        /// For each pool the number of the same pool in the current configuration; `None`: it is new.
+        pools: Vec<Option<usize>>,
+        log: LogTarget,
+    },
+}
+
+/// Where the access log goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LogTarget {
+    Same,
+    Nowhere,
+    File,
 }
 
 /// The most that an answer to an order may be long, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
-
-/// How long an answer may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The answer to an order, which is on its way through a pipe.
 #[derive(Debug)]
@@ -56,16 +69,54 @@ impl Reply {
         Ok((Self(pipe::Receiver::from_owned_fd(reader)?), writer))
     }
 
-    /// Waits for the whole answer.
+    /// Waits for the whole answer, at most for `limit`.
     ///
     /// # Errors
     /// The front ends, or does not answer in time.
-    pub(crate) async fn receive<A: for<'a> Deserialize<'a>>(self) -> io::Result<A> {
+    pub(crate) async fn receive<A: for<'a> Deserialize<'a>>(
+        self,
+        limit: Duration,
+    ) -> io::Result<A> {
         let mut text = Vec::new();
         let mut answer = self.0.take(MAX_ANSWER as u64);
-        timeout(ANSWER_TIMEOUT, answer.read_to_end(&mut text)).await??;
+        timeout(limit, answer.read_to_end(&mut text)).await??;
         Ok(serde_json::from_slice(&text)?)
     }
+}
+
+/// Where the front puts its answer to an order; it is written to the pipe then.
+fn reply_to<A: Serialize + 'static>(pipe: OwnedFd) -> oneshot::Sender<A> {
+    let (sender, answered) = oneshot::channel();
+    tokio::task::spawn_local(async move {
+        if let Ok(value) = answered.await {
+            // The supervisor may have given up.
+            let _ = answer(pipe, value).await;
+        }
+    });
+    sender
+}
+
+/// The configuration that came along with the order to serve by it.
+fn reload(
+    pools: &[Option<usize>],
+    log: LogTarget,
+    mut descriptors: VecDeque<OwnedFd>,
+) -> Result<Reload, String> {
+    let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");
+    let config = Config::read(next()?).map_err(|error| error.to_string())?;
+    let source = |kept: &Option<usize>| {
+        Ok(match kept {
+            Some(number) => PoolSource::Kept(*number),
+            None => PoolSource::New(next()?),
+        })
+    };
+    let pools = pools.iter().map(source).collect::<Result<_, &str>>()?;
+    let log = match log {
+        LogTarget::Same => front::LogTarget::Same,
+        LogTarget::Nowhere => front::LogTarget::Nowhere,
+        LogTarget::File => front::LogTarget::File(File::from(next()?)),
+    };
+    Ok(Reload { config, pools, log })
 }
 
 /// Writes the answer to an order.
@@ -171,17 +222,15 @@ async fn order_from(inbox: &mut Option<Socket>) -> Order {
             Ok(Some((message, mut descriptors))) => {
                 let Some(descriptor) = descriptors.pop_front() else { continue };
                 return match message {
+                    ToFront::Reload { pools, log } => match reload(&pools, log, descriptors) {
+                        Ok(reload) => Order::Reload(Box::new(reload), reply_to(descriptor)),
+                        Err(why) => {
+                            let _ = answer(descriptor, Err::<(), _>(why)).await;
+                            continue;
+                        }
+                    },
                     ToFront::ReopenLog => Order::ReopenLog(File::from(descriptor)),
-                    ToFront::Status => {
-                        let (sender, status) = oneshot::channel();
-                        tokio::task::spawn_local(async move {
-                            if let Ok(status) = status.await {
-                                // The supervisor may have given up.
-                                let _ = answer(descriptor, status).await;
-                            }
-                        });
-                        Order::Status(sender)
-                    }
+                    ToFront::Status => Order::Status(reply_to(descriptor)),
                 };
             }
             // The end of the supervisor is noticed by the pool socket, and by a signal.

@@ -56,16 +56,29 @@ impl Signals {
         })
     }
 
+    /// What the next signal asks for that ends the server. Others are kept.
+    pub(crate) async fn next_end(&mut self) -> Asked {
+        let Self { terminate, quit, interrupt, .. } = self;
+        end(interrupt, terminate, quit).await
+    }
+
     /// What the next signal asks for. Of signals that are there together, the one that ends the server faster counts first.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             biased;
-            _ = self.interrupt.recv() => Asked::Cut,
-            _ = self.terminate.recv() => Asked::Drain,
-            _ = self.quit.recv() => Asked::Drain,
+            asked = end(&mut self.interrupt, &mut self.terminate, &mut self.quit) => asked,
             _ = self.user_1.recv() => Asked::Reopen,
             _ = self.hangup.recv() => Asked::Reload,
             _ = self.user_2.recv() => Asked::Upgrade,
         }
+    }
+}
+
+async fn end(interrupt: &mut Stream, terminate: &mut Stream, quit: &mut Stream) -> Asked {
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Asked::Cut,
+        _ = terminate.recv() => Asked::Drain,
+        _ = quit.recv() => Asked::Drain,
     }
 }

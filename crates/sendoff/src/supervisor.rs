@@ -1,5 +1,7 @@
 //! The parent process: opens listeners, keeps the front and the PHP masters running, ends them.
 
+mod reload;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write};
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, Signal};
+use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{AccessLog, Config, ListenAddress, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -37,16 +40,20 @@ const DESCRIPTORS: usize = 256;
 /// Both ends of the pool socket, the configuration, and two more to wait for calls.
 const DESCRIPTORS_PER_POOL: usize = 5;
 
+/// How long the front may take to say what it does.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Serves until a signal ends the server.
 ///
 /// # Errors
 /// The server cannot start.
-pub(crate) fn run(source: &Source) -> Result<(), Failure> {
+pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let (config, warnings) = source.resolve()?;
     crate::log::start(&config.log);
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    let php_ini = Contents::read(&php_ini::folder());
     let listeners = listen(&config.listen, config.front.threads)?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
@@ -80,8 +87,19 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
         let ready = pipe::Receiver::from_owned_fd(ready_in);
         let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
         let (started, last_reload) = (Instant::now(), None);
-        let supervisor =
-            Supervisor { config, addresses, line, front, masters, not_ready, started, last_reload };
+        let supervisor = Supervisor {
+            config,
+            addresses,
+            line,
+            front,
+            masters,
+            leaving: Vec::new(),
+            source,
+            php_ini,
+            not_ready,
+            started,
+            last_reload,
+        };
         supervisor.run(&mut signals, &mut control::open()).await
     })
 }
@@ -114,6 +132,12 @@ struct Supervisor {
     front: Kept,
     /// One for each pool.
     masters: Vec<Kept>,
+    /// Masters of pools that a reload has replaced. They end when no request needs them any more.
+    leaving: Vec<Kept>,
+    /// Where the configuration comes from.
+    source: Source,
+    /// What PHP's settings were when the masters were started.
+    php_ini: Contents,
     /// Where it listens; no address has port 0.
     addresses: Vec<ListenAddress>,
     /// What is said when the server is ready.
@@ -130,7 +154,7 @@ impl Supervisor {
         let served = self.serve(signals, commands).await;
         // What is left now is to go at once. Workers die with their master.
         self.front.kill().await;
-        for master in &mut self.masters {
+        for master in self.masters.iter_mut().chain(&mut self.leaving) {
             master.kill().await;
         }
         served
@@ -155,20 +179,19 @@ impl Supervisor {
                 },
             };
             let done = match asked {
-                Asked::Drain => {
-                    tokio::select! {
-                        () = self.drain() => {}
-                        () = end_at_once(signals, commands) => self.cut().await,
-                    }
+                Asked::Drain | Asked::Cut => {
                     // The client of a command sees the end of its connection.
-                    return Ok(());
-                }
-                Asked::Cut => {
-                    self.cut().await;
+                    self.end(asked, signals, commands).await;
                     return Ok(());
                 }
                 Asked::Reopen => self.reopen_logs(),
-                Asked::Reload => Err("nothing can be reloaded yet".to_owned()),
+                Asked::Reload => tokio::select! {
+                    done = self.reload() => done,
+                    asked = signals.next_end() => {
+                        self.end(asked, signals, commands).await;
+                        return Ok(());
+                    }
+                },
                 Asked::Upgrade => {
                     Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
                 }
@@ -182,6 +205,17 @@ impl Supervisor {
                 let _ = reply.send(done.map_or_else(Answer::Failed, Answer::Done));
             }
         }
+    }
+
+    /// Ends the front, and the PHP masters if there is time.
+    async fn end(&mut self, asked: Asked, signals: &mut Signals, commands: &mut Commands) {
+        if asked == Asked::Drain {
+            tokio::select! {
+                () = self.drain() => return,
+                () = end_at_once(signals, commands) => {}
+            }
+        }
+        self.cut().await;
     }
 
     /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready. A call that is dropped
@@ -201,10 +235,18 @@ impl Supervisor {
             // The server is ready even if standard output is closed.
             let _ = writeln!(stdout, "{}", self.line).and_then(|()| stdout.flush());
         }
-        Ok(tokio::select! {
-            never = self.front.keep() => never,
-            never = first_of(self.masters.iter_mut().map(Kept::keep)) => never,
-        })
+        loop {
+            let leaving = self.leaving.iter_mut().enumerate();
+            let ended = leaving.map(|(number, master)| async move {
+                master.ended().await;
+                number
+            });
+            tokio::select! {
+                never = self.front.keep() => match never {},
+                never = first_of(self.masters.iter_mut().map(Kept::keep)) => match never {},
+                number = first_of(ended) => drop(self.leaving.swap_remove(number)),
+            }
+        }
     }
 
     /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
@@ -251,7 +293,7 @@ impl Supervisor {
         });
         async move {
             let status = match asked {
-                Some(status) => status.receive().await.ok(),
+                Some(status) => status.receive(STATUS_TIMEOUT).await.ok(),
                 None => None,
             };
             let report = report.with(status);
@@ -274,12 +316,12 @@ impl Supervisor {
             () = self.front.end_by(kill_at) => {}
             never = first_of(on_demand.map(Kept::keep)) => match never {},
         }
-        for master in &self.masters {
+        for master in self.masters.iter().chain(&self.leaving) {
             master.signal(Signal::TERM);
         }
         let kill_at = kill_at.max(Instant::now() + SIGNAL_GAP);
         let mut late = Vec::new();
-        for master in &mut self.masters {
+        for master in self.masters.iter_mut().chain(&mut self.leaving) {
             if !master.ends_by(kill_at).await {
                 // A second signal makes it kill its workers.
                 master.signal(Signal::TERM);

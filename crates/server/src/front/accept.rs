@@ -12,7 +12,7 @@ use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::request::Origin;
-use crate::service::Service;
+use crate::service::{Current, Service};
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// none is idle, new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Listening,
-    service: Rc<S>,
+    services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     most: usize,
 ) {
@@ -40,7 +40,7 @@ pub(super) async fn accept<S: Service + 'static>(
             () = lifecycle.reached(Stage::Draining) => return,
         };
         match accepted {
-            Ok(Some((accepted, origin))) => start(accepted, origin, &service, &lifecycle),
+            Ok(Some((accepted, origin))) => start(accepted, origin, &services, &lifecycle),
             Ok(None) => {}
             // The client closed the connection before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -66,20 +66,20 @@ fn is_full(connections: usize, most: usize) -> bool {
 fn start<S: Service + 'static>(
     accepted: Accepted,
     origin: Origin,
-    service: &Rc<S>,
+    services: &Rc<Current<S>>,
     lifecycle: &Rc<Lifecycle>,
 ) {
     let counted = Counted::new(lifecycle);
-    let (service, lifecycle) = (Rc::clone(service), Rc::clone(lifecycle));
+    let (services, lifecycle) = (Rc::clone(services), Rc::clone(lifecycle));
     // A task for each kind, because a task for both would be as large as the larger.
     match accepted {
         Accepted::Tcp(transport) => tokio::task::spawn_local(async move {
             let _counted = counted;
-            http1::serve(transport, origin, service, lifecycle).await;
+            http1::serve(transport, origin, services, lifecycle).await;
         }),
         Accepted::Unix(transport) => tokio::task::spawn_local(async move {
             let _counted = counted;
-            http1::serve(transport, origin, service, lifecycle).await;
+            http1::serve(transport, origin, services, lifecycle).await;
         }),
     };
 }

@@ -15,7 +15,7 @@ use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
 use crate::request::{BodyStore, Origin, Request, Scheme};
-use crate::service::Service;
+use crate::service::{Current, Service};
 use crate::transport::Transport;
 
 /// The size of one read, in bytes.
@@ -60,28 +60,28 @@ fn refused(status: StatusCode, why: &str) -> End {
 pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
     origin: Origin,
-    service: Rc<S>,
+    services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
 ) {
     let heads = HeadDecoder::new(Limits::default());
     let buffer = BytesMut::new();
-    let mut connection =
-        Connection { transport, origin, service, lifecycle, buffer, heads, kept_up: true };
+    let mut connection = Connection { transport, origin, lifecycle, buffer, heads, kept_up: true };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
         }
+        // Not before, so that an idle connection keeps nothing of an old configuration.
+        let service = services.get();
         // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
-        if !Box::pin(connection.serve_one()).await {
+        if !Box::pin(connection.serve_one(&*service)).await {
             return;
         }
     }
 }
 
-struct Connection<T, S> {
+struct Connection<T> {
     transport: T,
     origin: Origin,
-    service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that were not parsed yet.
     buffer: BytesMut,
@@ -90,7 +90,7 @@ struct Connection<T, S> {
     kept_up: bool,
 }
 
-impl<T: Transport, S: Service> Connection<T, S> {
+impl<T: Transport> Connection<T> {
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
@@ -110,12 +110,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Serves one request. Returns whether another may follow.
-    async fn serve_one(&mut self) -> bool {
-        let head = match self.read_head().await {
+    async fn serve_one<S: Service>(&mut self, service: &S) -> bool {
+        let head = match self.read_head(service).await {
             Ok(head) => head,
             Err(end) => {
                 let asked = self.asked_by_bad_head();
-                return self.end_early(end, asked).await;
+                return self.end_early(service, end, asked).await;
             }
         };
         let asked = Asked {
@@ -128,17 +128,17 @@ impl<T: Transport, S: Service> Connection<T, S> {
             },
             keep_alive: head.keep_alive,
         };
-        match self.read_request(head).await {
+        match self.read_request(service, head).await {
             Ok((plan, request, keep_alive)) => {
                 let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
-                self.answer(plan, &request, asked).await
+                self.answer(service, plan, &request, asked).await
             }
-            Err(end) => self.end_early(end, asked).await,
+            Err(end) => self.end_early(service, end, asked).await,
         }
     }
 
-    async fn read_head(&mut self) -> Result<Head, End> {
-        let deadline = Instant::now() + self.service.limits().timeouts.head;
+    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, End> {
+        let deadline = Instant::now() + service.limits().timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -169,12 +169,16 @@ impl<T: Transport, S: Service> Connection<T, S> {
 
     /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
     /// wanted and the client still waits for `100 Continue`.
-    async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
+    async fn read_request<S: Service>(
+        &mut self,
+        service: &S,
+        head: Head,
+    ) -> Result<(S::Plan, Request, bool), End> {
         let (framing, waits) = (head.framing, head.expect_continue);
         let request = received::request(head, Scheme::Http, &self.origin);
         let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
-        let plan = self.service.plan(&mut request).await;
-        let mut decoder = BodyDecoder::new(framing, self.service.max_body(&plan))?;
+        let plan = service.plan(&mut request).await;
+        let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
             return Ok((plan, request, false));
@@ -187,9 +191,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 Decoded::End => break,
                 Decoded::NeedMore => {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
-                        self.send_interim(CONTINUE).await?;
+                        self.send_interim(service, CONTINUE).await?;
                     }
-                    self.read_more_body().await?;
+                    self.read_more_body(service).await?;
                 }
             }
         }
@@ -197,9 +201,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Ok((plan, request, true))
     }
 
-    async fn read_more_body(&mut self) -> Result<(), End> {
+    async fn read_more_body<S: Service>(&mut self, service: &S) -> Result<(), End> {
         self.buffer.reserve(READ);
-        let limit = self.service.limits().timeouts.body;
+        let limit = service.limits().timeouts.body;
         match timeout(limit, self.read()).await {
             Ok(Ok(0)) => {
                 let why = "the connection was closed inside the request body";
@@ -211,8 +215,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Sends an interim response (1xx).
-    async fn send_interim(&mut self, mut bytes: &'static [u8]) -> io::Result<()> {
-        let limit = self.service.limits().timeouts.send;
+    async fn send_interim<S: Service>(
+        &mut self,
+        service: &S,
+        mut bytes: &'static [u8],
+    ) -> io::Result<()> {
+        let limit = service.limits().timeouts.send;
         while !bytes.is_empty() {
             match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
                 Ok(n) => bytes = &bytes[n..],
@@ -226,9 +234,14 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Ok(())
     }
 
-    async fn answer(&mut self, plan: S::Plan, request: &Request, asked: Asked) -> bool {
-        let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, Some(&request.headers));
+    async fn answer<S: Service>(
+        &mut self,
+        service: &S,
+        plan: S::Plan,
+        request: &Request,
+        asked: Asked,
+    ) -> bool {
+        let mut exchange = self.exchange(service, asked, Some(&request.headers));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
@@ -247,7 +260,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         }
     }
 
-    fn exchange<'c>(
+    fn exchange<'c, S: Service>(
         &'c mut self,
         service: &'c S,
         asked: Asked,
@@ -261,15 +274,14 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
-    async fn end_early(&mut self, end: End, mut asked: Asked) -> bool {
+    async fn end_early<S: Service>(&mut self, service: &S, end: End, mut asked: Asked) -> bool {
         let (status, why) = match end {
             End::Quiet => return false,
             End::Io(error) => {
                 let request = asked.line.to_string();
                 tracing::info!(request, %error, "the client left amid its request");
                 // For its line in the access log.
-                let service = Rc::clone(&self.service);
-                drop(self.exchange(&service, asked, None));
+                drop(self.exchange(service, asked, None));
                 return false;
             }
             End::Refused { status, why } => (status, why),
@@ -278,8 +290,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let request = asked.line.to_string();
         tracing::info!(%client, request, %status, "request refused: {why}");
         asked.keep_alive = false;
-        let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, None);
+        let mut exchange = self.exchange(service, asked, None);
         let answered = service.refuse(status, &mut exchange).await;
         drop(exchange);
         if answered.is_ok() {

@@ -254,7 +254,7 @@ impl Link {
     }
 
     /// Ends the link, and with it the worker, once it has finished what it is at work on.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         // It fails only if the worker has closed it before.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
