@@ -314,8 +314,8 @@ async fn refuse(
     let Some(page) = page else { return error::respond(responder, status, fields).await };
     let mut request = for_page(context.request, &page);
     let mut effects = Effects::default();
-    let failed = (status, &context.request.path[..], context.request.query.as_deref());
-    let answer = context.site.answer_error(&mut request, &mut effects, failed, rules);
+    let failed = context.request;
+    let answer = context.site.answer_error(&mut request, &mut effects, status, failed, rules);
     let context = Context { request: &request, effects: &effects, ..*context };
     let mut with_status = Layer::new(responder, false, |head| {
         (head.status, head.reason) = (status, None);

@@ -71,8 +71,8 @@ impl Version {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Error<'a> {
     pub(super) status: StatusCode,
-    pub(super) path: &'a [u8],
-    pub(super) query: Option<&'a [u8]>,
+    /// The request that failed.
+    pub(super) request: &'a Request,
     pub(super) response: &'a Response,
 }
 
@@ -109,8 +109,9 @@ impl Htaccess {
     ) -> Answer {
         let failed = error.map(|error| Failed {
             status: error.status.as_u16(),
-            path: error.path,
-            query: error.query,
+            method: error.request.method.as_str().as_bytes(),
+            path: &error.request.path,
+            query: error.request.query.as_deref(),
             environment: &error.response.environment,
         });
         let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
@@ -155,7 +156,12 @@ impl Htaccess {
             .value("Last-Modified")
             .and_then(|value| httpdate::parse_http_date(str::from_utf8(value).ok()?).ok());
         let fields = head.fields.iter().map(bytes).collect();
-        let mut seen = apache::Head { by_server: head.by_server, fields, modified };
+        let mut seen = apache::Head {
+            status: head.status.as_u16(),
+            by_server: head.by_server,
+            fields,
+            modified,
+        };
         self.view(router, request, response.user.as_ref(), None, |site, view| {
             response.rules.apply(site, view, self, &mut seen);
         });

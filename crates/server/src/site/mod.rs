@@ -102,17 +102,18 @@ impl Site {
         }
     }
 
-    /// Who answers the request for the page of an error. `path` and `query` are those of the request that failed.
+    /// Who answers the request for the page of an error.
     pub(crate) fn answer_error(
         &self,
         request: &mut Request,
         effects: &mut Effects,
-        (status, path, query): (StatusCode, &[u8], Option<&[u8]>),
+        status: StatusCode,
+        failed: &Request,
         response: Option<&Response>,
     ) -> Answer {
         match (&self.htaccess, response) {
             (Some(files), Some(response)) => {
-                let error = Error { status, path, query, response };
+                let error = Error { status, request: failed, response };
                 files.apply(&self.router, request, effects, None, Some(error))
             }
             _ => Answer::Route(self.router.route(&request.path)),
