@@ -1,10 +1,12 @@
 /*
  * Settings that depend on where the script lies: php.ini's [HOST=] and [PATH=] sections, and the
  * .user.ini files from the document root down to the script's folder, read again every
- * user_ini.cache_ttl seconds.
+ * user_ini.cache_ttl seconds. Behind these, what the server sends in the parameter PHP_VALUE, as
+ * lines of php.ini: php_value and php_flag of .htaccess files.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
+#include "zend_ini_scanner.h"
 
 typedef struct {
 	time_t expires;
@@ -78,6 +80,25 @@ static void activate_user_ini(char *path, size_t path_len)
 	php_ini_activate_config(&folder->settings, PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
 }
 
+/* As mod_php does it: for this request, and as far as the setting may change in a folder. */
+static void activate_value(zval *name, zval *value, zval *index, int kind, void *unused)
+{
+	(void)index;
+	(void)unused;
+	if (kind != ZEND_INI_PARSER_ENTRY || !name || !value || Z_TYPE_P(value) != IS_STRING) {
+		return;
+	}
+	zend_alter_ini_entry(Z_STR_P(name), Z_STR_P(value), PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
+}
+
+static void activate_sent_values(void)
+{
+	char *sent = SENDOFF_PARAM("PHP_VALUE");
+	if (sent && *sent) {
+		zend_parse_ini_string(sent, 1, ZEND_INI_SCANNER_NORMAL, activate_value, NULL);
+	}
+}
+
 int sendoff_activate(void)
 {
 	const char *script = SG(request_info).path_translated;
@@ -107,5 +128,6 @@ int sendoff_activate(void)
 		}
 		efree(path);
 	}
+	activate_sent_values();
 	return SUCCESS;
 }

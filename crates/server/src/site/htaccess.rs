@@ -126,10 +126,7 @@ impl Htaccess {
         let new: Vec<_> = environment.iter().filter(|(name, _)| !known(name)).cloned().collect();
         effects.params.extend(new.into_iter().map(|(name, value)| (name.into(), value)));
         if !php.is_empty() {
-            let line = |setting: &apache::PhpSetting| {
-                [&setting.name[..], b"=", &setting.value, b"\n"].concat()
-            };
-            let lines: Vec<u8> = php.iter().flat_map(line).collect();
+            let lines: Vec<u8> = php.iter().flat_map(php_ini_line).collect();
             effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines));
         }
         if !response.is_empty() || !error_documents.is_empty() {
@@ -309,6 +306,22 @@ fn target_effects(target: &Target, effects: &mut Effects) {
             changes.push(remove("ETag"));
         }
     }
+}
+
+/// A setting as a line of php.ini, which php-fpm, too, reads in `PHP_VALUE`. Within single quotes no character has a meaning; a
+/// single quote itself stands in double ones, and PHP joins what stands side by side.
+fn php_ini_line(setting: &apache::PhpSetting) -> Vec<u8> {
+    let mut line = [&setting.name[..], b"='"].concat();
+    for &byte in &setting.value {
+        match byte {
+            b'\'' => line.extend_from_slice(b"'\"'\"'"),
+            // It would begin another line.
+            b'\n' | b'\r' | 0 => {}
+            _ => line.push(byte),
+        }
+    }
+    line.extend_from_slice(b"'\n");
+    line
 }
 
 /// Changes a field that scripts see. What would be no valid field is left out.

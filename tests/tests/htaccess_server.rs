@@ -1,0 +1,145 @@
+//! `.htaccess` files in a running server: what they say is done, and a change counts at once. What each directive means is compared
+//! with Apache elsewhere (`tests/htaccess`).
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use sendoff_tests::{Request, Server, Site};
+
+const SHOW: &str = "<?php echo json_encode(array_map(fn($n) => $_SERVER[$n] ?? null, ['SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'REDIRECT_URL', 'APP', 'REMOTE_USER']), JSON_UNESCAPED_SLASHES);";
+
+const WORDPRESS: &str = "RewriteEngine On
+RewriteBase /
+RewriteRule ^index\\.php$ - [L]
+RewriteCond %{REQUEST_FILENAME} !-f
+RewriteCond %{REQUEST_FILENAME} !-d
+RewriteRule . /index.php [L]
+";
+
+#[test]
+fn pretty_links_reach_the_front_controller_and_files_do_not() {
+    let site = Site::with("index.php", SHOW);
+    site.write("a.txt", "text");
+    site.write(".htaccess", format!("{WORDPRESS}SetEnv APP live\n"));
+    let server = Server::start(site.root(), &[]);
+    assert_eq!(server.page("/a.txt"), "text");
+    assert_eq!(
+        server.page("/2026/11/post?x=1"),
+        r#"["/index.php","","x=1","/2026/11/post?x=1","/2026/11/post","live",null]"#
+            .replace(",null]", r#",""]"#)
+    );
+    server.get("/.htaccess").expect(403);
+    let off = Server::start(site.root(), &["--no-htaccess", "--front-controller", "off"]);
+    off.get("/2026/11/post").expect(404);
+}
+
+#[test]
+fn a_changed_file_counts_at_once() {
+    let site = Site::with("private/a.txt", "secret");
+    site.write(".htaccess", "");
+    let server = Server::start(site.root(), &[]);
+    server.get("/private/a.txt").expect(200);
+    for round in 0..20 {
+        site.write("private/.htaccess", "Require all denied\n");
+        assert_eq!(server.get("/private/a.txt").status(), 403, "{round}");
+        std::fs::remove_file(site.path("private/.htaccess")).unwrap();
+        assert_eq!(server.get("/private/a.txt").status(), 200, "{round}");
+    }
+    server.await_log("private/.htaccess");
+}
+
+#[test]
+fn what_is_not_understood_refuses_and_is_named() {
+    let site = Site::with("a/x.txt", "text");
+    site.write("b/x.txt", "text");
+    site.write("a/.htaccess", "Require host-of-my-own example.org\n");
+    site.write("b/.htaccess", "NoSuchDirective on\n");
+    site.write(".htaccess", "");
+    let server = Server::start(site.root(), &[]);
+    let status = server.get("/a/x.txt").status();
+    assert!([403, 500].contains(&status), "{status}");
+    server.get("/b/x.txt").expect(500);
+    server.await_log("a/.htaccess:1: ");
+    server.await_log("b/.htaccess:1: NoSuchDirective is unknown");
+}
+
+#[test]
+fn passwords_are_asked_for() {
+    let site = Site::with("in/index.php", SHOW);
+    site.write(".htaccess", "");
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    site.write(
+        "in/.htaccess",
+        format!(
+            "AuthType Basic\nAuthName \"a realm\"\nAuthUserFile {}\nRequire user ann\n",
+            users.display()
+        ),
+    );
+    let server = Server::start(site.root(), &[]);
+    let refused = server.get("/in/");
+    assert_eq!(refused.status(), 401);
+    let challenge = refused.header("WWW-Authenticate");
+    assert_eq!(challenge, Some("Basic realm=\"a realm\", charset=\"UTF-8\""));
+    let ask = |field| server.ask(&Request::get("/in/").header("Authorization", field));
+    assert_eq!(ask("Basic YW5uOndyb25n").status(), 401, "ann:wrong");
+    let page = ask("Basic YW5uOm9wZW4gc2VzYW1l").text();
+    assert!(page.ends_with(r#""ann"]"#), "{page}");
+}
+
+/// php_value and php_flag count for their folder and request, in any order of requests to one worker.
+#[test]
+fn php_values_belong_to_their_folder() {
+    const INI: &str = "<?php echo ini_get('memory_limit'), ' ', ini_get('upload_max_filesize'), ' ', ini_get('date.timezone'), ' ', (int) ini_get('display_errors'), ' ', ini_get('arg_separator.output');";
+    let site = Site::with("i.php", INI);
+    site.write("in/i.php", INI);
+    site.write(
+        ".htaccess",
+        "php_value upload_max_filesize 77M\nphp_value arg_separator.output \"a'b;${HOME}\"\n",
+    );
+    site.write(
+        "in/.htaccess",
+        "php_value memory_limit 99M\nphp_flag display_errors on\nphp_value date.timezone Europe/Berlin\n",
+    );
+    let options =
+        ["--workers", "1", "--php-ini", "memory_limit=128M", "--php-ini", "display_errors=0"];
+    let server = Server::start(site.root(), &options);
+    for _ in 0..3 {
+        assert_eq!(server.page("/i.php"), "128M 77M UTC 0 a'b;${HOME}".replace("UTC", &zone()));
+        assert_eq!(server.page("/in/i.php"), "99M 77M Europe/Berlin 1 a'b;${HOME}");
+    }
+    site.write(".htaccess", "");
+    std::fs::remove_file(site.path("in/.htaccess")).unwrap();
+    let plain = server.page("/in/i.php");
+    assert!(plain.starts_with("128M 2M ") && plain.ends_with(" 0 &"), "{plain}");
+}
+
+/// The time zone without a setting.
+fn zone() -> String {
+    let output = std::process::Command::new("php")
+        .args(["-r", "echo ini_get('date.timezone');"])
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn heads_and_error_documents() {
+    let site = Site::with("a.html", "page");
+    site.write("x.php", "<?php header('X-Own: yes'); http_response_code(418); echo 'teapot';");
+    site.write("gone.html", "it is gone");
+    site.write(
+        ".htaccess",
+        "Header set X-Frame-Options DENY\nHeader always set X-Always yes\nHeader unset X-Own\nRedirect 410 /old\nErrorDocument 410 /gone.html\nErrorDocument 404 \"nothing here\"\nExpiresActive On\nExpiresByType text/html \"access plus 1 hour\"\nAddDefaultCharset utf-8\n",
+    );
+    let server = Server::start(site.root(), &["--front-controller", "off"]);
+    let page = server.get("/a.html");
+    assert_eq!(page.header("X-Frame-Options"), Some("DENY"));
+    assert_eq!(page.header("X-Always"), Some("yes"));
+    assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(page.header("Cache-Control"), Some("max-age=3600"));
+    let script = server.get("/x.php");
+    assert_eq!((script.status(), script.header("X-Own")), (418, None));
+    let gone = server.get("/old/x");
+    assert_eq!((gone.status(), &*gone.text()), (410, "it is gone"));
+    assert_eq!(gone.header("X-Always"), Some("yes"));
+    let missing = server.get("/none");
+    assert_eq!((missing.status(), &*missing.text()), (404, "nothing here"));
+}
