@@ -111,22 +111,24 @@ fn client(
 /// Kills workers while requests are sent; returns the number of killed workers.
 fn killer(server: &Server, next: &AtomicU64, total: u64, per_kill: u64) -> u64 {
     let mut kills = 0;
-    let mut stopped = None;
+    let mut stopped: Option<(u32, Option<u64>)> = None;
     loop {
         let due = (kills + 1) * per_kill;
         wait::until(LIMIT, || next.load(Ordering::Relaxed) >= due.min(total));
-        let workers = server.workers();
-        if let Some(victim) = stopped.take().filter(|victim| workers.contains(victim)) {
+        // By its start time: a list of children may lack some that are there (proc_pid_task(5)).
+        let is_same = |&(victim, started): &(u32, _)| processes::started(victim) == started;
+        if let Some((victim, _)) = stopped.take().filter(is_same) {
             processes::signal(victim, Signal::KILL);
         }
         if due >= total {
             return kills;
         }
+        let workers = server.workers();
         let chosen = usize::try_from(kills * 31 % 7).unwrap() % workers.len().max(1);
         if let Some(&victim) = workers.get(chosen) {
             if kills % 3 == 2 {
                 processes::signal(victim, Signal::STOP);
-                stopped = Some(victim);
+                stopped = Some((victim, processes::started(victim)));
             } else {
                 processes::signal(victim, Signal::KILL);
             }
