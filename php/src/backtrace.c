@@ -1,5 +1,6 @@
 /*
- * The end of a worker that is stuck: it says where its script is, and goes.
+ * The end of a worker that is stuck or crashes: it says where its script is, and goes. A crash also
+ * says which extension it was in, in the master, too, while it loads them.
  *
  * All of this runs in a signal handler that may have interrupted anything, PHP's allocator
  * included. It only reads PHP's structures, writes to memory of its own, and calls write(2) and
@@ -9,6 +10,8 @@
 #include "php_sendoff.h"
 #include "zend_execute.h"
 
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <signal.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -152,6 +155,16 @@ static void append_frames(const zend_op *current)
 	}
 }
 
+/* The text from an offset on leaves with a line break, whatever was cut off. */
+static void write_text(size_t from)
+{
+	if (text_len == sizeof(text)) {
+		text_len--;
+	}
+	APPEND("\n");
+	php_ignore_value(write(STDERR_FILENO, text + from, text_len - from));
+}
+
 static void on_stuck(int signo, siginfo_t *info, void *context)
 {
 	(void)signo;
@@ -164,11 +177,7 @@ static void on_stuck(int signo, siginfo_t *info, void *context)
 		APPEND(" is ended");
 		append_request();
 		append_frames(current_instruction(context));
-		if (text_len == sizeof(text)) {
-			text_len--;
-		}
-		APPEND("\n");
-		php_ignore_value(write(STDERR_FILENO, text, text_len));
+		write_text(0);
 	}
 	_exit(0);
 }
@@ -180,4 +189,94 @@ void sendoff_backtrace_on(int signo)
 	action.sa_flags = SA_SIGINFO;
 	action.sa_sigaction = on_stuck;
 	sigaction(signo, &action, NULL);
+}
+
+/* What is no extension: PHP, the C library, this program, and what calls signal handlers. */
+static bool is_extension(const char *library)
+{
+	static const char *const others[] = {"libphp",   "libc.",      "libc-",      "ld-linux",
+										 "libgcc_s", "linux-vdso", "sendoff-php"};
+	const char *slash = strrchr(library, '/');
+	const char *name = slash ? slash + 1 : library;
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		if (!strncmp(name, others[i], strlen(others[i]))) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The innermost function on the stack that belongs to an extension. */
+static void append_extension(void)
+{
+	void *calls[MAX_FRAMES];
+	int count = backtrace(calls, MAX_FRAMES);
+
+	for (int i = 0; i < count; i++) {
+		Dl_info found;
+		if (dladdr(calls[i], &found) && found.dli_fname && is_extension(found.dli_fname)) {
+			APPEND(" in ");
+			append_printable(found.dli_fname);
+			return;
+		}
+	}
+}
+
+/* Returning repeats what failed, and then the process ends as it would have without a handler. */
+static void on_crash(int signo, siginfo_t *info, void *context)
+{
+	text_len = 0;
+	if (sendoff_php_worker) {
+		APPEND("sendoff-php: worker ");
+		append_number((unsigned long)getpid());
+		APPEND(" crashes (signal ");
+	} else {
+		APPEND("sendoff-php: PHP crashes while it starts (signal ");
+	}
+	append_number((unsigned long)signo);
+	APPEND(")");
+	if (!sendoff_php_worker && EG(current_module) && EG(current_module)->name) {
+		APPEND(": the extension ");
+		append_printable(EG(current_module)->name);
+	}
+	append_extension();
+	append_request();
+	/* What follows may crash again. */
+	write_text(0);
+	text_len = 0;
+	if (sendoff_php_worker && EG(current_execute_data)) {
+		append_frames(current_instruction(context));
+		/* Each frame begins with a line break. */
+		write_text(MIN(text_len, 1));
+	}
+	/* A signal that a process has sent does not come again. */
+	if (info->si_code <= 0) {
+		raise(signo);
+	}
+}
+
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+void sendoff_crashes_on(void)
+{
+	struct sigaction action = {0};
+	void *loaded[1];
+
+	/* The first call loads a library, which a crashed process should not do. */
+	backtrace(loaded, 1);
+	sigemptyset(&action.sa_mask);
+	/* A script that recurses without end leaves no stack to run on. */
+	action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK | SA_NODEFER;
+	action.sa_sigaction = on_crash;
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
+		sigaction(crashes[i], &action, NULL);
+	}
+}
+
+void sendoff_crashes_off(void)
+{
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
+		signal(crashes[i], SIG_DFL);
+	}
 }

@@ -21,6 +21,9 @@ use crate::slot::{Slot, Worker, WorkerStart};
 /// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
 const MOST_WORKERS: u32 = 1024;
 
+/// The signals of a program that is at fault.
+const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT];
+
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -277,8 +280,14 @@ impl<'a> Master<'a> {
                 let status = status.exit_status().unwrap_or_default();
                 log(format_args!("worker {number} ended with status {status}"));
             }
-            for slot in &mut self.slots {
-                slot.reaped(pid);
+            let has_crashed = status
+                .terminating_signal()
+                .is_some_and(|signal| CRASHES.iter().any(|crash| crash.as_raw() == signal));
+            let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
+            if let Some(delay) = delay.filter(|_| has_crashed) {
+                log(format_args!(
+                    "it crashed in its first request: the next one starts in {delay:?}"
+                ));
             }
             self.leaving.retain(|worker| worker.pid != pid);
         }

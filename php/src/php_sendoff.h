@@ -125,8 +125,10 @@ int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
 void sendoff_user_ini_shutdown(void);
 
-/* backtrace.c: the end of a worker that is stuck. */
+/* backtrace.c: the end of a worker that is stuck, and of a process that crashes. */
 void sendoff_backtrace_on(int signo);
+void sendoff_crashes_on(void);
+void sendoff_crashes_off(void);
 
 /* slow.c: backtraces of scripts that work for long and go on. */
 void sendoff_slow_startup(const char *pool);

@@ -143,6 +143,9 @@ static bool serve_request(void)
 	return started;
 }
 
+/* The counter takes more than one number; this one is larger than any time. */
+#define SERVED ((eventfd_t)1 << 62)
+
 static void note_first_request(int busy)
 {
 	struct timespec now;
@@ -162,6 +165,9 @@ static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 		}
 		if (!serve_request()) {
 			return 1;
+		}
+		if (served == 0) {
+			eventfd_write(busy, SERVED);
 		}
 		if (++served == max_requests) {
 			sendoff_stop(sendoff_php_worker);

@@ -132,6 +132,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 {
 	struct php_ini_builder entries;
 
+	sendoff_crashes_on();
 	zend_signal_startup();
 	sapi_startup(&sendoff_sapi_module);
 	use_ini_dir(start->ini_dir);
@@ -154,6 +155,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	sendoff_server_vars_init();
 	sendoff_named_startup(start->accel, start->accel_count);
 	stuck_signal = start->stuck_signal;
+	sendoff_crashes_off();
 	return 0;
 }
 
@@ -172,11 +174,9 @@ static void set_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &action, NULL);
-	/* Rust's runtime handles these to report stack overflows; a signal that another process sends
-	 * would be lost there. */
-	action.sa_handler = SIG_DFL;
-	sigaction(SIGSEGV, &action, NULL);
-	sigaction(SIGBUS, &action, NULL);
+	/* Rust's runtime handles some of these to report stack overflows; a signal that another process
+	 * sends would be lost there. */
+	sendoff_crashes_on();
 #ifdef ZEND_SIGNALS
 	/* No other code replaces our handlers, so they need not be set again in every request. */
 	SIGG(reset) = 0;

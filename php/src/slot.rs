@@ -11,6 +11,8 @@ use crate::pool::{self, Ends};
 
 /// A worker that ends sooner, and without a request, cannot start: its replacement waits.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+/// What a worker adds to its event counter when it has finished its first request.
+const SERVED: u64 = 1 << 62;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
@@ -35,13 +37,15 @@ pub(crate) struct Worker {
     slow: Option<OwnedFd>,
     /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`, as far as the master has looked.
     first_request: Option<u64>,
+    /// It has finished a request, as far as the master has looked.
+    has_served: bool,
     /// When it is killed if it has not ended by itself.
     kill_at: Option<Instant>,
 }
 
 impl Worker {
     pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd, slow: Option<OwnedFd>) -> Self {
-        Self { pid, since, busy, slow, first_request: None, kill_at: None }
+        Self { pid, since, busy, slow, first_request: None, has_served: false, kill_at: None }
     }
 
     /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it has had none.
@@ -49,9 +53,18 @@ impl Worker {
         let mut time = [0; 8];
         // The counter is empty again once it was read.
         if rustix::io::read(&self.busy, &mut time) == Ok(time.len()) {
-            self.first_request = Some(u64::from_ne_bytes(time));
+            let number = u64::from_ne_bytes(time);
+            self.has_served |= number & SERVED != 0;
+            self.first_request =
+                Some(number & !SERVED).filter(|time| *time > 0).or(self.first_request);
         }
         self.first_request
+    }
+
+    /// Whether it has finished a request.
+    fn has_served(&mut self) -> bool {
+        self.first_request();
+        self.has_served
     }
 
     /// Has it append the backtrace of its script to a file.
@@ -143,15 +156,18 @@ impl Slot {
         }
     }
 
-    /// A process has ended. If it is the worker of this place, the next one starts at once, or later if this one could not
-    /// start.
-    pub(crate) fn reaped(&mut self, pid: Pid) {
-        let Some(worker) = self.worker().filter(|worker| worker.pid == pid) else { return };
-        if worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE {
+    /// A process has ended. If it is the worker of this place, the next one starts at once; or later, if this one could not
+    /// start or crashed before it had finished a request. Returns that delay.
+    pub(crate) fn reaped(&mut self, pid: Pid, has_crashed: bool) -> Option<Duration> {
+        let worker = self.worker().filter(|worker| worker.pid == pid)?;
+        let has_worked = worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE;
+        if has_worked && (!has_crashed || worker.has_served()) {
             *self = Self::new();
-        } else {
-            self.back_off();
+            return None;
         }
+        let delay = self.delay;
+        self.back_off();
+        Some(delay)
     }
 
     /// The next worker starts after a pause, which doubles each time.

@@ -1,0 +1,107 @@
+//! Extensions that crash.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::TempDir;
+use common::link::Request;
+use common::master::{Master, pool};
+use sendoff_config::PoolConfig;
+
+/// Builds an extension that crashes in this function of its module (`MINIT`, `RINIT`), or in `get_module`.
+fn extension(dir: &TempDir, name: &str, place: &str) -> String {
+    let code = format!(
+        "#include \"php.h\"\n#include <signal.h>\n
+        static int crash(int type, int number) {{ (void)type; (void)number; *(volatile int *)16 = 1; return SUCCESS; }}
+        #define NONE NULL\n#define AT_{place} crash
+        #ifndef AT_MINIT\n#define AT_MINIT NULL\n#endif\n#ifndef AT_RINIT\n#define AT_RINIT NULL\n#endif
+        zend_module_entry module = {{ STANDARD_MODULE_HEADER, \"{name}\", NULL, AT_MINIT, NULL, AT_RINIT, NULL, NULL, \"1\",
+            STANDARD_MODULE_PROPERTIES }};
+        __attribute__((visibility(\"default\"))) zend_module_entry *get_module(void) {{
+        #ifdef AT_LOAD\n crash(0, 0);\n#endif\n return &module; }}\n"
+    );
+    let (source, library) = (dir.file(&format!("{name}.c")), dir.file(&format!("{name}.so")));
+    fs::write(&source, code).unwrap();
+    let includes = Command::new("php-config8.2").arg("--includes").output().unwrap().stdout;
+    let includes = String::from_utf8(includes).unwrap();
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-o", &library, &source]).args(includes.split_whitespace());
+    assert!(build.status().unwrap().success());
+    library
+}
+
+fn with(library: &str) -> PoolConfig {
+    PoolConfig { php_ini: vec![format!("extension={library}")], ..pool() }
+}
+
+#[test]
+fn an_extension_that_crashes_while_it_is_loaded_is_named() {
+    let dir = TempDir::new();
+    for (place, expected) in [
+        ("MINIT", "PHP crashes while it starts (signal 11): the extension breaks_minit in "),
+        ("LOAD", "PHP crashes while it starts (signal 11) in "),
+    ] {
+        let name = format!("breaks_{}", place.to_lowercase());
+        let library = extension(&dir, &name, place);
+        let mut master = Master::start_pool(with(&library), Stdio::piped());
+        let mut said = String::new();
+        master.stderr().read_to_string(&mut said).unwrap();
+        assert!(said.contains(&format!("sendoff-php: {expected}{library}\n")), "{said}");
+        assert_eq!(master.wait().code(), None, "it dies of the signal");
+    }
+}
+
+#[test]
+fn an_extension_that_crashes_in_every_request_is_named_and_backed_off() {
+    let dir = TempDir::new();
+    let library = extension(&dir, "breaks_requests", "RINIT");
+    fs::write(dir.path().join("a.php"), "<?php echo 1;").unwrap();
+    let mut master = Master::start_pool(with(&library), Stdio::piped());
+    let mut log = BufReader::new(master.stderr()).lines().map(Result::unwrap);
+    let began = Instant::now();
+    for delay in ["100ms", "200ms", "400ms"] {
+        let mut worker = master.worker();
+        worker.link().send(&Request::new(&dir.file("a.php")));
+        assert!(worker.link().response().is_none());
+        let pid = worker.pid.as_raw_nonzero();
+        let expected =
+            format!("sendoff-php: worker {pid} crashes (signal 11) in {library} in GET /a.php");
+        assert_eq!(log.next().unwrap(), expected);
+        assert_eq!(
+            log.next().unwrap(),
+            format!("sendoff-php: worker {pid} was killed by signal 11")
+        );
+        let expected =
+            format!("sendoff-php: it crashed in its first request: the next one starts in {delay}");
+        assert_eq!(log.next().unwrap(), expected);
+    }
+    master.worker();
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+}
+
+/// A page that crashes must not slow down those that do not.
+#[test]
+fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
+    let dir = TempDir::new();
+    fs::write(dir.path().join("good.php"), "<?php echo 'good';").unwrap();
+    fs::write(dir.path().join("bad.php"), "<?php posix_kill(getmypid(), 11);").unwrap();
+    let mut master = Master::start_pool(pool(), Stdio::piped());
+    for _ in 0..8 {
+        let mut worker = master.worker();
+        assert_eq!(worker.link().ask(&Request::new(&dir.file("good.php"))).body(), "good");
+        worker.link().send(&Request::new(&dir.file("bad.php")));
+        assert!(worker.link().response().is_none());
+    }
+    master.worker();
+    let mut stderr = master.stderr();
+    drop(master);
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("posix.so in GET /bad.php\n  #0 posix_kill()"), "{said}");
+    assert!(!said.contains("first request"), "{said}");
+}
