@@ -98,7 +98,9 @@ impl Conditional {
         for (name, value) in &self.changes {
             match value {
                 Some(value) if self.has_groups() => {
-                    pass.variables.set(name, fill(value, &groups));
+                    let mut value = fill(value, &groups);
+                    context.budget.cut(&mut value);
+                    pass.variables.set(name, value);
                 }
                 Some(value) => pass.variables.set(name, value.clone()),
                 None => pass.variables.remove(name),

@@ -42,7 +42,15 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     outcome(Answer::Refuse { status: 500 }, effects, reasons)
 }
 
-fn outcome(answer: Answer, effects: Effects, reasons: Vec<Reason>) -> Outcome {
+fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Outcome {
+    if let Answer::Redirect { location, .. } = &answer {
+        // They would begin another field.
+        if location.iter().any(|byte| is_control(*byte)) {
+            let text = "the redirect's target has control characters".to_owned();
+            reasons.push(Reason { file: ".htaccess".to_owned(), line: 0, text });
+            answer = Answer::Refuse { status: 500 };
+        }
+    }
     Outcome {
         answer,
         environment: effects.pass.variables.0.clone(),
@@ -52,6 +60,11 @@ fn outcome(answer: Answer, effects: Effects, reasons: Vec<Reason>) -> Outcome {
         error_documents: effects.error_documents,
         reasons,
     }
+}
+
+/// Whether a byte may not be part of a field's value (RFC 9110 section 5.5).
+fn is_control(byte: u8) -> bool {
+    (byte < 32 && byte != b'\t') || byte == 127
 }
 
 /// Where a pass begins.
@@ -176,7 +189,13 @@ impl Effects {
             let document = match (*document)? {
                 Document::Text(text) => ErrorDocument::Text(text.expand(&mut evaluation)),
                 Document::Path(text) => ErrorDocument::Path(text.expand(&mut evaluation)),
-                Document::Uri(text) => ErrorDocument::Redirect(text.expand(&mut evaluation)),
+                Document::Uri(text) => {
+                    let uri = text.expand(&mut evaluation);
+                    if uri.iter().any(|byte| is_control(*byte)) {
+                        return None;
+                    }
+                    ErrorDocument::Redirect(uri)
+                }
             };
             Some((*status, document))
         });
@@ -511,6 +530,7 @@ impl Phases<'_> {
         let handler = self.handler(&media)?;
         let Media { content_type, by_rule, encodings, languages, charset, .. } = media;
         let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
+        let forced = forced.filter(|forced| !forced.iter().any(|byte| is_control(*byte)));
         let charset = charset.filter(|_| forced.is_none());
         let target = Target {
             file: self.pass.file.clone(),

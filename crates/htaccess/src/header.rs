@@ -119,6 +119,7 @@ impl Text {
         };
         let mut made = Vec::new();
         for part in parts {
+            made.truncate(limits::VALUE);
             match part {
                 Part::Literal(literal) => made.extend_from_slice(literal),
                 Part::Variable(name) => {
@@ -130,7 +131,7 @@ impl Text {
                 }
             }
         }
-        made.truncate(limits::VALUE);
+        context.budget.cut(&mut made);
         clean(made)
     }
 }
@@ -212,6 +213,21 @@ impl HeaderRule {
         self.name.eq_ignore_ascii_case(b"Content-Type")
     }
 
+    /// Whether the rule looks at the response.
+    pub(crate) fn sees_response(&self) -> bool {
+        let text = match &self.action {
+            Action::Set(text)
+            | Action::SetIfEmpty(text)
+            | Action::Append(text)
+            | Action::Merge(text)
+            | Action::Add(text)
+            | Action::Edit { by: text, .. } => Some(text),
+            Action::Unset | Action::Echo(_) => None,
+        };
+        matches!(self.condition, Condition::Expression(_))
+            || matches!(text, Some(Text::Expression(_)))
+    }
+
     /// Whether the rule applies. `response` has the fields that expressions see.
     pub(crate) fn applies(
         &self,
@@ -277,7 +293,9 @@ impl HeaderRule {
             Action::Edit { pattern, by, all } => {
                 let by = make(by);
                 for (_, value) in fields.iter_mut().filter(is) {
-                    *value = clean(pattern.replace(value, &by, *all)?);
+                    let mut new = pattern.replace(value, &by, *all)?;
+                    context.budget.cut(&mut new);
+                    *value = clean(new);
                 }
             }
         }
@@ -303,6 +321,7 @@ pub(crate) fn set(fields: &mut Fields, name: &[u8], value: Vec<u8>) {
 /// Adds a value behind a comma to the first field of a name.
 pub(crate) fn append(fields: &mut Fields, name: &[u8], more: &[u8]) {
     match fields.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        Some((_, value)) if value.len() + more.len() > limits::VALUE => {}
         Some((_, value)) => {
             value.extend_from_slice(b", ");
             value.extend_from_slice(more);

@@ -122,7 +122,7 @@ impl fmt::Debug for Pattern {
 /// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
 pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     let (mut filled, mut at) = (Vec::new(), 0);
-    while let Some(&byte) = text.get(at) {
+    while let Some(&byte) = text.get(at).filter(|_| filled.len() <= limits::VALUE) {
         let next = text.get(at + 1);
         match (byte, next) {
             (b'$', Some(digit)) if digit.is_ascii_digit() => {

@@ -107,7 +107,11 @@ impl ResponseRules {
         fields: &mut Fields,
     ) -> Result<(), TooCostly> {
         for rule in self.headers.iter().filter(|rule| rule.always == in_always) {
-            let seen: Fields = always.iter().chain(fields.iter()).cloned().collect();
+            let seen: Fields = if rule.sees_response() {
+                always.iter().chain(fields.iter()).cloned().collect()
+            } else {
+                Fields::new()
+            };
             if !rule.applies(context, &self.pass, &seen)? {
                 continue;
             }

@@ -85,7 +85,8 @@ impl Pass {
     /// Remembers request fields that decided.
     pub(crate) fn depend_on(&mut self, fields: Vec<Vec<u8>>) {
         for field in fields {
-            if !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
+            let is_token = field.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',');
+            if is_token && !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
                 self.vary.push(field);
             }
         }
@@ -113,11 +114,16 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Budget {
     steps: Cell<usize>,
     lookups: Cell<usize>,
+    bytes: Cell<usize>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { steps: Cell::new(limits::RULE_STEPS), lookups: Cell::new(limits::LOOKUPS) }
+        Self {
+            steps: Cell::new(limits::RULE_STEPS),
+            lookups: Cell::new(limits::LOOKUPS),
+            bytes: Cell::new(limits::MADE),
+        }
     }
 }
 
@@ -125,6 +131,12 @@ impl Budget {
     /// Whether another rule may be tried.
     pub(crate) fn step(&self) -> bool {
         take(&self.steps)
+    }
+
+    /// Cuts a value that a directive has made to what may still be made.
+    pub(crate) fn cut(&self, value: &mut Vec<u8>) {
+        value.truncate(limits::VALUE.min(self.bytes.get()));
+        self.bytes.set(self.bytes.get() - value.len());
     }
 
     /// Whether another path may be looked up.
