@@ -56,6 +56,7 @@ fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Ou
         environment: effects.pass.variables.0.clone(),
         response: ResponseRules { pass: effects.pass, ..effects.response },
         request_fields: effects.request_fields,
+        max_body: effects.max_body,
         php: effects.php,
         error_documents: effects.error_documents,
         reasons,
@@ -159,6 +160,7 @@ struct Effects {
     pass: Pass,
     response: ResponseRules,
     request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    max_body: Option<u64>,
     php: Vec<crate::PhpSetting>,
     error_documents: Vec<(u16, ErrorDocument)>,
 }
@@ -173,7 +175,8 @@ impl Effects {
             look_up,
         };
         let (request_fields, php, error_documents) = (Vec::new(), Vec::new(), Vec::new());
-        Self { pass, response, request_fields, php, error_documents }
+        let max_body = None;
+        Self { pass, response, request_fields, max_body, php, error_documents }
     }
 
     fn of(context: &Context<'_>, pass: Pass, merged: &Merged<'_>) -> Self {
@@ -201,7 +204,7 @@ impl Effects {
         });
         let error_documents = documents.collect();
         let request_fields = Vec::new();
-        Self { request_fields, php: merged.php.clone(), error_documents, response, pass }
+        Self { request_fields, max_body: merged.max_body, php: merged.php.clone(), error_documents, response, pass }
     }
 }
 
@@ -367,7 +370,8 @@ struct Phases<'a> {
 impl Phases<'_> {
     fn decide(&mut self) -> Result<Decided, Refusal> {
         let (context, merged) = (self.context, self.merged);
-        if let Some(why) = &merged.refused {
+        let no_tls = merged.require_tls.as_ref().filter(|_| !context.request.https);
+        if let Some(why) = merged.refused.as_ref().or(no_tls) {
             return Err(Refusal { status: 403, why: Some(why.clone()) });
         }
         for conditional in &merged.conditional {

@@ -15,6 +15,8 @@ pub struct Outcome {
     pub request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Variables for scripts, on top of the server's own.
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of a request body; zero: no limit. `None`: the server's own limit.
+    pub max_body: Option<u64>,
     /// PHP settings.
     pub php: Vec<PhpSetting>,
     /// What the client gets with an error status that the server itself answers with.
