@@ -125,7 +125,7 @@ impl Conditional {
             Subject::Attribute(attribute, pattern) => {
                 let value = match attribute {
                     Attribute::RemoteHost | Attribute::RemoteAddr => {
-                        variables::address(request.client.ip())
+                        variables::address(context.client().ip())
                     }
                     Attribute::ServerAddr => variables::address(request.server.ip()),
                     Attribute::Method => request.method.to_vec(),
@@ -135,14 +135,14 @@ impl Conditional {
                 pattern.groups(&value)
             }
             Subject::Field(name, pattern) => {
-                let field = request.fields.get(name);
+                let field = context.field(name);
                 let value = field.as_deref().or_else(|| pass.variables.get(name));
                 pattern.groups(value.unwrap_or_default())
             }
             Subject::Fields(names, pattern) => {
                 let mut found: Result<Option<Groups>, TooCostly> = Ok(None);
                 let mut any = false;
-                request.fields.each(&mut |name, value| {
+                context.fields().each(&mut |name, value| {
                     if matches!(found, Ok(None)) {
                         found = names.matches(name).and_then(|is| {
                             any |= is;

@@ -8,24 +8,31 @@ use crate::file::File;
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::{Chain, Merged};
-use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Reason, Target};
+use crate::outcome::{Answer, DependsOn, ErrorDocument, Handler, Outcome, Reason, Target};
 use crate::request::{Files, Kind, Request, Site};
 use crate::response::ResponseRules;
 use crate::rewrite::{Rewritten, rewrite};
 use crate::scope::{Document, PathInfo};
-use crate::state::{Budget, Context, LookedUp, Pass, Refusal, Variables};
+use crate::state::{Context, LookedUp, Pass, Refusal, Variables};
 use crate::text::{self, BadPath, lossy};
 use crate::variables;
 
 /// What the rules of a site's folders make of a request.
 #[must_use]
 pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Outcome {
-    let context = Context { site, request, files, look_up, budget: Budget::default() };
-    let mut start = Start::first(&context);
+    let context = Context::new(site, request, files, look_up);
+    let mut outcome = follow(&context);
+    outcome.depends_on = context.looked_at.into_inner();
+    outcome
+}
+
+/// Passes until there is an answer.
+fn follow(context: &Context<'_>) -> Outcome {
+    let mut start = Start::first(context);
     let mut reasons = Vec::new();
     let mut effects = Effects::none(Pass::default());
     for _ in 0..=limits::REDIRECTS {
-        let processed = process(&context, start);
+        let processed = process(context, start);
         reasons.extend(processed.why.clone());
         match processed.next {
             Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
@@ -59,6 +66,7 @@ fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Ou
         max_body: effects.max_body,
         php: effects.php,
         error_documents: effects.error_documents,
+        depends_on: DependsOn::default(),
         reasons,
     }
 }
@@ -204,7 +212,14 @@ impl Effects {
         });
         let error_documents = documents.collect();
         let request_fields = Vec::new();
-        Self { request_fields, max_body: merged.max_body, php: merged.php.clone(), error_documents, response, pass }
+        Self {
+            request_fields,
+            max_body: merged.max_body,
+            php: merged.php.clone(),
+            error_documents,
+            response,
+            pass,
+        }
     }
 }
 
@@ -632,6 +647,7 @@ impl Phases<'_> {
             let why = Reason { file, line: 0, text: text.to_owned() };
             return Err(Refusal { status: 500, why: Some(why) });
         };
+        context.looked_at.borrow_mut().more = true;
         let identity = context.request.user.filter(|identity| identity.users == users.as_slice());
         let ask = Answer::Authenticate { realm: realm.clone(), users: users.clone() };
         let Some(identity) = identity else { return Ok(Some(ask)) };
@@ -690,7 +706,7 @@ fn request_fields(
         return Vec::new();
     }
     let mut fields = Vec::new();
-    context.request.fields.each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
+    context.fields().each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
     let before = fields.clone();
     for rule in &merged.request_headers {
         let applies = rule.applies(context, pass, &[]).unwrap_or(false);

@@ -126,7 +126,7 @@ impl Text {
                     made.extend_from_slice(pass.variables.get(name).unwrap_or(b"(null)"));
                 }
                 Part::Time => {
-                    let time = context.request.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let time = context.now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     made.extend_from_slice(format!("t={}", time.as_micros()).as_bytes());
                 }
             }
@@ -280,7 +280,7 @@ impl HeaderRule {
             Action::Unset => fields.retain(|(name, _)| !name.eq_ignore_ascii_case(&self.name)),
             Action::Echo(pattern) => {
                 let (mut found, mut costly) = (Vec::new(), false);
-                context.request.fields.each(&mut |name, value| match pattern.matches(name) {
+                context.fields().each(&mut |name, value| match pattern.matches(name) {
                     Ok(true) => found.push((name.to_vec(), value.to_vec())),
                     Ok(false) => {}
                     Err(TooCostly) => costly = true,

@@ -44,6 +44,3 @@ pub(crate) const MADE: usize = 4 << 20;
 
 /// What PCRE2 may try for one match.
 pub(crate) const PATTERN: &str = "(*LIMIT_MATCH=100000)(*LIMIT_DEPTH=5000)(*LIMIT_HEAP=8192)";
-
-/// Bytes of a compiled expression's stack.
-pub(crate) const JIT_STACK: usize = 512 << 10;

@@ -21,6 +21,8 @@ pub struct Outcome {
     pub php: Vec<PhpSetting>,
     /// What the client gets with an error status that the server itself answers with.
     pub error_documents: Vec<(u16, ErrorDocument)>,
+    /// What the outcome depends on, beside the method, the target, the host and the files.
+    pub depends_on: DependsOn,
     /// Which rules decided, in order.
     pub reasons: Vec<Reason>,
 }
@@ -31,6 +33,16 @@ impl Outcome {
     pub fn error_document(&self, status: u16) -> Option<&ErrorDocument> {
         self.error_documents.iter().find(|(code, _)| *code == status).map(|(_, document)| document)
     }
+}
+
+/// What of a request was looked at. With the same method, target, host, port and scheme, the same values of these fields
+/// and the same files, the outcome is the same, unless `more` was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DependsOn {
+    /// Names of request fields.
+    pub fields: Vec<Vec<u8>>,
+    /// The client's address, the user, the time, or all fields.
+    pub more: bool,
 }
 
 /// What to answer.
