@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fastcgi;
+pub mod htaccess;
 pub mod http1;
 mod mutate;
 pub mod records;

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, records, region};
+use sendoff_fuzz::{Case, Failure, Target, fastcgi, htaccess, http1, records, region};
 
 const USUAL_SECONDS: u64 = 5;
 
@@ -57,6 +57,14 @@ fn records_of_the_handover() {
 #[test]
 fn region_headers() {
     holds("region", Target { check: region::check, seeds: region::seeds, words: region::WORDS });
+}
+
+#[test]
+fn htaccess_files() {
+    holds(
+        "htaccess",
+        Target { check: htaccess::check, seeds: htaccess::seeds, words: htaccess::WORDS },
+    );
 }
 
 /// A target that breaks its promise is found out, and its case fails again.

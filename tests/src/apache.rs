@@ -36,6 +36,7 @@ const LOADED: &[&str] = &[
     "negotiation",
     "rewrite",
     "setenvif",
+    "ssl",
 ];
 
 /// An Apache with a site for each host.

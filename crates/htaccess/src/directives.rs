@@ -145,10 +145,26 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
     refused("AuthBasicUseDigestAlgorithm"),
     refused("AuthGroupFile"),
     refused("AuthzSendForbiddenOnFailure"),
-    refused("AllowMethods"),
+    obeyed("SSLRequireSSL", |place, rest| {
+        if !rest.is_empty() {
+            return Err("the directive has no value".into());
+        }
+        place.scope.require_tls = Some(place.line);
+        Ok(())
+    }),
     refused("SSLRequire"),
-    refused("SSLRequireSSL"),
     refused("SSLVerifyClient"),
+    refused("SSLVerifyDepth"),
+    refused("SSLCipherSuite"),
+    ignored("SSLOptions"),
+    ignored("SSLRenegBufferSize"),
+    ignored("SSLUserName"),
+    obeyed("LimitRequestBody", |place, rest| {
+        let value = one(rest)?;
+        let size = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+        place.scope.max_body = Some(size.ok_or("the directive wants a number of bytes")?);
+        Ok(())
+    }),
     // Header fields.
     obeyed("Header", |place, rest| {
         let rule = HeaderRule::parse(false, rest)?;
@@ -240,10 +256,10 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
     ignored("RemoveInputFilter"),
     refused("SetInputFilter"),
     refused("AddInputFilter"),
-    refused("FilterChain"),
-    refused("FilterProvider"),
-    refused("FilterDeclare"),
-    refused("FilterProtocol"),
+    Directive { name: "FilterChain", effect: Effect::Ignored, parse: filter },
+    Directive { name: "FilterProvider", effect: Effect::Ignored, parse: filter },
+    Directive { name: "FilterDeclare", effect: Effect::Ignored, parse: filter },
+    Directive { name: "FilterProtocol", effect: Effect::Ignored, parse: filter },
     ignored("MultiviewsMatch"),
     ignored("DefaultType"),
     ignored("DefaultLanguage"),
@@ -353,39 +369,16 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
     ignored("ContentDigest"),
     ignored("EnableMMAP"),
     ignored("EnableSendfile"),
-    ignored("HostnameLookups"),
     ignored("CacheDisable"),
+    ignored("CGIPassAuth"),
+    ignored("LimitXMLRequestBody"),
+    ignored("QualifyRedirectURL"),
+    ignored("RLimitCPU"),
+    ignored("RLimitMEM"),
+    ignored("RLimitNPROC"),
     ignored("ServerSignature"),
-    ignored("KeepAlive"),
-    ignored("LogIOTrackTTFB"),
-    ignored("LogLevel"),
-    ignored("SetEnvPlainText"),
-    ignored("CheckSpelling"),
-    ignored("CheckCaseOnly"),
-    ignored("CookieTracking"),
-    ignored("CookieName"),
-    ignored("CookieExpires"),
-    ignored("CookieDomain"),
-    ignored("CookieStyle"),
-    ignored("MetaFiles"),
-    ignored("MetaDir"),
-    ignored("MetaSuffix"),
-    ignored("ModPagespeed"),
-    ignored("XBitHack"),
-    ignored("SSIErrorMsg"),
-    ignored("SSITimeFormat"),
-    refused("LimitRequestBody"),
-    refused("LimitXMLRequestBody"),
     refused("Action"),
-    refused("Script"),
-    refused("CGIPassAuth"),
     refused("CGIVar"),
-    refused("QualifyRedirectURL"),
-    refused("RLimitCPU"),
-    refused("RLimitMEM"),
-    refused("RLimitNPROC"),
-    refused("Substitute"),
-    refused("ISAPIAppendLogToErrors"),
 ];
 
 fn one(rest: &[u8]) -> Result<Vec<u8>, Problem> {
@@ -454,6 +447,14 @@ fn compresses_only(filters: &[u8]) -> bool {
     const COMPRESSING: [&[u8]; 4] = [b"deflate", b"brotli_compress", b"inflate", b"none"];
     let filters = filters.to_ascii_lowercase();
     filters.split(|byte| *byte == b';').all(|filter| COMPRESSING.contains(&filter))
+}
+
+/// Filters compress, which the server does by itself. Includes are another matter: without them their source would be sent.
+fn filter(_: &mut Place<'_>, rest: &[u8]) -> Parsed {
+    if text::find(&rest.to_ascii_lowercase(), b"include").is_some() {
+        return Err(Problem::Refused("includes are not supported".to_owned()));
+    }
+    Err(Problem::Ignored("the server decides about compression".to_owned()))
 }
 
 fn require(place: &mut Place<'_>, mut rest: &[u8]) -> Parsed {

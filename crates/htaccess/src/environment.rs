@@ -98,7 +98,9 @@ impl Conditional {
         for (name, value) in &self.changes {
             match value {
                 Some(value) if self.has_groups() => {
-                    pass.variables.set(name, fill(value, &groups));
+                    let mut value = fill(value, &groups);
+                    context.budget.cut(&mut value);
+                    pass.variables.set(name, value);
                 }
                 Some(value) => pass.variables.set(name, value.clone()),
                 None => pass.variables.remove(name),
@@ -123,7 +125,7 @@ impl Conditional {
             Subject::Attribute(attribute, pattern) => {
                 let value = match attribute {
                     Attribute::RemoteHost | Attribute::RemoteAddr => {
-                        variables::address(request.client.ip())
+                        variables::address(context.client().ip())
                     }
                     Attribute::ServerAddr => variables::address(request.server.ip()),
                     Attribute::Method => request.method.to_vec(),
@@ -133,14 +135,14 @@ impl Conditional {
                 pattern.groups(&value)
             }
             Subject::Field(name, pattern) => {
-                let field = request.fields.get(name);
+                let field = context.field(name);
                 let value = field.as_deref().or_else(|| pass.variables.get(name));
                 pattern.groups(value.unwrap_or_default())
             }
             Subject::Fields(names, pattern) => {
                 let mut found: Result<Option<Groups>, TooCostly> = Ok(None);
                 let mut any = false;
-                request.fields.each(&mut |name, value| {
+                context.fields().each(&mut |name, value| {
                     if matches!(found, Ok(None)) {
                         found = names.matches(name).and_then(|is| {
                             any |= is;

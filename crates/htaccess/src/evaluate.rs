@@ -8,24 +8,31 @@ use crate::file::File;
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::{Chain, Merged};
-use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Reason, Target};
+use crate::outcome::{Answer, DependsOn, ErrorDocument, Handler, Outcome, Reason, Target};
 use crate::request::{Files, Kind, Request, Site};
 use crate::response::ResponseRules;
 use crate::rewrite::{Rewritten, rewrite};
 use crate::scope::{Document, PathInfo};
-use crate::state::{Budget, Context, LookedUp, Pass, Refusal, Variables};
+use crate::state::{Context, LookedUp, Pass, Refusal, Variables};
 use crate::text::{self, BadPath, lossy};
 use crate::variables;
 
 /// What the rules of a site's folders make of a request.
 #[must_use]
 pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Outcome {
-    let context = Context { site, request, files, look_up, budget: Budget::default() };
-    let mut start = Start::first(&context);
+    let context = Context::new(site, request, files, look_up);
+    let mut outcome = follow(&context);
+    outcome.depends_on = context.looked_at.into_inner();
+    outcome
+}
+
+/// Passes until there is an answer.
+fn follow(context: &Context<'_>) -> Outcome {
+    let mut start = Start::first(context);
     let mut reasons = Vec::new();
     let mut effects = Effects::none(Pass::default());
     for _ in 0..=limits::REDIRECTS {
-        let processed = process(&context, start);
+        let processed = process(context, start);
         reasons.extend(processed.why.clone());
         match processed.next {
             Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
@@ -42,16 +49,31 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     outcome(Answer::Refuse { status: 500 }, effects, reasons)
 }
 
-fn outcome(answer: Answer, effects: Effects, reasons: Vec<Reason>) -> Outcome {
+fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Outcome {
+    if let Answer::Redirect { location, .. } = &answer {
+        // They would begin another field.
+        if location.iter().any(|byte| is_control(*byte)) {
+            let text = "the redirect's target has control characters".to_owned();
+            reasons.push(Reason { file: ".htaccess".to_owned(), line: 0, text });
+            answer = Answer::Refuse { status: 500 };
+        }
+    }
     Outcome {
         answer,
         environment: effects.pass.variables.0.clone(),
         response: ResponseRules { pass: effects.pass, ..effects.response },
         request_fields: effects.request_fields,
+        max_body: effects.max_body,
         php: effects.php,
         error_documents: effects.error_documents,
+        depends_on: DependsOn::default(),
         reasons,
     }
+}
+
+/// Whether a byte may not be part of a field's value (RFC 9110 section 5.5).
+fn is_control(byte: u8) -> bool {
+    (byte < 32 && byte != b'\t') || byte == 127
 }
 
 /// Where a pass begins.
@@ -146,6 +168,7 @@ struct Effects {
     pass: Pass,
     response: ResponseRules,
     request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    max_body: Option<u64>,
     php: Vec<crate::PhpSetting>,
     error_documents: Vec<(u16, ErrorDocument)>,
 }
@@ -160,7 +183,8 @@ impl Effects {
             look_up,
         };
         let (request_fields, php, error_documents) = (Vec::new(), Vec::new(), Vec::new());
-        Self { pass, response, request_fields, php, error_documents }
+        let max_body = None;
+        Self { pass, response, request_fields, max_body, php, error_documents }
     }
 
     fn of(context: &Context<'_>, pass: Pass, merged: &Merged<'_>) -> Self {
@@ -176,13 +200,26 @@ impl Effects {
             let document = match (*document)? {
                 Document::Text(text) => ErrorDocument::Text(text.expand(&mut evaluation)),
                 Document::Path(text) => ErrorDocument::Path(text.expand(&mut evaluation)),
-                Document::Uri(text) => ErrorDocument::Redirect(text.expand(&mut evaluation)),
+                Document::Uri(text) => {
+                    let uri = text.expand(&mut evaluation);
+                    if uri.iter().any(|byte| is_control(*byte)) {
+                        return None;
+                    }
+                    ErrorDocument::Redirect(uri)
+                }
             };
             Some((*status, document))
         });
         let error_documents = documents.collect();
         let request_fields = Vec::new();
-        Self { request_fields, php: merged.php.clone(), error_documents, response, pass }
+        Self {
+            request_fields,
+            max_body: merged.max_body,
+            php: merged.php.clone(),
+            error_documents,
+            response,
+            pass,
+        }
     }
 }
 
@@ -348,7 +385,8 @@ struct Phases<'a> {
 impl Phases<'_> {
     fn decide(&mut self) -> Result<Decided, Refusal> {
         let (context, merged) = (self.context, self.merged);
-        if let Some(why) = &merged.refused {
+        let no_tls = merged.require_tls.as_ref().filter(|_| !context.request.https);
+        if let Some(why) = merged.refused.as_ref().or(no_tls) {
             return Err(Refusal { status: 403, why: Some(why.clone()) });
         }
         for conditional in &merged.conditional {
@@ -511,6 +549,7 @@ impl Phases<'_> {
         let handler = self.handler(&media)?;
         let Media { content_type, by_rule, encodings, languages, charset, .. } = media;
         let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
+        let forced = forced.filter(|forced| !forced.iter().any(|byte| is_control(*byte)));
         let charset = charset.filter(|_| forced.is_none());
         let target = Target {
             file: self.pass.file.clone(),
@@ -608,6 +647,7 @@ impl Phases<'_> {
             let why = Reason { file, line: 0, text: text.to_owned() };
             return Err(Refusal { status: 500, why: Some(why) });
         };
+        context.looked_at.borrow_mut().more = true;
         let identity = context.request.user.filter(|identity| identity.users == users.as_slice());
         let ask = Answer::Authenticate { realm: realm.clone(), users: users.clone() };
         let Some(identity) = identity else { return Ok(Some(ask)) };
@@ -666,7 +706,7 @@ fn request_fields(
         return Vec::new();
     }
     let mut fields = Vec::new();
-    context.request.fields.each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
+    context.fields().each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
     let before = fields.clone();
     for rule in &merged.request_headers {
         let applies = rule.applies(context, pass, &[]).unwrap_or(false);

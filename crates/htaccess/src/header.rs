@@ -119,18 +119,19 @@ impl Text {
         };
         let mut made = Vec::new();
         for part in parts {
+            made.truncate(limits::VALUE);
             match part {
                 Part::Literal(literal) => made.extend_from_slice(literal),
                 Part::Variable(name) => {
                     made.extend_from_slice(pass.variables.get(name).unwrap_or(b"(null)"));
                 }
                 Part::Time => {
-                    let time = context.request.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let time = context.now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     made.extend_from_slice(format!("t={}", time.as_micros()).as_bytes());
                 }
             }
         }
-        made.truncate(limits::VALUE);
+        context.budget.cut(&mut made);
         clean(made)
     }
 }
@@ -212,6 +213,21 @@ impl HeaderRule {
         self.name.eq_ignore_ascii_case(b"Content-Type")
     }
 
+    /// Whether the rule looks at the response.
+    pub(crate) fn sees_response(&self) -> bool {
+        let text = match &self.action {
+            Action::Set(text)
+            | Action::SetIfEmpty(text)
+            | Action::Append(text)
+            | Action::Merge(text)
+            | Action::Add(text)
+            | Action::Edit { by: text, .. } => Some(text),
+            Action::Unset | Action::Echo(_) => None,
+        };
+        matches!(self.condition, Condition::Expression(_))
+            || matches!(text, Some(Text::Expression(_)))
+    }
+
     /// Whether the rule applies. `response` has the fields that expressions see.
     pub(crate) fn applies(
         &self,
@@ -264,7 +280,7 @@ impl HeaderRule {
             Action::Unset => fields.retain(|(name, _)| !name.eq_ignore_ascii_case(&self.name)),
             Action::Echo(pattern) => {
                 let (mut found, mut costly) = (Vec::new(), false);
-                context.request.fields.each(&mut |name, value| match pattern.matches(name) {
+                context.fields().each(&mut |name, value| match pattern.matches(name) {
                     Ok(true) => found.push((name.to_vec(), value.to_vec())),
                     Ok(false) => {}
                     Err(TooCostly) => costly = true,
@@ -277,7 +293,9 @@ impl HeaderRule {
             Action::Edit { pattern, by, all } => {
                 let by = make(by);
                 for (_, value) in fields.iter_mut().filter(is) {
-                    *value = clean(pattern.replace(value, &by, *all)?);
+                    let mut new = pattern.replace(value, &by, *all)?;
+                    context.budget.cut(&mut new);
+                    *value = clean(new);
                 }
             }
         }
@@ -303,6 +321,7 @@ pub(crate) fn set(fields: &mut Fields, name: &[u8], value: Vec<u8>) {
 /// Adds a value behind a comma to the first field of a name.
 pub(crate) fn append(fields: &mut Fields, name: &[u8], more: &[u8]) {
     match fields.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        Some((_, value)) if value.len() + more.len() > limits::VALUE => {}
         Some((_, value)) => {
             value.extend_from_slice(b", ");
             value.extend_from_slice(more);

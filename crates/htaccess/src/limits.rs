@@ -22,7 +22,7 @@ pub(crate) const REDIRECTS: usize = 10;
 pub(crate) const ROUNDS: usize = 1000;
 
 /// Rules and conditions that may be tried for a request, over all rounds, redirects and look-ups.
-pub(crate) const RULE_STEPS: usize = 100_000;
+pub(crate) const RULE_STEPS: usize = 20_000;
 
 /// Requests within a request: index names, `-F`, `-U`, `%{LA-U:...}`.
 pub(crate) const LOOKUPS: usize = 64;
@@ -34,13 +34,13 @@ pub(crate) const LOOKUP_DEPTH: usize = 4;
 pub(crate) const PATH: usize = 2 * 8190;
 
 /// Bytes of a value that a directive makes for a header or a variable.
-pub(crate) const VALUE: usize = 64 << 10;
+pub(crate) const VALUE: usize = 16 << 10;
 
 /// Folders between the site's root and a file whose rules are read.
 pub(crate) const FOLDERS: usize = 256;
 
-/// What PCRE2 may try for one match: about 10 ms.
-pub(crate) const PATTERN: &str = "(*LIMIT_MATCH=200000)(*LIMIT_DEPTH=5000)(*LIMIT_HEAP=8192)";
+/// Bytes of all values that directives make for a request.
+pub(crate) const MADE: usize = 4 << 20;
 
-/// Bytes of a compiled expression's stack.
-pub(crate) const JIT_STACK: usize = 512 << 10;
+/// What PCRE2 may try for one match.
+pub(crate) const PATTERN: &str = "(*LIMIT_MATCH=100000)(*LIMIT_DEPTH=5000)(*LIMIT_HEAP=8192)";

@@ -48,6 +48,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) index: Option<&'a [Vec<u8>]>,
     pub(crate) slash: Option<bool>,
     pub(crate) fallback: Option<&'a Vec<u8>>,
+    pub(crate) require_tls: Option<Reason>,
+    pub(crate) max_body: Option<u64>,
     pub(crate) refused: Option<Reason>,
     /// Request fields that sections depend on.
     pub(crate) vary: Vec<Vec<u8>>,
@@ -189,6 +191,11 @@ impl<'a> Merged<'a> {
         over(&mut self.path_info, scope.path_info);
         over(&mut self.index, scope.index.as_deref());
         over(&mut self.slash, scope.slash);
+        over(&mut self.max_body, scope.max_body);
+        if let Some(line) = scope.require_tls {
+            let (file, text) = (place.file.name().to_string(), "TLS is required".to_owned());
+            self.require_tls = Some(Reason { file, line, text });
+        }
         if let Some((line, text)) = scope.refusals.first() {
             self.refused.get_or_insert_with(|| Reason {
                 file: place.file.name().to_string(),

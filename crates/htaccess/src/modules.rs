@@ -7,7 +7,7 @@ const VERSION: [i64; 3] = [2, 4, 62];
 
 /// Modules that count as loaded: those that Debian enables at installation, those whose directives are obeyed, and those
 /// that the server itself stands for (compression, file types).
-pub(crate) const MODULES: [(&str, &str); 27] = [
+pub(crate) const MODULES: [(&str, &str); 28] = [
     ("core.c", "core_module"),
     ("http_core.c", "http_module"),
     ("mod_so.c", "so_module"),
@@ -32,6 +32,7 @@ pub(crate) const MODULES: [(&str, &str); 27] = [
     ("mod_reqtimeout.c", "reqtimeout_module"),
     ("mod_rewrite.c", "rewrite_module"),
     ("mod_setenvif.c", "setenvif_module"),
+    ("mod_ssl.c", "ssl_module"),
     ("mod_status.c", "status_module"),
     ("mod_unixd.c", "unixd_module"),
     ("mod_version.c", "version_module"),

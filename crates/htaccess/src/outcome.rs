@@ -15,10 +15,14 @@ pub struct Outcome {
     pub request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Variables for scripts, on top of the server's own.
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of a request body; zero: no limit. `None`: the server's own limit.
+    pub max_body: Option<u64>,
     /// PHP settings.
     pub php: Vec<PhpSetting>,
     /// What the client gets with an error status that the server itself answers with.
     pub error_documents: Vec<(u16, ErrorDocument)>,
+    /// What the outcome depends on, beside the method, the target, the host and the files.
+    pub depends_on: DependsOn,
     /// Which rules decided, in order.
     pub reasons: Vec<Reason>,
 }
@@ -29,6 +33,16 @@ impl Outcome {
     pub fn error_document(&self, status: u16) -> Option<&ErrorDocument> {
         self.error_documents.iter().find(|(code, _)| *code == status).map(|(_, document)| document)
     }
+}
+
+/// What of a request was looked at. With the same method, target, host, port and scheme, the same values of these fields
+/// and the same files, the outcome is the same, unless `more` was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DependsOn {
+    /// Names of request fields.
+    pub fields: Vec<Vec<u8>>,
+    /// The client's address, the user, the time, or all fields.
+    pub more: bool,
 }
 
 /// What to answer.

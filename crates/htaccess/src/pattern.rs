@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use pcre2::bytes::{Regex, RegexBuilder};
 
@@ -12,8 +13,13 @@ const GROUPS: usize = 10;
 
 /// A compiled expression.
 pub(crate) struct Pattern {
+    /// Compiled to machine code, with the little stack that costs nothing.
     regex: Regex,
+    /// The same, interpreted: for what needs more stack. Made at the first need.
+    slow: OnceLock<Option<Regex>>,
     text: String,
+    has_groups: bool,
+    ignore_case: bool,
 }
 
 /// A match took too long.
@@ -49,20 +55,23 @@ impl Pattern {
             .caseless(ignore_case)
             .dotall(true)
             .jit_if_available(true)
-            .max_jit_stack_size(Some(limits::JIT_STACK))
             .build(&source)
             .map_err(|error| format!("the expression {text:?} does not compile: {error}"))?;
-        Ok(Self { regex, text })
+        let has_groups = regex.capture_names().len() > 1;
+        Ok(Self { regex, slow: OnceLock::new(), text, has_groups, ignore_case })
     }
 
     /// Whether the expression has groups.
     pub(crate) fn has_groups(&self) -> bool {
-        self.regex.capture_names().len() > 1
+        self.has_groups
     }
 
     /// Whether the expression matches anywhere.
     pub(crate) fn matches(&self, subject: &[u8]) -> Result<bool, TooCostly> {
-        self.regex.is_match(subject).map_err(|_| TooCostly)
+        if let Ok(matches) = self.regex.is_match(subject) {
+            return Ok(matches);
+        }
+        self.slow()?.is_match(subject).map_err(|_| TooCostly)
     }
 
     /// The groups of the first match.
@@ -71,13 +80,32 @@ impl Pattern {
         Ok(found.map(|ranges| Groups { subject: subject.to_vec(), ranges }))
     }
 
+    fn slow(&self) -> Result<&Regex, TooCostly> {
+        let slow = self.slow.get_or_init(|| {
+            let source = format!("{}{}", limits::PATTERN, only_at_the_end(&self.text));
+            RegexBuilder::new().caseless(self.ignore_case).dotall(true).build(&source).ok()
+        });
+        slow.as_ref().ok_or(TooCostly)
+    }
+
     fn find_at(
         &self,
         subject: &[u8],
         start: usize,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
+        // Without groups the match itself suffices, which needs no memory.
+        if !self.has_groups {
+            if let Ok(found) = self.regex.find_at(subject, start) {
+                return Ok(found.map(|found| vec![Some(found.start()..found.end())]));
+            }
+        }
         let mut places = self.regex.capture_locations();
-        let found = self.regex.captures_read_at(&mut places, subject, start);
+        let mut found = self.regex.captures_read_at(&mut places, subject, start);
+        if found.is_err() {
+            let slow = self.slow()?;
+            places = slow.capture_locations();
+            found = slow.captures_read_at(&mut places, subject, start);
+        }
         if found.map_err(|_| TooCostly)?.is_none() {
             return Ok(None);
         }
@@ -122,7 +150,7 @@ impl fmt::Debug for Pattern {
 /// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
 pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     let (mut filled, mut at) = (Vec::new(), 0);
-    while let Some(&byte) = text.get(at) {
+    while let Some(&byte) = text.get(at).filter(|_| filled.len() <= limits::VALUE) {
         let next = text.get(at + 1);
         match (byte, next) {
             (b'$', Some(digit)) if digit.is_ascii_digit() => {

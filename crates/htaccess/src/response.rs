@@ -9,7 +9,7 @@ use crate::header::{self, Fields, HeaderRule};
 use crate::media;
 use crate::pattern::TooCostly;
 use crate::request::{Files, Request, Site};
-use crate::state::{Budget, Context, LookedUp, Pass};
+use crate::state::{Context, LookUp, Pass};
 use crate::text;
 
 /// The head of a response, as far as rules see it.
@@ -32,7 +32,7 @@ pub struct ResponseRules {
     pub(crate) expires: expires::Config,
     pub(crate) default_charset: Option<Vec<u8>>,
     pub(crate) pass: Pass,
-    pub(crate) look_up: fn(&Context<'_>, &[u8], &Pass) -> LookedUp,
+    pub(crate) look_up: LookUp,
 }
 
 impl fmt::Debug for ResponseRules {
@@ -60,8 +60,7 @@ impl ResponseRules {
         files: &dyn Files,
         head: &mut Head,
     ) {
-        let context =
-            Context { site, request, files, look_up: self.look_up, budget: Budget::default() };
+        let context = Context::new(site, request, files, self.look_up);
         let mut always: Fields = Vec::new();
         for cookie in &self.pass.cookies {
             always.push((b"Set-Cookie".to_vec(), cookie.clone()));
@@ -107,7 +106,11 @@ impl ResponseRules {
         fields: &mut Fields,
     ) -> Result<(), TooCostly> {
         for rule in self.headers.iter().filter(|rule| rule.always == in_always) {
-            let seen: Fields = always.iter().chain(fields.iter()).cloned().collect();
+            let seen: Fields = if rule.sees_response() {
+                always.iter().chain(fields.iter()).cloned().collect()
+            } else {
+                Fields::new()
+            };
             if !rule.applies(context, &self.pass, &seen)? {
                 continue;
             }

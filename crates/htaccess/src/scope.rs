@@ -43,6 +43,10 @@ pub(crate) struct Scope {
     pub(crate) slash: Option<bool>,
     /// `FallbackResource`; `Some(None)`: `disabled`.
     pub(crate) fallback: Option<Option<Vec<u8>>>,
+    /// `SSLRequireSSL` and its line.
+    pub(crate) require_tls: Option<usize>,
+    /// `LimitRequestBody` in bytes; zero: no limit.
+    pub(crate) max_body: Option<u64>,
     /// Lines that may be about access and are not understood.
     pub(crate) refusals: Vec<(usize, String)>,
     pub(crate) sections: Vec<Section>,

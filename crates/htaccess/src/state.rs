@@ -1,10 +1,13 @@
 //! The state of a request while its rules are applied.
 
-use std::cell::Cell;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::time::SystemTime;
 
 use crate::limits;
-use crate::outcome::Reason;
-use crate::request::{Files, Found, Request, Site};
+use crate::outcome::{DependsOn, Reason};
+use crate::request::{Fields, Files, Found, Request, Site};
 
 /// A request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +88,8 @@ impl Pass {
     /// Remembers request fields that decided.
     pub(crate) fn depend_on(&mut self, fields: Vec<Vec<u8>>) {
         for field in fields {
-            if !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
+            let is_token = field.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',');
+            if is_token && !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
                 self.vary.push(field);
             }
         }
@@ -98,6 +102,9 @@ pub(crate) struct LookedUp {
     pub(crate) pass: Pass,
 }
 
+/// Runs the rules for another path on behalf of a pass.
+pub(crate) type LookUp = fn(&Context<'_>, &[u8], &Pass) -> LookedUp;
+
 /// What does not change while a request is evaluated.
 pub(crate) struct Context<'a> {
     pub(crate) site: &'a Site<'a>,
@@ -105,19 +112,65 @@ pub(crate) struct Context<'a> {
     pub(crate) files: &'a dyn Files,
     /// Runs the rules for another path on behalf of a pass. A function, because evaluation knows the rules and not the
     /// other way round.
-    pub(crate) look_up: fn(&Context<'_>, &[u8], &Pass) -> LookedUp,
+    pub(crate) look_up: LookUp,
     pub(crate) budget: Budget,
+    pub(crate) looked_at: RefCell<DependsOn>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        site: &'a Site<'a>,
+        request: &'a Request<'a>,
+        files: &'a dyn Files,
+        look_up: LookUp,
+    ) -> Self {
+        let (budget, looked_at) = (Budget::default(), RefCell::default());
+        Self { site, request, files, look_up, budget, looked_at }
+    }
+
+    /// A request field.
+    pub(crate) fn field(&self, name: &[u8]) -> Option<Cow<'a, [u8]>> {
+        let mut looked_at = self.looked_at.borrow_mut();
+        let is_known = |known: &Vec<u8>| known.eq_ignore_ascii_case(name);
+        if !looked_at.fields.iter().any(is_known) {
+            looked_at.fields.push(name.to_vec());
+        }
+        self.request.fields.get(name)
+    }
+
+    /// All request fields.
+    pub(crate) fn fields(&self) -> &'a dyn Fields {
+        self.looked_at.borrow_mut().more = true;
+        self.request.fields
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.looked_at.borrow_mut().more = true;
+        self.request.client
+    }
+
+    /// The time of the request.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.looked_at.borrow_mut().more = true;
+        self.request.now
+    }
 }
 
 /// What may still be done for a request.
 pub(crate) struct Budget {
     steps: Cell<usize>,
     lookups: Cell<usize>,
+    bytes: Cell<usize>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { steps: Cell::new(limits::RULE_STEPS), lookups: Cell::new(limits::LOOKUPS) }
+        Self {
+            steps: Cell::new(limits::RULE_STEPS),
+            lookups: Cell::new(limits::LOOKUPS),
+            bytes: Cell::new(limits::MADE),
+        }
     }
 }
 
@@ -125,6 +178,12 @@ impl Budget {
     /// Whether another rule may be tried.
     pub(crate) fn step(&self) -> bool {
         take(&self.steps)
+    }
+
+    /// Cuts a value that a directive has made to what may still be made.
+    pub(crate) fn cut(&self, value: &mut Vec<u8>) {
+        value.truncate(limits::VALUE.min(self.bytes.get()));
+        self.bytes.set(self.bytes.get() - value.len());
     }
 
     /// Whether another path may be looked up.

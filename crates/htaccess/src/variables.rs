@@ -31,7 +31,7 @@ const FIELDS: [(&str, &str); 7] = [
 
 /// A request field, which the response then depends on.
 pub(crate) fn field(context: &Context<'_>, name: &[u8]) -> Value {
-    match context.request.fields.get(name) {
+    match context.field(name) {
         // `Vary` never names `Host`: it is part of the URI (RFC 9110 section 12.5.5).
         Some(value) => {
             let field = (!name.eq_ignore_ascii_case(b"Host")).then(|| name.to_vec());
@@ -76,10 +76,10 @@ pub(crate) fn named(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Option<V
         "SERVER_PROTOCOL" => request.protocol.to_vec(),
         "SERVER_SOFTWARE" => context.site.software.to_vec(),
         "SERVER_ADMIN" => context.site.admin.to_vec(),
-        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => address(request.client.ip()),
+        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => address(context.client().ip()),
         // Names of clients are not looked up.
-        "REMOTE_HOST" => address(request.client.ip()),
-        "REMOTE_PORT" => request.client.port().to_string().into_bytes(),
+        "REMOTE_HOST" => address(context.client().ip()),
+        "REMOTE_PORT" => context.client().port().to_string().into_bytes(),
         "REMOTE_USER" => pass.user.clone().unwrap_or_default(),
         "REMOTE_IDENT" | "HANDLER" => Vec::new(),
         "AUTH_TYPE" if pass.user.is_some() => b"Basic".to_vec(),
@@ -90,7 +90,7 @@ pub(crate) fn named(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Option<V
         "HTTPS" => if request.https { &b"on"[..] } else { b"off" }.to_vec(),
         "IS_SUBREQ" => if pass.depth > 0 { &b"true"[..] } else { b"false" }.to_vec(),
         "IPV6" => {
-            let is_ipv6 = matches!(request.client.ip().to_canonical(), IpAddr::V6(_));
+            let is_ipv6 = matches!(context.client().ip().to_canonical(), IpAddr::V6(_));
             if is_ipv6 { &b"on"[..] } else { b"off" }.to_vec()
         }
         "API_VERSION" => b"20120211:131".to_vec(),
@@ -129,7 +129,7 @@ pub(crate) fn origin(context: &Context<'_>) -> Vec<u8> {
 /// Variables of the time, which is UTC here.
 fn time(context: &Context<'_>, name: &str) -> Option<Value> {
     let part = name.strip_prefix("TIME")?;
-    let seconds = context.request.now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = context.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);

@@ -91,6 +91,7 @@ impl<'a> Evaluation<'a> {
                 let mut joined = Vec::new();
                 for word in words {
                     joined.extend_from_slice(&self.word(word));
+                    joined.truncate(limits::VALUE);
                 }
                 joined
             }
@@ -106,7 +107,7 @@ impl<'a> Evaluation<'a> {
                 self.call(*function, &argument)
             }
         };
-        bytes.truncate(limits::VALUE);
+        self.context.budget.cut(&mut bytes);
         bytes
     }
 

@@ -413,9 +413,9 @@ fn set_cookie(context: &Context<'_>, pass: &mut Pass, text: &[u8]) {
     if minutes != 0 {
         let seconds = Duration::from_secs(minutes.unsigned_abs().saturating_mul(60));
         let end = if minutes > 0 {
-            context.request.now.checked_add(seconds)
+            context.now().checked_add(seconds)
         } else {
-            context.request.now.checked_sub(seconds)
+            context.now().checked_sub(seconds)
         };
         if let Some(end) = end.filter(|end| *end > UNIX_EPOCH) {
             cookie.extend_from_slice(b"; expires=");

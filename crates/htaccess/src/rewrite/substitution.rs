@@ -168,10 +168,10 @@ impl Substitution {
             expanded.query_by_group |= is_group && !in_query && bytes.contains(&b'?');
             expanded.bytes.extend_from_slice(&bytes);
             if expanded.bytes.len() > limits::VALUE {
-                expanded.bytes.truncate(limits::VALUE);
                 break;
             }
         }
+        context.budget.cut(&mut expanded.bytes);
         expanded
     }
 }
