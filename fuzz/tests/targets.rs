@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, records, region};
+use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, records, region, settings};
 
 const USUAL_SECONDS: u64 = 5;
 
@@ -57,6 +57,14 @@ fn records_of_the_handover() {
 #[test]
 fn region_headers() {
     holds("region", Target { check: region::check, seeds: region::seeds, words: region::WORDS });
+}
+
+#[test]
+fn settings_of_an_operator() {
+    holds(
+        "settings",
+        Target { check: settings::check, seeds: settings::seeds, words: settings::WORDS },
+    );
 }
 
 /// A target that breaks its promise is found out, and its case fails again.
