@@ -77,7 +77,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let files: [&[u8]; 6] = [
         b"listen = [8080, 'localhost:81', '[::]:80', 'unix:/run/a proxy_protocol']\nmax_body = '64K'\n[[site]]\nroot = '/srv'\n",
         b"[[pool]]\nname = 'a'\nphp_ini = { date.timezone = 'UTC', extension = ['x', 'y'], z = 1.5 }\n\
-          min_workers = 0\numask = '022'\nenv.A = ''\n[[site]]\nroot = 'www'\npool = 'a'\n",
+          min_workers = 1\numask = '022'\nenv.A = ''\n[[site]]\nroot = 'www'\npool = 'a'\n",
         b"[[site]]\nhosts = ['a.test', '*.b.test']\nroot = \"/srv/\\u00e4\"\nalias = { '/j' = '/k' }\n\
           front_controller = { '/' = '/i.php' }\nfastcgi = { '.php' = 'unix:/x', '/a' = 'h:1' }\n",
         b"[[site]]\nroot = '/srv'\n[[site.route]]\nmatch = '^/(a)(?<n>b)$'\nredirect = '/$1$$?$query'\nstatus = 301\n\

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::section::section;
 use crate::value::{Inline, List, Map, Number, Sections, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
+    AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
     FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
     Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Raw, Size,
     Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
@@ -38,7 +38,7 @@ section! {
     /// Where requests are logged; `-` is standard output.
     access_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
-    /// Proxies whose word about the client is taken (`X-Forwarded-For`, `X-Forwarded-Proto`, `Forwarded`, PROXY protocol).
+    /// Proxies whose word about the client is taken (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
     /// The largest request body, unless a route says otherwise.
@@ -83,13 +83,10 @@ section! {
     /// Its name in logs.
     name: Free, unless "its first host",
         example "\"shop\"";
-    /// An application whose vendor's rules apply after the site's own.
-    app: App,
-        example "\"wordpress\"", also "application" "preset";
     /// Names of the files that stand for their folder, in order.
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
-    /// Which script answers for paths that lead nowhere: one for the site, one per folder, the nearest
+    /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
     /// `index.php` above the path, or none.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
