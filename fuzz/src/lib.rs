@@ -10,6 +10,7 @@ pub mod http1;
 mod mutate;
 pub mod records;
 pub mod region;
+pub mod settings;
 
 pub use mutate::Case;
 

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use sendoff_fuzz::{Case, Failure, Target, fastcgi, htaccess, http1, records, region};
+use sendoff_fuzz::{Case, Failure, Target, fastcgi, htaccess, http1, records, region, settings};
 
 const USUAL_SECONDS: u64 = 5;
 
@@ -64,6 +64,14 @@ fn htaccess_files() {
     holds(
         "htaccess",
         Target { check: htaccess::check, seeds: htaccess::seeds, words: htaccess::WORDS },
+    );
+}
+
+#[test]
+fn settings_of_an_operator() {
+    holds(
+        "settings",
+        Target { check: settings::check, seeds: settings::seeds, words: settings::WORDS },
     );
 }
 

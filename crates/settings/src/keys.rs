@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::section::section;
 use crate::value::{Inline, List, Map, Number, Sections, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
+    AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
     FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Size, Snapshot,
-    Status, Symlinks, Template, Time, UrlPath,
+    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Raw, Size,
+    Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -38,7 +38,7 @@ section! {
     /// Where requests are logged; `-` is standard output.
     access_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
-    /// Proxies whose word about the client is taken (`X-Forwarded-For`, `X-Forwarded-Proto`, `Forwarded`, PROXY protocol).
+    /// Proxies whose word about the client is taken (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
     /// The largest request body, unless a route says otherwise.
@@ -83,13 +83,10 @@ section! {
     /// Its name in logs.
     name: Free, unless "its first host",
         example "\"shop\"";
-    /// An application whose vendor's rules apply after the site's own.
-    app: App,
-        example "\"wordpress\"", also "application" "preset";
     /// Names of the files that stand for their folder, in order.
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
-    /// Which script answers for paths that lead nowhere: one for the site, one per folder, the nearest
+    /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
     /// `index.php` above the path, or none.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
@@ -261,16 +258,61 @@ section! {
     /// Its name, by which sites and routes refer to it.
     name: Free = Free("default".to_owned()),
         example "\"blog\"";
-    /// Requests that scripts work on at the same time; `auto`: as many as requests need that would wait otherwise; `ondemand`: as
-    /// `auto`, and an idle pool has no process.
+    /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
+    user: Free, unless "the user of the server",
+        example "\"blog\"", also "User" "username" "run_as";
+    /// Requests that scripts work on at the same time; `auto`: as many as would wait otherwise; `ondemand`: as `auto`, and
+    /// an idle pool has no process.
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
+    /// With `workers = "auto"`, workers that are kept while no request comes.
+    min_workers: Number<1, 1024>, unless "2 per core",
+        example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";
+    /// With `auto` and `ondemand`, workers that there may be.
+    max_workers: Number<1, 1024>, unless "one per 128 MiB of the machine's memory, at most 256",
+        example "50", also "pm.max_spare_servers" "max_spare_servers";
     /// Time after which `auto` and `ondemand` end workers that had no request.
     worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
         example "\"10s\"", also "process_idle_timeout" "idle_timeout";
-    /// Settings on top of php.ini.
+    /// Settings on top of php.ini, in its syntax. Scripts may change them where PHP allows it.
     php_ini: IniSettings = IniSettings::none(),
-        example "{ memory_limit = \"256M\" }", also "php_admin_value" "php_value" "ini" "php_admin_flag";
+        example "{ memory_limit = \"256M\" }", also "ini";
+    /// Settings on top of those, with values that are taken as they are. Scripts may change them where PHP allows it.
+    php_value: IniSettings = IniSettings::none(),
+        example "{ date.timezone = \"Europe/Berlin\" }", also "php_flag" "php_values";
+    /// As `php_value`, for settings that scripts and `.user.ini` files cannot change.
+    php_admin_value: IniSettings = IniSettings::none(),
+        example "{ open_basedir = \"/var/www:/tmp\" }", also "php_admin_flag" "php_admin_values";
+    /// Environment variables of scripts. Beside `USER` and `HOME` they see no others.
+    env: Map<ParamName, Raw>, unless "none",
+        example "{ APP_ENV = \"production\" }", also "environment" "environ";
+    /// Permissions that files made by scripts do not get, in octal.
+    umask: Umask, unless "that of the server",
+        example "\"027\"";
+    /// The folder that is `/` for scripts.
+    chroot: FilePath, unless "the system's",
+        example "\"/srv/jail\"";
+    /// The working folder of workers between requests, inside `chroot`.
+    chdir: FilePath = FilePath("/".into()),
+        example "\"/var/www\"", also "cwd" "working_directory";
+    /// The memory of its own that a worker may have; PHP's `memory_limit` counts only what scripts allocate.
+    memory_limit: Size, unless "any",
+        example "\"1G\"", also "rlimit_as" "RLimitMEM";
+    /// Where scripts are logged that run for long, each with its backtrace.
+    slow_log: FilePath, unless "nowhere",
+        example "\"/var/log/sendoff/slow.log\"", also "slowlog";
+    /// How long a script runs before it is in the slow log.
+    slow_after: PositiveTime = PositiveTime(seconds(5)),
+        example "\"2s\"", also "request_slowlog_timeout";
+    /// The path that is answered with the state of the pool, on every site whose scripts it runs.
+    status_path: UrlPath, unless "none",
+        example "\"/fpm-status\"", also "pm.status_path";
+    /// The path that is answered with `ping_response`.
+    ping_path: UrlPath, unless "none",
+        example "\"/fpm-ping\"", also "ping.path";
+    /// What `ping_path` is answered with.
+    ping_response: Free = Free("pong".to_owned()),
+        example "\"ok\"", also "ping.response";
     /// Requests after which a worker is replaced; 0: never.
     max_requests: Number<0, { u64::MAX }> = Number(0),
         example "1000", also "pm.max_requests";

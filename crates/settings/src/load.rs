@@ -1,5 +1,6 @@
 //! From files to sections: the file itself, and what it includes.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::keys::Top;
@@ -39,10 +40,13 @@ pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
             top
         }
     };
+    let mut known = HashSet::from([machine.canonical(path).unwrap_or(path.to_owned())]);
     let mut wanted = top.include.take().map(|list| list.value.0).unwrap_or_default();
     while let Some(pattern) = wanted.pop() {
         for path in matching(&pattern, machine, &mut problems) {
-            if sources.contains(&path) {
+            // A link to a folder above would give a file any number of names.
+            let path = machine.canonical(&path).unwrap_or(path);
+            if !known.insert(path.clone()) {
                 let says = format!("{} is included twice", path.display());
                 problems.error(pattern.place, says);
                 continue;

@@ -1,6 +1,6 @@
 //! Where a setting was made.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Where a setting was made.
@@ -86,11 +86,6 @@ impl Sources {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
-    }
-
-    /// Whether a file of this path has been read.
-    pub(crate) fn contains(&self, path: &Path) -> bool {
-        self.files.iter().any(|source| source.path == path)
     }
 
     /// A place for people: `sendoff.toml:14`, with the path relative to the folder of the first file, or the option.

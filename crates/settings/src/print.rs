@@ -9,7 +9,7 @@ use crate::schema::sentence;
 use crate::section::{Key, Section};
 
 /// Columns that a comment may take.
-const WIDTH: usize = 100;
+const WIDTH: usize = 116;
 
 /// The file that stands for these sections.
 #[must_use]

@@ -1,15 +1,14 @@
 //! The pools of PHP workers.
 
-use std::time::Duration;
+use std::path::Path;
 
-use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, Workers};
+use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers};
 
 use super::Context;
 use crate::keys::{Pool, Top};
-use crate::machine::Machine;
 use crate::place::{At, Place};
 use crate::read::similar;
-use crate::words::{Count, Free};
+use crate::words::{Count, Free, IniSettings};
 
 /// With `workers = "auto"`, workers for each core that are kept while no request comes.
 const FEWEST_PER_CORE: usize = 2;
@@ -43,10 +42,10 @@ impl Pools {
                     .other(*first, "the other one")
                     .help("give each [[pool]] a name of its own");
             }
-            all.push((pool(section, context.machine), place));
+            all.push((pool(section, context), place));
         }
         if all.is_empty() {
-            all.push((pool(&Pool::empty(Place::Default), context.machine), Place::Default));
+            all.push((pool(&Pool::empty(Place::Default), context), Place::Default));
         }
         Self { is_named: vec![false; all.len()], all }
     }
@@ -87,7 +86,7 @@ impl Pools {
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
     }
 
-    /// The pools that sites have, whose workers run as `account`, and the sites' numbers for them.
+    /// The pools that sites have, whose workers run as `account` unless they have a user of their own, and the sites' numbers for them.
     pub(crate) fn used(
         self,
         account: Option<Account>,
@@ -114,7 +113,8 @@ impl Pools {
             }
         }
         let used = self.all.into_iter().zip(numbers).filter(|(_, number)| number.is_some());
-        used.map(|((pool, _), _)| PoolConfig { account, ..pool }).collect()
+        used.map(|((pool, _), _)| PoolConfig { account: pool.account.or(account), ..pool })
+            .collect()
     }
 }
 
@@ -129,30 +129,94 @@ fn references(sites: &mut [Site]) -> impl Iterator<Item = &mut usize> {
     })
 }
 
-fn pool(section: &Pool, machine: &dyn Machine) -> PoolConfig {
-    let settings = section.php_ini.value.0.iter();
+/// Says which bounds of workers have no meaning.
+fn bounds_have_a_meaning(section: &Pool, context: &mut Context<'_>) {
+    let fewest = section.min_workers.map(|at| ("min_workers", at.place));
+    let most = section.max_workers.map(|at| ("max_workers", at.place));
+    let (without_meaning, workers) = match section.workers.value {
+        Count::Auto => return,
+        Count::OnDemand => (vec![fewest], "\"auto\""),
+        Count::Fixed(_) => (vec![fewest, most], "\"auto\" or \"ondemand\""),
+    };
+    for (name, place) in without_meaning.into_iter().flatten() {
+        context
+            .problems
+            .error(place, format!("{name} has a meaning only with workers = {workers}"))
+            .other(section.workers.place, "the number of workers");
+    }
+}
+
+fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
+    bounds_have_a_meaning(section, context);
     let workers = match section.workers.value {
         Count::Fixed(count) => Workers::Fixed(count),
-        Count::Auto => Workers::Auto(bounds(section.worker_idle_timeout.value.0, machine)),
-        Count::OnDemand => {
-            let bounds = bounds(section.worker_idle_timeout.value.0, machine);
-            Workers::Auto(Bounds { min: 0, ..bounds })
-        }
+        Count::Auto => Workers::Auto(bounds(section, context)),
+        Count::OnDemand => Workers::Auto(Bounds { min: 0, ..bounds(section, context) }),
     };
+    let lines = pairs(&section.php_ini.value).map(|(name, value)| format!("{name}={value}"));
+    let slow_log = section
+        .slow_log
+        .as_ref()
+        .map(|path| SlowLog { after: section.slow_after.value.0, path: path.value.0.clone() });
+    let environment = section.env.iter().flat_map(|map| &map.value.0);
     PoolConfig {
-        php_ini: settings
-            .flat_map(|(name, values)| values.iter().map(|value| format!("{}={value}", name.value)))
+        account: section.user.as_ref().and_then(|user| account(user, context)),
+        umask: section.umask.map(|mask| mask.value.0),
+        chroot: section.chroot.as_ref().and_then(|path| context.folder(path)),
+        chdir: section.chdir.value.0.clone(),
+        environment: environment
+            .map(|(name, value)| (name.value.0.clone(), value.value.0.clone()))
             .collect(),
+        php_ini: lines.collect(),
+        php_values: pairs(&section.php_value.value).collect(),
+        php_admin_values: pairs(&section.php_admin_value.value).collect(),
         max_requests: section.max_requests.value.0,
         request_timeout: Some(section.request_timeout.value.0).filter(|time| !time.is_zero()),
+        slow_log,
+        memory_limit: section.memory_limit.map(|size| size.value.0),
+        status_path: section.status_path.as_ref().map(|path| path.value.0.clone()),
+        ping_path: section.ping_path.as_ref().map(|path| path.value.0.clone()),
+        ping_response: section.ping_response.value.0.clone(),
         snapshot: section.snapshot.value.into(),
         ..PoolConfig::new(&section.name.value.0, workers)
     }
 }
 
+/// Settings one by one.
+fn pairs(settings: &IniSettings) -> impl Iterator<Item = (String, String)> {
+    settings
+        .0
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(|value| (name.value.clone(), value.clone())))
+}
+
+fn account(user: &At<Free>, context: &mut Context<'_>) -> Option<Account> {
+    match context.machine.account(Some(&user.value.0), Path::new("/")) {
+        Ok(chosen) => chosen.account,
+        Err(says) => {
+            context.problems.error(user.place, says);
+            None
+        }
+    }
+}
+
 /// Between which numbers of workers `auto` chooses on this machine.
-fn bounds(idle: Duration, machine: &dyn Machine) -> Bounds {
-    let min = FEWEST_PER_CORE * machine.cores();
+fn bounds(section: &Pool, context: &mut Context<'_>) -> Bounds {
+    let given = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+    let min = given(section.min_workers.map(|at| at.value.0));
+    let max = given(section.max_workers.map(|at| at.value.0));
+    if let (Some(fewest), Some(most)) = (&section.min_workers, &section.max_workers)
+        && fewest.value.0 > most.value.0
+    {
+        context
+            .problems
+            .error(most.place, "max_workers is less than min_workers")
+            .other(fewest.place, "min_workers");
+    }
+    let machine = context.machine;
+    let usual_min = FEWEST_PER_CORE * machine.cores();
+    let min = min.unwrap_or(max.map_or(usual_min, |max| usual_min.min(max)));
     let by_memory = usize::try_from(machine.memory() / MEMORY_PER_WORKER).unwrap_or(usize::MAX);
-    Bounds { min, max: by_memory.min(MOST_WORKERS).max(min), idle }
+    let max = max.unwrap_or(by_memory.min(MOST_WORKERS)).max(min).max(1);
+    Bounds { min, max, idle: section.worker_idle_timeout.value.0 }
 }

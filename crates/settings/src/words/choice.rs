@@ -97,14 +97,6 @@ choice! {
     }
 }
 
-choice! {
-    /// An application whose rules are known.
-    App "the name of an application" {
-        /// WordPress.
-        Wordpress = "wordpress",
-    }
-}
-
 resolved!(Symlinks { Inside, Owner, Any });
 resolved!(Delivery { Auto, Direct, File, Region, Relay });
 resolved!(Snapshot { Lease, Copy });

@@ -34,6 +34,47 @@ impl Word for Free {
     }
 }
 
+/// Any text, also an empty one, in one line or several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raw(pub String);
+
+impl Word for Raw {
+    const KIND: &'static str = "a text";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        match text.find('\0') {
+            None => Ok(Self(text.to_owned())),
+            Some(at) => Err(Wrong::new("a text has no NUL").at(at)),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// Permissions that new files do not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Umask(pub u32);
+
+impl Word for Umask {
+    const KIND: &'static str = "permissions in octal such as \"027\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let digits = text.trim_start_matches("0o");
+        match u32::from_str_radix(digits, 8) {
+            Ok(mask @ 0..=0o777) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(Self(mask))
+            }
+            _ => Err(Wrong::new(format!("\"{text}\" is not from 000 to 777 in octal"))),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{:03o}", self.0)
+    }
+}
+
 /// A time; zero switches off what it limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
