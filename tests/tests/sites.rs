@@ -374,6 +374,19 @@ fn a_body_limit_of_a_route() {
     assert_eq!(post("/up.php/more", 5000).text(), "5000");
 }
 
+/// A route has another deadline for scripts than the pool.
+#[test]
+fn a_deadline_of_a_route() {
+    let site = Site::with("wait.php", "<?php sleep((int) $_GET['s']); echo 'done';");
+    let server = run(
+        &site,
+        "request_timeout = 0\n[[site]]\nroot = 'root'\n[[site.route]]\nquery = { short = true }\nrequest_timeout = '500ms'\n",
+    );
+    server.get("/wait.php?s=20&short").expect(504);
+    server.await_log("GET /wait.php?s=20&short");
+    assert_eq!(server.page("/wait.php?s=2"), "done");
+}
+
 /// An expression that would take for ever is an error, not a hang and not a miss.
 #[test]
 fn an_expression_that_takes_too_long_refuses() {

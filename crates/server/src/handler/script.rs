@@ -128,6 +128,7 @@ impl Call<'_> {
                 parameters.with_file(Rc::clone(descriptor), *len)
             }
         };
+        let message = message.with_deadline(self.context.effects.request_timeout);
         (self.ask_worker(pool, &message, responder).await, offer)
     }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_fastcgi::direct;
@@ -23,6 +24,16 @@ pub struct RequestMessage {
     pub(super) body: Option<Rc<OwnedFd>>,
     /// There is a `CLIENT` record: the client's socket goes along.
     pub(super) lends: bool,
+    /// How long the script may send nothing, if not as long as others of its pool; zero: for ever.
+    pub(super) deadline: Option<Duration>,
+}
+
+impl RequestMessage {
+    /// Gives the script a deadline of its own.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
+    }
 }
 
 /// A request for an application that knows FastCGI and nothing more.
@@ -90,7 +101,8 @@ impl RequestMessageBuilder {
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
         let mut records = self.head(body.len() + 32);
         push_stream(&mut records, Kind::STDIN, body);
-        RequestMessage { records: records.into(), body: None, lends: !self.client.is_empty() }
+        let lends = !self.client.is_empty();
+        RequestMessage { records: records.into(), body: None, lends, deadline: None }
     }
 
     /// The request with a body of `len` bytes in a file.
@@ -98,7 +110,8 @@ impl RequestMessageBuilder {
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
         let mut records = self.head(32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
-        RequestMessage { records: records.into(), body: Some(body), lends: !self.client.is_empty() }
+        let lends = !self.client.is_empty();
+        RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
     }
 
     /// The request for a FastCGI application: a large body is read while it is sent.

@@ -30,18 +30,17 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How long scripts may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
-    /// For a script that sends nothing; then it is stuck.
+    /// For a script that sends nothing; then it is stuck. A request may have a deadline of its own.
     pub stuck: Option<Duration>,
     /// For the whole request; then it is slow.
     pub slow: Option<Duration>,
 }
 
 /// Takes workers that are stuck out of the pool and has the master replace them. Their requests end with
-/// [`Event::Failed`](crate::upstream::Event::Failed). Has slow ones traced. Runs on each event loop, for ever, unless there are no
-/// deadlines.
+/// [`Event::Failed`](crate::upstream::Event::Failed). Has slow ones traced. Runs on each event loop, for ever.
 pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
     let Deadlines { stuck: limit, slow } = deadlines;
-    let Some(shortest) = limit.into_iter().chain(slow).min() else { return };
+    let shortest = limit.into_iter().chain(slow).min().unwrap_or(Duration::MAX);
     let mut ticks = interval((shortest / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut unsaid: Vec<Late> = Vec::new();
@@ -64,11 +63,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
                 // A master that is behind has more to do than this.
                 let _ = master.trace(late.pid);
             }
-            let Some((stuck, limit)) =
-                limit.and_then(|limit| Some((link.expire(now, limit)?, limit)))
-            else {
-                continue;
-            };
+            let Some((stuck, limit)) = link.expire(now, limit) else { continue };
             pool.remove(worker);
             tracing::error!(
                 worker = stuck.pid,

@@ -104,6 +104,8 @@ pub(super) struct Work {
     ticket: Option<Ticket>,
     /// The request, for the log.
     label: Rc<str>,
+    /// How long the script may send nothing, if the request has its own deadline; zero: for ever.
+    deadline: Option<Duration>,
     /// When the script was last seen to do something.
     watch: RefCell<Watch>,
 }
@@ -111,7 +113,7 @@ pub(super) struct Work {
 impl Work {
     /// `client`: the socket that the worker may write to.
     pub(super) fn new(ticket: Option<Ticket>, label: Rc<str>, client: Option<Rc<OwnedFd>>) -> Self {
-        Self { ticket, label, watch: RefCell::new(Watch::new(client)) }
+        Self { ticket, label, deadline: None, watch: RefCell::new(Watch::new(client)) }
     }
 }
 
@@ -159,11 +161,16 @@ impl Link {
         }
         let body = request.body.clone().map(Attachment::Body);
         let attached = lent.clone().map(Attachment::Client).into_iter().chain(body).collect();
-        let socket = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
-        let request = front::Request { records: request.records.clone(), attached, client: socket };
-        let work = Work::new(Some(ticket), label, lent);
+        let client = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
+        let records = request.records.clone();
+        let deadline = request.deadline;
+        let work = Work { deadline, ..Work::new(Some(ticket), label, lent) };
         let inbox = Rc::new(Inbox::default());
-        let begun = self.front.borrow_mut().begin(request, work, Rc::clone(&inbox));
+        let begun = self.front.borrow_mut().begin(
+            front::Request { records, attached, client },
+            work,
+            Rc::clone(&inbox),
+        );
         begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
         if self.flush().is_err() {
             // The link's task finds the link closed and gives up what the machine holds, ticket and all.
@@ -297,12 +304,17 @@ impl Link {
     }
 
     /// Looks after the script that has a request of the front's. If it has just become stuck, its request ends; the caller
-    /// takes the worker out of the pool and has it replaced.
-    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Late> {
+    /// takes the worker out of the pool and has it replaced. `limit` holds for requests without a deadline of their own.
+    pub(super) fn expire(
+        self: &Rc<Self>,
+        now: Instant,
+        limit: Option<Duration>,
+    ) -> Option<(Late, Duration)> {
         let front = self.front.borrow();
         // What follows `fastcgi_finish_request()` has no deadline. A process that has claimed a request has its deadline
         // where the request went.
         let work = front.held().filter(|work| front.is_answering() && work.ticket.is_some())?;
+        let limit = work.deadline.or(limit).filter(|limit| !limit.is_zero())?;
         let inbox = front.recipient().cloned();
         let waits_for_client = inbox.as_ref().is_some_and(|inbox| inbox.is_full());
         if !work.watch.borrow_mut().expires(now, limit, waits_for_client) {
@@ -320,7 +332,7 @@ impl Link {
             }
             self.close();
         }
-        Some(stuck)
+        Some((stuck, limit))
     }
 
     /// Where what comes now goes, if the connection's task is behind with it.
