@@ -15,6 +15,7 @@ mod front;
 mod listen_address;
 mod path;
 mod pool;
+mod proxies;
 mod route;
 mod sealed;
 mod site;
@@ -24,6 +25,7 @@ pub use config::{Account, Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
+pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
     Rules,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sendoff_config::{
     Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, Listener,
-    MAX_THREADS, PoolConfig, Site, Timeouts, Workers,
+    MAX_THREADS, PoolConfig, Site, Timeouts, TrustedProxies, Workers,
 };
 
 use crate::account;
@@ -35,6 +35,12 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
     let root = folder(&serve.root)?;
     if let Some(setting) = serve.php_ini.iter().find(|setting| !setting.contains('=')) {
         return Err(Failure::Input(format!("--php-ini {setting}: expected KEY=VALUE")));
+    }
+    let mut trusted_proxies =
+        TrustedProxies { fields: serve.proxy_field.into(), ..TrustedProxies::default() };
+    for text in &serve.trust_proxy {
+        let added = trusted_proxies.add(text);
+        added.map_err(|why| Failure::Input(format!("--trust-proxy {text}: {why}")))?;
     }
     let account = account::choose(serve.user.as_deref(), &root)?;
     let access_log = match serve.access_log {
@@ -95,7 +101,7 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
     Ok(Config {
         log,
         listen: serve.listen.into_iter().map(listener).collect(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies,
         account,
         shutdown_timeout: serve.shutdown_timeout,
         front,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, ListenAddress, MAX_THREADS};
+use sendoff_config::{Accel, Attachment, ListenAddress, MAX_THREADS, ProxyFields};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -49,9 +49,22 @@ pub(crate) struct Serve {
     /// Address to listen on, or `unix:/PATH`; port 0 picks a free one. May be repeated.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<ListenAddress>,
-    /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
-    #[arg(long)]
+    /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client. Needs --trust-proxy.
+    #[arg(long, requires = "trust_proxy")]
     pub(crate) proxy_protocol: bool,
+    /// Network of proxies whose word about the client is taken, as 10.0.0.0/8; `unix:` for those that come over a UNIX socket.
+    /// From others X-Forwarded-For changes nothing. May be repeated.
+    #[arg(long, value_name = "CIDR|unix:")]
+    pub(crate) trust_proxy: Vec<String>,
+    /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_enum,
+        ignore_case = true,
+        default_value = "X-Forwarded-For"
+    )]
+    pub(crate) proxy_field: ProxyField,
     /// Event loops that speak HTTP [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u8>,
@@ -181,6 +194,23 @@ pub(crate) enum Delivery {
 pub(crate) enum Snapshot {
     Lease,
     Copy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProxyField {
+    #[value(name = "X-Forwarded-For")]
+    XForwardedFor,
+    #[value(name = "Forwarded")]
+    Forwarded,
+}
+
+impl From<ProxyField> for ProxyFields {
+    fn from(field: ProxyField) -> Self {
+        match field {
+            ProxyField::XForwardedFor => Self::XForwarded,
+            ProxyField::Forwarded => Self::Forwarded,
+        }
+    }
 }
 
 impl From<Delivery> for sendoff_config::Delivery {

@@ -1,7 +1,7 @@
 //! What a protocol asks of the server: to choose a handler for a request, to answer it, to log it.
 
 use http::StatusCode;
-use sendoff_config::FrontConfig;
+use sendoff_config::{FrontConfig, TrustedProxies};
 
 use crate::cut::Cut;
 use crate::observe::access_log::Line;
@@ -15,6 +15,9 @@ pub(crate) trait Service {
 
     /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
+
+    /// Proxies whose word about clients is taken.
+    fn trusted_proxies(&self) -> &TrustedProxies;
 
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.

@@ -5,6 +5,7 @@ mod announce;
 mod budget;
 mod event_loop;
 mod listener;
+mod proxy_header;
 
 use std::collections::HashMap;
 use std::fs::File;

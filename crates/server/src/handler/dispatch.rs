@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
-use sendoff_config::FrontConfig;
+use sendoff_config::{FrontConfig, TrustedProxies};
 
 use super::context::Context;
 use super::error::{Outcome, Refused};
@@ -62,6 +62,10 @@ impl Service for Services {
 
     fn limits(&self) -> &FrontConfig {
         &self.config.front
+    }
+
+    fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.config.trusted_proxies
     }
 
     fn plan(&self, request: &mut Request) -> Plan {
@@ -244,6 +248,7 @@ fn for_page(request: &Request, path: &str) -> Request {
         headers,
         version: request.version,
         scheme: request.scheme,
+        port: request.port,
         body: Body::default(),
         has_body: false,
         listener: request.listener,

@@ -131,7 +131,9 @@ pub(super) async fn send(
     let root = String::from_utf8_lossy(context.site.router.root_bytes());
     let request_line = format!("{} {target}", request.method);
     let cut = cut.map(|cut| cut.to_string());
-    let page = report.page(&request_line, &root, cut.as_deref());
+    let client = request.peer.address();
+    let client = String::from_utf8_lossy(&client);
+    let page = report.page(&request_line, &client, &root, cut.as_deref());
     // The connection ends here, because the table is not the response that the client's request asked for.
     responder.close_after();
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));

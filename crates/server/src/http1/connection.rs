@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
-use sendoff_http1::{BodyDecoder, Decoded, Head, HeadDecoder, Limits, RequestError};
+use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
@@ -56,17 +56,26 @@ fn refused(status: StatusCode, why: &str) -> End {
     End::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one client until the connection ends.
+/// Serves one client until the connection ends. `buffer` has what the client has sent already.
 pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
     origin: Origin,
+    buffer: BytesMut,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
 ) {
     let heads = HeadDecoder::new(Limits::default());
-    let buffer = BytesMut::new();
-    let mut connection =
-        Connection { transport, origin, service, lifecycle, buffer, heads, kept_up: true };
+    let is_trusted = origin.is_trusted(service.trusted_proxies());
+    let mut connection = Connection {
+        transport,
+        origin,
+        is_trusted,
+        service,
+        lifecycle,
+        buffer,
+        heads,
+        kept_up: true,
+    };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
@@ -81,6 +90,8 @@ pub(crate) async fn serve<T: Transport, S: Service>(
 struct Connection<T, S> {
     transport: T,
     origin: Origin,
+    /// The peer is a trusted proxy.
+    is_trusted: bool,
     service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that were not parsed yet.
@@ -115,7 +126,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
             Ok(head) => head,
             Err(end) => {
                 let asked = self.asked_by_bad_head();
-                return self.end_early(end, asked).await;
+                return self.end_early(end, asked, None).await;
             }
         };
         let asked = Asked {
@@ -128,12 +139,20 @@ impl<T: Transport, S: Service> Connection<T, S> {
             },
             keep_alive: head.keep_alive,
         };
-        match self.read_request(head).await {
-            Ok((plan, request, keep_alive)) => {
+        let (framing, waits) = (head.framing, head.expect_continue);
+        let proxies = self.is_trusted.then(|| self.service.trusted_proxies());
+        let mut request = match received::request(head, Scheme::Http, &self.origin, proxies) {
+            Ok(request) => request,
+            Err(bad) => {
+                return self.end_early(refused(StatusCode::BAD_REQUEST, bad.0), asked, None).await;
+            }
+        };
+        match self.read_request(&mut request, framing, waits).await {
+            Ok((plan, keep_alive)) => {
                 let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
                 self.answer(plan, &request, asked).await
             }
-            Err(end) => self.end_early(end, asked).await,
+            Err(end) => self.end_early(end, asked, Some(&request)).await,
         }
     }
 
@@ -168,16 +187,18 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
-    /// wanted and the client still waits for `100 Continue`.
-    async fn read_request(&mut self, head: Head) -> Result<(S::Plan, Request, bool), End> {
-        let (framing, waits) = (head.framing, head.expect_continue);
-        let request = received::request(head, Scheme::Http, &self.origin);
-        let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
-        let plan = self.service.plan(&mut request);
+    /// wanted and the client still waits for `100 Continue`, as `waits` says.
+    async fn read_request(
+        &mut self,
+        request: &mut Request,
+        framing: BodyFraming,
+        waits: bool,
+    ) -> Result<(S::Plan, bool), End> {
+        let plan = self.service.plan(request);
         let mut decoder = BodyDecoder::new(framing, self.service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
-            return Ok((plan, request, false));
+            return Ok((plan, false));
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
         let mut must_ask = waits;
@@ -194,7 +215,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
             }
         }
         request.body = store.finish().map_err(|error| not_stored(&error))?;
-        Ok((plan, request, true))
+        Ok((plan, true))
     }
 
     async fn read_more_body(&mut self) -> Result<(), End> {
@@ -228,7 +249,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
 
     async fn answer(&mut self, plan: S::Plan, request: &Request, asked: Asked) -> bool {
         let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, Some(&request.headers));
+        let mut exchange = self.exchange(&service, asked, Some(request));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
@@ -251,35 +272,35 @@ impl<T: Transport, S: Service> Connection<T, S> {
         &'c mut self,
         service: &'c S,
         asked: Asked,
-        headers: Option<&'c http::HeaderMap>,
+        request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
         let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
         let client = &origin.peer;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
         let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
-        Exchange::new(parts, asked, headers)
+        Exchange::new(parts, asked, request)
     }
 
     /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
-    async fn end_early(&mut self, end: End, mut asked: Asked) -> bool {
+    async fn end_early(&mut self, end: End, mut asked: Asked, request: Option<&Request>) -> bool {
         let (status, why) = match end {
             End::Quiet => return false,
             End::Io(error) => {
-                let request = asked.line.to_string();
-                tracing::info!(request, %error, "the client left amid its request");
+                let line = asked.line.to_string();
+                tracing::info!(request = line, %error, "the client left amid its request");
                 // For its line in the access log.
                 let service = Rc::clone(&self.service);
-                drop(self.exchange(&service, asked, None));
+                drop(self.exchange(&service, asked, request));
                 return false;
             }
             End::Refused { status, why } => (status, why),
         };
-        let client = &self.origin.peer;
-        let request = asked.line.to_string();
-        tracing::info!(%client, request, %status, "request refused: {why}");
+        let client = request.map_or(&self.origin.peer, |request| &request.peer);
+        let line = asked.line.to_string();
+        tracing::info!(%client, request = line, %status, "request refused: {why}");
         asked.keep_alive = false;
         let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, None);
+        let mut exchange = self.exchange(&service, asked, request);
         let answered = service.refuse(status, &mut exchange).await;
         drop(exchange);
         if answered.is_ok() {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::HeadEncoder;
 use tokio::time::{Instant, Sleep, sleep};
@@ -18,7 +18,7 @@ use crate::delivery::{Progress, SendQueue};
 use crate::lifecycle::Lifecycle;
 use crate::observe::access_log::Line;
 use crate::observe::explain::Report;
-use crate::request::Endpoint;
+use crate::request::{Endpoint, Request};
 use crate::responder::{Fit, Lender, Responder, Room, Terms};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -93,6 +93,7 @@ enum State {
 /// One response. Its line is written to the access log when it is dropped, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
+    /// The peer of the connection.
     client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
@@ -101,7 +102,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     /// Whether the client took the previous response on this connection as fast as it was made.
     kept_up_before: &'c mut bool,
     asked: Asked,
-    headers: Option<&'c HeaderMap>,
+    /// `None`: it was refused before it could be understood.
+    request: Option<&'c Request>,
     queue: SendQueue,
     state: State,
     framed: Framed,
@@ -127,11 +129,7 @@ pub(super) struct Parts<'c, T, S> {
 }
 
 impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
-    pub(super) fn new(
-        parts: Parts<'c, T, S>,
-        asked: Asked,
-        headers: Option<&'c HeaderMap>,
-    ) -> Self {
+    pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
         let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before } = parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
         Self {
@@ -142,7 +140,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             read_ahead,
             kept_up_before,
             asked,
-            headers,
+            request,
             queue: SendQueue::default(),
             state: State::Waiting,
             framed: Framed::default(),
@@ -209,10 +207,10 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
                 (status.as_u16(), sent.saturating_sub(head_len))
             }
         };
-        let field = |name| self.headers.and_then(|headers| headers.get(name));
+        let field = |name| self.request.and_then(|request| request.headers.get(name));
         let field = |name| field(name).map_or(&b""[..], |value| value.as_bytes());
         self.service.log(&Line {
-            client: self.client,
+            client: self.request.map_or(self.client, |request| &request.peer),
             request: &self.asked.line,
             status,
             sent,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
-use sendoff_config::{FrontConfig, Limits, Timeouts};
+use sendoff_config::{FrontConfig, Limits, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
 
@@ -25,6 +25,7 @@ use crate::transport::Tcp;
 /// A service that answers nothing and keeps what it is asked to log.
 struct Noting {
     limits: FrontConfig,
+    proxies: TrustedProxies,
     lines: RefCell<Vec<(u16, u64)>>,
 }
 
@@ -33,6 +34,10 @@ impl Service for Noting {
 
     fn limits(&self) -> &FrontConfig {
         &self.limits
+    }
+
+    fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.proxies
     }
 
     fn plan(&self, _request: &mut Request) {}
@@ -94,7 +99,11 @@ fn pair() -> Pair {
     Pair {
         transport: Tcp::new(ours),
         peer: peer.into(),
-        service: Noting { limits: limits(), lines: RefCell::default() },
+        service: Noting {
+            limits: limits(),
+            proxies: TrustedProxies::default(),
+            lines: RefCell::default(),
+        },
         lifecycle: Lifecycle::new(stopping),
         stop,
         buffer: BytesMut::new(),

@@ -1,8 +1,10 @@
 //! A request, independent of its protocol: what the router and the handlers work with.
 
 mod body;
+pub mod forwarded;
 mod origin;
 mod path;
+pub mod proxy_protocol;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
@@ -27,24 +29,27 @@ pub struct Request {
     pub path: Vec<u8>,
     /// What follows the first `?` in `uri`, as sent; `None` without one.
     pub query: Option<Bytes>,
-    /// The authority that the client asked, `host` or `host:port`, as sent; valid and not empty. `None` only in HTTP/1.0.
+    /// The authority that the client asked, `host` or `host:port`, as sent, or as a trusted proxy says; valid and not empty. `None`
+    /// only in HTTP/1.0.
     pub host: Option<Bytes>,
     /// All fields, `Host` included. Names consist of letters, digits and `-`: other fields are dropped on reception, because
     /// CGI would turn their names into those of different fields (`X.Real.IP` and `X-Real-IP` both become `HTTP_X_REAL_IP`).
     pub headers: HeaderMap,
     /// The protocol version that the request is answered in.
     pub version: Version,
-    /// How the client reached this server.
+    /// How the client reached this server, or the trusted proxy before it.
     pub scheme: Scheme,
+    /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
+    pub port: Option<u16>,
     /// The complete body; empty until it has been read, and if the handler does not use it.
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
     /// The number of the listener that accepted the connection, in `Config::listen`.
     pub listener: usize,
-    /// The client's end of the connection.
+    /// The client's end of its connection; the client may be connected to a trusted proxy.
     pub peer: Endpoint,
-    /// The end that the client connected to.
+    /// The end of the connection at this server.
     pub local: Endpoint,
 }
 
@@ -78,6 +83,15 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// The port of a URI that names none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
     /// The scheme as it stands in a URI.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -103,6 +117,7 @@ mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_11,
             scheme: Scheme::Http,
+            port: Some(80),
             body: Body::default(),
             has_body: false,
             listener: 0,
