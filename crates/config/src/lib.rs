@@ -9,6 +9,7 @@
 //! `cat /proc/PID/fd/N` shows an operator what a running process was told.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod config;
 mod error;
 mod front;
@@ -21,9 +22,10 @@ mod sealed;
 mod site;
 pub mod units;
 
+pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
 pub use config::{Account, Config, ListenAddress, Listener};
 pub use error::Error;
-pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
+pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{

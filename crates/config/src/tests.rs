@@ -24,7 +24,11 @@ fn config() -> Config {
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,
-            access_log: Some(AccessLog::File("/var/log/a".into())),
+            access_log: Some(AccessLog {
+                to: LogTarget::File("/var/log/a".into()),
+                format: LogFormat::json(),
+            }),
+            request_ids: true,
             timeouts: Timeouts {
                 head: Duration::from_millis(500),
                 body: Duration::from_secs(1),

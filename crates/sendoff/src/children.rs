@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
-use sendoff_config::{AccessLog, Config};
+use sendoff_config::{Config, LogTarget};
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -57,7 +57,8 @@ impl Recipe {
         arguments.extend(explain.iter().map(|fd| option("--explain-fd", fd.as_raw_fd())));
         let listeners = listeners.into_iter().flatten();
         let descriptors = listeners.chain(pools).chain([sealed, ready]).chain(explain).collect();
-        let keeps_stdout = config.front.access_log == Some(AccessLog::Stdout);
+        let log = config.front.access_log.as_ref();
+        let keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);
         let (name, program) = ("front".to_owned(), this_program()?);
         Ok(Self { name, program, arguments, descriptors, keeps_stdout })
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use sendoff_config::{
     Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, Listener,
-    MAX_THREADS, PoolConfig, Site, Timeouts, TrustedProxies, Workers,
+    LogFormat, LogTarget, MAX_THREADS, PoolConfig, Site, Timeouts, TrustedProxies, Variable,
+    Workers,
 };
 
 use crate::account;
@@ -44,13 +45,18 @@ pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
     }
     let account = account::choose(serve.user.as_deref(), &root)?;
     let access_log = match serve.access_log {
-        Some(path) if path == Path::new("-") => Some(AccessLog::Stdout),
-        Some(path) => Some(AccessLog::File(absolute(&path)?)),
+        Some(path) if path == Path::new("-") => Some(LogTarget::Stdout),
+        Some(path) => Some(LogTarget::File(absolute(&path)?)),
         None => None,
     };
+    let format = serve.access_log_format;
+    let request_ids =
+        serve.request_id || format != LogFormat::json() && format.has(Variable::RequestId);
+    let access_log = access_log.map(|to| AccessLog { to, format });
     let front = FrontConfig {
         threads: serve.threads.unwrap_or_else(|| u8::try_from(cores()).unwrap_or(1)),
         access_log,
+        request_ids,
         timeouts: Timeouts {
             head: serve.head_timeout,
             body: serve.body_timeout,

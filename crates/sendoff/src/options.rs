@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, ListenAddress, MAX_THREADS, ProxyFields};
+use sendoff_config::{Accel, Attachment, ListenAddress, LogFormat, MAX_THREADS, ProxyFields};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -117,6 +117,13 @@ pub(crate) struct Serve {
     /// Where the access log goes; `-` is standard output [default: nowhere]
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<PathBuf>,
+    /// How a line of the access log looks: combined, json, or a text with variables as `$remote_addr "$request" $status`.
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    pub(crate) access_log_format: LogFormat,
+    /// Give each request an id: REQUEST_ID for scripts, $request_id in the access log, and in log lines about the request. A
+    /// trusted proxy's X-Request-Id is taken.
+    #[arg(long)]
+    pub(crate) request_id: bool,
     /// Folder outside ROOT that symbolic links may lead to. May be repeated.
     #[arg(long, value_name = "DIR")]
     pub(crate) follow_symlinks_into: Vec<PathBuf>,

@@ -4,7 +4,7 @@ use http::StatusCode;
 use sendoff_config::{FrontConfig, TrustedProxies};
 
 use crate::cut::Cut;
-use crate::observe::access_log::Line;
+use crate::observe::log_line::Line;
 use crate::request::Request;
 use crate::responder::Responder;
 

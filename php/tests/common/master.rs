@@ -14,7 +14,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
-    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, Workers, units,
+    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, TrustedProxies,
+    Workers, units,
 };
 use sendoff_pool::ToMaster;
 
@@ -68,12 +69,13 @@ fn config(options: &[&str]) -> Config {
     Config {
         log: String::new(),
         listen: Vec::new(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         account: Some(account).filter(|account| account.uid != 0),
         shutdown_timeout,
         front: FrontConfig {
             threads: links,
             access_log: None,
+            request_ids: false,
             timeouts: Timeouts { head: none, body: none, idle: none, send: none },
             limits: Limits { max_body: 0 },
         },

@@ -72,7 +72,9 @@ impl Front {
             Announce::new(count, pools.iter().cloned().zip(first_workers).collect(), ready);
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.as_ref().map(access_log::Writer::start).transpose()?;
+        let log = access_log.as_ref().zip(config.front.access_log.as_ref());
+        let log = log.map(|(file, log)| access_log::Writer::start(file, log.format.clone()));
+        let log = log.transpose()?;
         let masters = pool_sockets.iter().map(Master::new).collect::<io::Result<Vec<_>>>()?;
         for (master, config) in masters.iter().zip(&config.pools) {
             // If it cannot be told, workers that hang in requests of the previous front are not missed.

@@ -14,8 +14,8 @@ use super::{error, explain, file, respond, script};
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
-use crate::observe::access_log::Line;
 use crate::observe::explain::is_asked;
+use crate::observe::log_line::Line;
 use crate::request::{Body, Request};
 use crate::responder::Responder;
 use crate::service::Service;
@@ -113,6 +113,7 @@ impl Service for Services {
         let responder = &mut filtered(self, effects, responder);
         match &plan.answer {
             Answer::Site(site, answer, effects) => {
+                responder.notes().site = Some(site.number);
                 let context = Context { services: self, site, request, effects };
                 if !plan.explained {
                     return answer_or_refuse(&context, answer, responder).await;
@@ -141,7 +142,8 @@ impl Service for Services {
 
     fn log(&self, line: &Line<'_>) {
         if let Some(log) = &self.access_log {
-            log.write(line, &self.clock.date());
+            let site = line.notes.site.and_then(|number| self.config.sites.get(number));
+            log.write(line, site.map(|site| &*site.name), &self.clock.date());
         }
     }
 }
@@ -157,7 +159,7 @@ fn filtered<'r>(
 }
 
 fn shown(request: &Request) -> String {
-    format!("{} {}", request.method, String::from_utf8_lossy(&request.target))
+    request.shown()
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.
@@ -251,6 +253,7 @@ fn for_page(request: &Request, path: &str) -> Request {
         port: request.port,
         body: Body::default(),
         has_body: false,
+        id: request.id.clone(),
         listener: request.listener,
         peer: request.peer.clone(),
         local: request.local.clone(),

@@ -9,6 +9,7 @@ use super::context::Context as Known;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::{FIELD, Remark, Report};
+use crate::observe::log_line::Notes;
 use crate::responder::{self, Fit, Lender, Responder, Room};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -112,6 +113,10 @@ impl Responder for Table<'_> {
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         None
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        self.client.notes()
     }
 
     fn report(&mut self) -> Option<&mut Report> {

@@ -68,6 +68,9 @@ fn of_request(
     param("SERVER_ADDR", &request.local.address());
     port(param, "SERVER_PORT", request.port);
     param("SERVER_NAME", request.host_name().as_bytes());
+    if let Some(id) = &request.id {
+        param("REQUEST_ID", id.as_bytes());
+    }
     // As in Debian's fastcgi.conf.
     param("REMOTE_USER", b"");
     param("REDIRECT_STATUS", b"200");
@@ -146,6 +149,7 @@ mod tests {
             port: Some(8443),
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,
+            id: Some("id-1".into()),
             listener: 0,
             peer: crate::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
             local: crate::request::Endpoint::Ip("[2001:db8::1]:8443".parse().unwrap()),
@@ -178,6 +182,7 @@ mod tests {
             ("PATH_INFO", "/b"),
             ("DOCUMENT_ROOT", "/srv"),
             ("CONTENT_LENGTH", "3"),
+            ("REQUEST_ID", "id-1"),
         ] {
             assert_eq!(all[name], value, "{name}");
         }

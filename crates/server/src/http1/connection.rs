@@ -75,6 +75,7 @@ pub(crate) async fn serve<T: Transport, S: Service>(
         buffer,
         heads,
         kept_up: true,
+        began: Instant::now(),
     };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
@@ -99,6 +100,8 @@ struct Connection<T, S> {
     heads: HeadDecoder,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
+    /// When the head of the last request began to be read.
+    began: Instant,
 }
 
 impl<T: Transport, S: Service> Connection<T, S> {
@@ -138,10 +141,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 version: head.version,
             },
             keep_alive: head.keep_alive,
+            began: self.began,
         };
         let (framing, waits) = (head.framing, head.expect_continue);
         let proxies = self.is_trusted.then(|| self.service.trusted_proxies());
-        let mut request = match received::request(head, Scheme::Http, &self.origin, proxies) {
+        let ids = self.service.limits().request_ids;
+        let mut request = match received::request(head, Scheme::Http, &self.origin, proxies, ids) {
             Ok(request) => request,
             Err(bad) => {
                 return self.end_early(refused(StatusCode::BAD_REQUEST, bad.0), asked, None).await;
@@ -157,7 +162,8 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     async fn read_head(&mut self) -> Result<Head, End> {
-        let deadline = Instant::now() + self.service.limits().timeouts.head;
+        self.began = Instant::now();
+        let deadline = self.began + self.service.limits().timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -316,7 +322,8 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
         let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
-        Asked { method, version: Version::HTTP_11, line, keep_alive: false }
+        let began = self.began;
+        Asked { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
     /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the

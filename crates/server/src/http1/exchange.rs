@@ -16,8 +16,8 @@ use super::framed::{Framed, framing_of};
 use crate::cut::{Cut, Fault};
 use crate::delivery::{Progress, SendQueue};
 use crate::lifecycle::Lifecycle;
-use crate::observe::access_log::Line;
 use crate::observe::explain::Report;
+use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::request::{Endpoint, Request};
 use crate::responder::{Fit, Lender, Responder, Room, Terms};
 use crate::response::{Framing, ResponseHead};
@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub(super) line: RequestLine,
     /// The client allows another request on the connection.
     pub(super) keep_alive: bool,
+    /// When its head began to be read.
+    pub(super) began: Instant,
 }
 
 /// The request line as the client sent it, for logs.
@@ -110,6 +112,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     keep_alive: bool,
     kept_up: bool,
     generated: u64,
+    body: BodyBytes,
+    notes: Notes,
     /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
     /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
@@ -147,6 +151,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             keep_alive,
             kept_up: true,
             generated: 0,
+            body: BodyBytes::default(),
+            notes: Notes::default(),
             sent_before,
             unanswered: (CLIENT_LEFT, 0),
             blocked: None,
@@ -175,6 +181,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
         self.generated += bytes.len() as u64;
+        self.body.copied += bytes.len() as u64;
         self.queue.push_bytes(bytes)
     }
 
@@ -207,15 +214,15 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
                 (status.as_u16(), sent.saturating_sub(head_len))
             }
         };
-        let field = |name| self.request.and_then(|request| request.headers.get(name));
-        let field = |name| field(name).map_or(&b""[..], |value| value.as_bytes());
         self.service.log(&Line {
             client: self.request.map_or(self.client, |request| &request.peer),
-            request: &self.asked.line,
+            request: self.request,
+            request_line: &self.asked.line,
+            began: self.asked.began,
             status,
             sent,
-            referer: field(http::header::REFERER),
-            user_agent: field(http::header::USER_AGENT),
+            body: self.body,
+            notes: &self.notes,
         });
     }
 }
@@ -262,9 +269,13 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         if room > 0 {
             match &mut segment {
                 Segment::Bytes(bytes) => {
+                    self.body.copied += room;
                     bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
                 }
-                Segment::File(file) => file.len = room,
+                Segment::File(file) => {
+                    self.body.handed_over += room;
+                    file.len = room;
+                }
             }
             self.push_framed(framing, segment)?;
         }
@@ -362,6 +373,10 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         Some(self)
     }
 
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
     fn report(&mut self) -> Option<&mut Report> {
         None
     }
@@ -408,6 +423,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         self.framed = Framed::of(sent);
         self.kept_up = sent.framed == 0;
         self.generated = sent.wire.saturating_sub(head_len);
+        self.body.copied = self.generated;
         self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
         Ok(())
     }

@@ -9,9 +9,10 @@ use sendoff_config::TrustedProxies;
 use sendoff_http1::{BodyFraming, Head};
 
 use crate::request::forwarded::Forwarded;
-use crate::request::{BadPath, Body, Endpoint, Origin, Request, Scheme, decode_path};
+use crate::request::{BadPath, Body, Endpoint, Origin, Request, Scheme, decode_path, new_id};
 
-/// The request with this head, without its body. `proxies`: the peer is one of them, so what it says about the client counts.
+/// The request with this head, without its body. `proxies`: the peer is one of them, so what it says about the client counts. `ids`: the
+/// request gets an id.
 ///
 /// # Errors
 /// The path cannot be decoded.
@@ -20,6 +21,7 @@ pub(super) fn request(
     scheme: Scheme,
     origin: &Origin,
     proxies: Option<&TrustedProxies>,
+    ids: bool,
 ) -> Result<Request, BadPath> {
     let target = head.target;
     let path = if target.is_asterisk() { b"/".to_vec() } else { decode_path(&target.path())? };
@@ -36,10 +38,12 @@ pub(super) fn request(
         port: origin.local.port(),
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
+        id: None,
         listener: origin.listener,
         peer: origin.peer.clone(),
         local: origin.local.clone(),
     };
+    request.id = ids.then(|| new_id(proxies.map(|_| &request.headers)));
     if let Some(proxies) = proxies {
         let told = Forwarded::read(&request.headers, proxies);
         take_word(&mut request, told);

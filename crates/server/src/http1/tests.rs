@@ -10,11 +10,12 @@ use http::{Method, StatusCode, Version};
 use sendoff_config::{FrontConfig, Limits, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::cut::Cut;
 use crate::lifecycle::{Lifecycle, Stage};
-use crate::observe::access_log::Line;
+use crate::observe::log_line::Line;
 use crate::request::{Endpoint, Request};
 use crate::responder::{Lender, Responder, flush, respond, unless_gone};
 use crate::response::ResponseHead;
@@ -68,6 +69,7 @@ fn limits() -> FrontConfig {
     FrontConfig {
         threads: 1,
         access_log: None,
+        request_ids: false,
         timeouts: Timeouts { head: time, body: time, idle: time, send: time },
         limits: Limits { max_body: 0 },
     }
@@ -124,7 +126,11 @@ impl Pair {
         let parts =
             Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
         let line = RequestLine::Raw("GET /".to_owned());
-        Exchange::new(parts, Asked { method, version, line, keep_alive: true }, None)
+        Exchange::new(
+            parts,
+            Asked { method, version, line, keep_alive: true, began: Instant::now() },
+            None,
+        )
     }
 
     /// An exchange that goes on after the worker has written `headbody!` and said so with `sent`.

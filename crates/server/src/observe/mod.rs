@@ -2,3 +2,4 @@
 
 pub(crate) mod access_log;
 pub mod explain;
+pub(crate) mod log_line;

@@ -2,14 +2,18 @@
 
 mod body;
 pub mod forwarded;
+mod id;
 mod origin;
 mod path;
 pub mod proxy_protocol;
+
+use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
+pub use id::new_id;
 pub use origin::{Endpoint, Origin};
 pub use path::{BadPath, decode_path, normalise};
 
@@ -45,6 +49,8 @@ pub struct Request {
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
+    /// Its id, if ids are on: printable ASCII.
+    pub id: Option<Rc<str>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.
     pub listener: usize,
     /// The client's end of its connection; the client may be connected to a trusted proxy.
@@ -58,6 +64,16 @@ impl Request {
     #[must_use]
     pub fn is_about_server(&self) -> bool {
         self.uri == "*"
+    }
+
+    /// Method and target, with its id if it has one: how log lines name it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let target = String::from_utf8_lossy(&self.target);
+        match &self.id {
+            Some(id) => format!("{} {target} [{id}]", self.method),
+            None => format!("{} {target}", self.method),
+        }
     }
 
     /// The host that the client asked for, in lower case and without its port; the local address if it named none.
@@ -103,7 +119,7 @@ impl Scheme {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn request(host: Option<&str>) -> Request {
@@ -120,6 +136,7 @@ mod tests {
             port: Some(80),
             body: Body::default(),
             has_body: false,
+            id: None,
             listener: 0,
             peer: Endpoint::Ip("127.0.0.1:5".parse().unwrap()),
             local: Endpoint::Ip("127.0.0.1:80".parse().unwrap()),
