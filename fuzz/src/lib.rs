@@ -7,6 +7,7 @@
 pub mod fastcgi;
 pub mod http1;
 mod mutate;
+pub mod proxies;
 pub mod records;
 pub mod region;
 

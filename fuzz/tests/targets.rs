@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, records, region};
+use sendoff_fuzz::{Case, Failure, Target, fastcgi, http1, proxies, records, region};
 
 const USUAL_SECONDS: u64 = 5;
 
@@ -71,4 +71,12 @@ fn a_broken_promise_is_found() {
     assert!(failure.message.ends_with("zeros"), "{failure:?}");
     let again = target.try_case(failure.case).unwrap_err();
     assert_eq!((again.input, again.message), (failure.input, failure.message));
+}
+
+#[test]
+fn what_proxies_and_their_clients_say() {
+    holds(
+        "proxies",
+        Target { check: proxies::check, seeds: proxies::seeds, words: proxies::WORDS },
+    );
 }

@@ -7,9 +7,11 @@ use proxy_header::{Error, ParseConfig, Protocol, ProxyHeader};
 
 use super::origin::Endpoint;
 
-/// The longest header that is read, in bytes; nginx reads as many. A header of version 1 has at most 107, the addresses of version 2
-/// at most 232, so this leaves room for additions that are skipped.
+/// The longest header that is read, in bytes; nginx reads as many. The addresses of version 2 take at most 232, so this leaves room for additions that are skipped.
 pub const MAX_HEADER: usize = 4096;
+
+/// The longest header of version 1, in bytes.
+const MAX_LINE: usize = 107;
 
 /// What the bytes of a connection begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +44,8 @@ impl fmt::Display for NoHeader {
 pub fn announced(bytes: &[u8]) -> Result<Announced, NoHeader> {
     let skip_additions = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     match ProxyHeader::parse(bytes, skip_additions) {
-        Ok((_, len)) if len > MAX_HEADER => Err(NoHeader),
+        // The library looks for the end of an overlong line, and beyond a line feed.
+        Ok((_, len)) if len > longest(bytes) || is_whole(&bytes[..len - 1]) => Err(NoHeader),
         Ok((header, len)) => {
             let ends = match header.proxied_address() {
                 Some(ends) if ends.protocol != Protocol::Stream => return Err(NoHeader),
@@ -56,6 +59,11 @@ pub fn announced(bytes: &[u8]) -> Result<Announced, NoHeader> {
         }
         Err(_) => Err(NoHeader),
     }
+}
+
+/// The longest header of the version that begins so, in bytes.
+fn longest(bytes: &[u8]) -> usize {
+    if bytes.first() == Some(&b'P') { MAX_LINE } else { MAX_HEADER }
 }
 
 /// Whether all bytes of a header are there, so that no further ones can complete it: the line of version 1, or as many as the header
@@ -146,6 +154,7 @@ mod tests {
             b"PROXY TCP6 fe80::1%eth0 ::2 1 2\r\n",
             b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\rX",
+            b"PROXY UNKNOWN\nX\r\n",
             b"PROXY TCP4 192.0.2.1  192.0.2.2 1 2\r\n",
             &long,
             &huge,
