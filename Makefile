@@ -2,11 +2,11 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi header install-extension test test-heavy phpt bench check fmt
+.PHONY: serve build libfcgi header config install-extension test test-heavy phpt bench check fmt
 
 # The demonstration site.
 serve: build
-	target/release/sendoff serve examples/site --listen $(LISTEN)
+	target/release/sendoff serve examples/site --listen $(LISTEN) --user "$$(stat -c %U examples/site)"
 
 build:
 	tools/install serve
@@ -21,6 +21,10 @@ libfcgi:
 # include/sendoff.h, from crates/capi.
 header:
 	cargo test --release --package sendoff-capi --test header -- --ignored renew
+
+# docs/config.md, from the keys in crates/settings.
+config:
+	cargo test --release --package sendoff-settings --test docs -- --ignored renew
 
 # sendoff.so for the php-fpm that is there (docs/fastcgi.md); PHP_CONFIG=/path/to/php-config for another PHP.
 install-extension:

@@ -31,6 +31,8 @@ fn main() {
         "request_info",
         "sapi",
         "server_vars",
+        "settings",
+        "slow",
         "user_ini",
     ];
     let mut build = cc::Build::new();

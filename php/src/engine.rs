@@ -7,8 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::Signal;
-use sendoff_config::Accel;
+use sendoff_config::{Accel, PoolConfig};
 use sendoff_sys::process::real_time_signal;
+
+use crate::settings;
 // Linked for the C code, which calls the worker through it.
 use sendoff_capi as _;
 
@@ -25,6 +27,12 @@ struct CStartup {
     ini_dir: *const c_char,
     defines: *const *const c_char,
     define_count: usize,
+    pool: *const c_char,
+    fixed: *const *const c_char,
+    fixed_count: usize,
+    environment: *const *const c_char,
+    environment_count: usize,
+    folder: *const c_char,
     accel: *const CAccel,
     accel_count: usize,
     stuck_signal: c_int,
@@ -36,6 +44,7 @@ unsafe extern "C" {
         links: *const c_int,
         link_count: usize,
         guard: c_int,
+        slow: c_int,
         busy: c_int,
         max_requests: u64,
     ) -> c_int;
@@ -46,8 +55,10 @@ unsafe extern "C" {
 pub(crate) struct Startup<'a> {
     /// The folder with `php.ini` and `conf.d`.
     pub(crate) ini_dir: &'a Path,
-    /// Settings on top, each `KEY=VALUE`.
-    pub(crate) settings: &'a [String],
+    /// Its settings, and what its workers have.
+    pub(crate) pool: &'a PoolConfig,
+    /// The environment of scripts, each `NAME=VALUE`.
+    pub(crate) environment: &'a [CString],
     /// What URIs in `X-Accel-Redirect` stand for, longest prefix first: workers open what the front will look for.
     pub(crate) accel: &'a [Accel],
 }
@@ -62,14 +73,24 @@ pub(crate) fn stuck_signal() -> Signal {
     real_time_signal(0)
 }
 
+/// `None` if one of the texts has a NUL.
+fn strings(texts: impl IntoIterator<Item = String>) -> Option<Vec<CString>> {
+    texts.into_iter().map(|text| CString::new(text).ok()).collect()
+}
+
 impl Engine {
     /// Starts PHP. `None` if it refused; it has written why to standard error. Call it once.
     pub(crate) fn start(startup: &Startup<'_>) -> Option<Self> {
         let text = |bytes: &[u8]| CString::new(bytes).ok();
         let ini_dir = text(startup.ini_dir.as_os_str().as_bytes())?;
-        let settings: Vec<CString> =
-            startup.settings.iter().map(|s| text(s.as_bytes())).collect::<Option<_>>()?;
+        let pool = startup.pool;
+        let settings = strings(settings::lines(pool))?;
         let settings: Vec<_> = settings.iter().map(|s| s.as_ptr()).collect();
+        let fixed = strings(pool.php_admin_values.iter().map(|(name, _)| name.clone()))?;
+        let fixed: Vec<_> = fixed.iter().map(|name| name.as_ptr()).collect();
+        let environment: Vec<_> = startup.environment.iter().map(|text| text.as_ptr()).collect();
+        let name = text(pool.name.as_bytes())?;
+        let folder = text(pool.chdir.as_os_str().as_bytes())?;
         let accel: Vec<(CString, CString)> = startup
             .accel
             .iter()
@@ -85,6 +106,12 @@ impl Engine {
             ini_dir: ini_dir.as_ptr(),
             defines: settings.as_ptr(),
             define_count: settings.len(),
+            pool: name.as_ptr(),
+            fixed: fixed.as_ptr(),
+            fixed_count: fixed.len(),
+            environment: environment.as_ptr(),
+            environment_count: environment.len(),
+            folder: folder.as_ptr(),
             accel: accel.as_ptr(),
             accel_count: accel.len(),
             stuck_signal: stuck_signal().as_raw(),
@@ -95,19 +122,20 @@ impl Engine {
     }
 
     /// Serves requests in a forked child until the front or `max_requests` (0: never) ends it; returns the exit
-    /// status. Without a guard no files are handed over.
+    /// status. Without a guard no files are handed over. On `slow` come files that backtraces are written to.
     pub(crate) fn serve(
         &self,
         links: Vec<OwnedFd>,
         guard: Option<OwnedFd>,
+        slow: Option<OwnedFd>,
         busy: BorrowedFd<'_>,
         max_requests: u64,
     ) -> i32 {
         let links: Vec<c_int> = links.into_iter().map(IntoRawFd::into_raw_fd).collect();
         let guard = guard.map_or(-1, IntoRawFd::into_raw_fd);
+        let slow = slow.map_or(-1, IntoRawFd::into_raw_fd);
+        let busy = busy.as_raw_fd();
         // SAFETY: the array lives through the call, which takes the descriptors over. PHP's long jumps stay inside it.
-        unsafe {
-            sendoff_php_serve(links.as_ptr(), links.len(), guard, busy.as_raw_fd(), max_requests)
-        }
+        unsafe { sendoff_php_serve(links.as_ptr(), links.len(), guard, slow, busy, max_requests) }
     }
 }

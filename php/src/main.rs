@@ -5,18 +5,19 @@ mod failure;
 mod log;
 mod master;
 mod pool;
+mod settings;
 mod slot;
+mod start;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use rustix::process::{Gid, Pid, Signal, Uid, getppid, set_parent_process_death_signal};
-use rustix::thread::CapabilitySet;
-use sendoff_config::{Account, Config, PoolConfig, Snapshot};
-use sendoff_sys::process::{become_user, exit_now, take_inherited};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use sendoff_config::php_ini;
+use sendoff_config::{Config, PoolConfig, Snapshot};
+use sendoff_sys::process::{exit_now, take_inherited};
 
 use engine::{Engine, Startup};
 use failure::Failure;
@@ -24,9 +25,6 @@ use log::log;
 use master::{Master, Role};
 use pool::Ends;
 use slot::WorkerStart;
-
-/// Folders with `php.ini` and `conf.d`; the first that exists counts.
-const INI_DIRS: [&str; 2] = ["/etc/php/8.2/fpm", "/etc/php/8.2/embed"];
 
 /// Keeps PHP workers running and gives their sockets to the front. Its configuration is in an inherited file.
 #[derive(Debug, Parser)]
@@ -69,15 +67,17 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let pool = config.pools.get(inherited.pool).ok_or_else(no_pool)?;
     let site = config.sites.iter().find(|site| site.pool == Some(inherited.pool));
     let accel = site.map_or(&[][..], |site| &site.accel);
-    let ini_dir = ini_dir();
-    let startup = Startup { ini_dir: &ini_dir, settings: &pool.php_ini, accel };
+    let ini_dir = php_ini::folder();
+    start::check(pool)?;
+    let environment = start::environment(pool)?;
+    let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
     let role = Master::new(&config, pool, socket)
         .and_then(Master::run)
         .map_err(Failure::system("cannot keep workers"))?;
     match role {
         Role::Master => Ok(()),
-        Role::Worker(start) => serve(config.account, pool, &engine, start),
+        Role::Worker(start) => serve(pool, &engine, start),
     }
 }
 
@@ -86,8 +86,8 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 }
 
 /// The life of a worker.
-fn serve(account: Option<Account>, pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
-    if let Err(error) = prepare(account, start.master) {
+fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
+    if let Err(error) = start::prepare(pool, start.master) {
         log(format_args!("cannot prepare a worker: {error}"));
         exit_now(1);
     }
@@ -97,22 +97,5 @@ fn serve(account: Option<Account>, pool: &PoolConfig, engine: &Engine, start: Wo
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),
     };
-    exit_now(engine.serve(links, guard, start.busy.as_fd(), pool.max_requests))
-}
-
-/// Gives up privileges, and ties the worker's life to its master's. In this order: a change of user unties it.
-fn prepare(account: Option<Account>, master: Pid) -> io::Result<()> {
-    if let Some(Account { uid, gid }) = account {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE)?;
-    }
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() != Some(master) {
-        return Err(io::Error::other("the master is gone"));
-    }
-    Ok(())
-}
-
-fn ini_dir() -> PathBuf {
-    let found = INI_DIRS.iter().find(|dir| Path::new(dir).is_dir());
-    PathBuf::from(found.unwrap_or(&INI_DIRS[0]))
+    exit_now(engine.serve(links, guard, start.slow, start.busy.as_fd(), pool.max_requests))
 }

@@ -1,12 +1,15 @@
 //! The master: forks workers, replaces those that end or are stuck, ends with the front or on SIGTERM.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
-use sendoff_config::{Config, PoolConfig};
+use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -20,6 +23,18 @@ const MOST_WORKERS: u32 = 1024;
 
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Signals that end the master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor, which does
+/// what they ask for, and reach the master too if a terminal or `pkill` sends them.
+const SIGNALS: [Signal; 7] = [
+    Signal::TERM,
+    Signal::CHILD,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+];
 
 /// As what [`Master::run`] returned: it forks, so it may return in several processes.
 #[derive(Debug)]
@@ -61,10 +76,11 @@ impl<'a> Master<'a> {
         pool: &'a PoolConfig,
         socket: OwnedFd,
     ) -> io::Result<Self> {
-        let signals = SignalFd::new(&[Signal::TERM, Signal::INT, Signal::CHILD])?;
+        let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
         let mut master = Self { config, pool, socket, signals, slots, leaving, target: 0 };
-        master.keep(pool.first_workers());
+        // The master of a pool that keeps none is started because a request waits.
+        master.keep(pool.first_workers().max(1));
         Ok(master)
     }
 
@@ -91,6 +107,9 @@ impl<'a> Master<'a> {
     pub(crate) fn run(mut self) -> io::Result<Role> {
         loop {
             self.take_messages();
+            if self.is_idle() {
+                return Ok(Role::Master);
+            }
             if let Some(worker) = self.fill() {
                 self.signals.unblock();
                 return Ok(Role::Worker(worker));
@@ -105,6 +124,12 @@ impl<'a> Master<'a> {
                 Wake::Time => {}
             }
         }
+    }
+
+    /// Whether the pool has no worker and should have none. The supervisor then starts another master when the front wants
+    /// workers again. Every message of the front has been read: a later one stays in the socket, for the supervisor.
+    fn is_idle(&mut self) -> bool {
+        self.target == 0 && self.workers().next().is_none()
     }
 
     /// Every worker that was not reaped.
@@ -142,13 +167,15 @@ impl<'a> Master<'a> {
     fn start_worker(&mut self, slot: usize) -> io::Result<Option<WorkerStart>> {
         let (front, ends) = pool::sockets(self.config.front.threads)?;
         let busy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let slow = self.pool.slow_log.as_ref().map(|_| pool::file_sockets()).transpose()?;
+        let (ours, slow) = slow.unzip();
         let (master, since) = (getpid(), Instant::now());
         match fork()? {
-            Forked::Child => Ok(Some(WorkerStart { ends, busy, master })),
+            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, master })),
             Forked::Parent(pid) => {
                 // Should this fail, the front's ends close and the worker ends by itself.
                 pool::announce(self.socket.as_fd(), pid, &front)?;
-                self.slots[slot].run(Worker::new(pid, since, busy));
+                self.slots[slot].run(Worker::new(pid, since, busy, ours));
                 Ok(None)
             }
         }
@@ -172,13 +199,22 @@ impl<'a> Master<'a> {
         while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
             match ToMaster::decode(message) {
                 Some(ToMaster::FrontStarted { at }) => self.let_go(at),
-                Some(ToMaster::Workers(count @ 1..=MOST_WORKERS)) => self.keep(count as usize),
+                Some(ToMaster::Workers(count)) if self.bounds().contains(&count) => {
+                    self.keep(count as usize);
+                }
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
+                Some(ToMaster::Trace { pid }) => self.trace(pid),
                 Some(ToMaster::Workers(_)) | None => {
                     log("the front has sent a message that makes no sense");
                 }
             }
         }
+    }
+
+    /// How many workers the front may ask for.
+    fn bounds(&self) -> RangeInclusive<u32> {
+        let may_be_none = self.pool.first_workers() == 0;
+        u32::from(!may_be_none)..=MOST_WORKERS
     }
 
     /// A front has started `at` this time. Workers that have had requests before served another front: they end once
@@ -208,13 +244,24 @@ impl<'a> Master<'a> {
         worker.set_deadline(Instant::now() + GRACE);
     }
 
+    /// The front says that a process has worked on a request for long. If it is a worker, it writes its backtrace to the slow log,
+    /// which is opened each time: it may have been renamed.
+    fn trace(&mut self, pid: u32) {
+        let Some(SlowLog { path, .. }) = &self.pool.slow_log else { return };
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(worker) = self.workers().find(|worker| Some(worker.pid) == pid) else { return };
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        if let Err(error) = file.and_then(|file| worker.trace(file.as_fd())) {
+            log(format_args!("slow log {}: {error}", path.display()));
+        }
+    }
+
     fn take_signals(&mut self) -> Wake {
         let mut wake = Wake::Time;
         while let Some(signal) = self.signals.take() {
             match signal {
                 Signal::TERM => return Wake::Terminate,
                 Signal::CHILD => wake = Wake::Reap,
-                // An interrupt from a terminal reaches the supervisor too, which says what to do.
                 _ => {}
             }
         }

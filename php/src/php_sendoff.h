@@ -41,6 +41,16 @@ typedef struct {
 	/* Settings on top, each KEY=VALUE. */
 	const char *const *defines;
 	size_t define_count;
+	/* The name of the pool. */
+	const char *pool;
+	/* Names of settings that scripts cannot change. */
+	const char *const *fixed;
+	size_t fixed_count;
+	/* The environment of scripts, each NAME=VALUE. */
+	const char *const *environment;
+	size_t environment_count;
+	/* Where workers are before and after a script. */
+	const char *folder;
 	/* Longest prefix first. */
 	const sendoff_php_accel *accel;
 	size_t accel_count;
@@ -56,13 +66,17 @@ int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links and the guard. The event counter `busy` takes the
- * time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master can tell a worker
- * that fell over its work from one that cannot start, and one that served an earlier front from one
- * that serves this one. Returns the exit status of the process.
+ * been answered. Takes ownership of the links, the guard and the socket `slow` (-1: none), on which
+ * the master sends files that the backtrace of the running script is written to. The event counter
+ * `busy` takes the time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master
+ * can tell a worker that fell over its work from one that cannot start, and one that served an
+ * earlier front from one that serves this one. Returns the exit status of the process.
  */
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
 					  uint64_t max_requests);
+
+/* The working folder of workers before and after a script. */
+extern const char *sendoff_php_folder;
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
@@ -98,6 +112,14 @@ void sendoff_register_variables(zval *track_vars_array);
 char *sendoff_getenv(const char *name, size_t name_len);
 char *sendoff_read_cookies(void);
 
+/*
+ * settings.c: what the operator has set beside php.ini. Warns of settings that PHP does not know or
+ * take. False, after it has said why, if a value makes no sense. To be called after the start of
+ * PHP.
+ */
+bool sendoff_settings_check(const sendoff_php_start *start);
+void sendoff_settings_fix(const sendoff_php_start *start);
+
 /* user_ini.c: php.ini's sections for this path and host, and .user.ini files. */
 int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
@@ -105,6 +127,11 @@ void sendoff_user_ini_shutdown(void);
 
 /* backtrace.c: the end of a worker that is stuck. */
 void sendoff_backtrace_on(int signo);
+
+/* slow.c: backtraces of scripts that work for long and go on. */
+void sendoff_slow_startup(const char *pool);
+/* Starts the thread that writes them; the caller has blocked all signals. */
+bool sendoff_slow_start(int socket);
 
 /* named.c: files that headers name. */
 void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);

@@ -28,6 +28,16 @@ pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     Ok((front, Ends { links: worker_links, guard: worker_guard }))
 }
 
+/// Sockets over which the master sends files to a worker: its end, and the worker's.
+pub(crate) fn file_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a file over such a socket.
+pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    send_with(socket, b"f", &[file])
+}
+
 /// The next message of the front, if there is one.
 pub(crate) fn receive<'m>(pool: BorrowedFd<'_>, message: &'m mut [u8]) -> Option<&'m [u8]> {
     let (received, _) = rustix::net::recv(pool, &mut *message, RecvFlags::DONTWAIT).ok()?;
@@ -45,10 +55,14 @@ pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Re
     let links = u32::try_from(ends.links.len()).map_err(io::Error::other)?;
     message[4..].copy_from_slice(&links.to_be_bytes());
     let fds: Vec<_> = ends.links.iter().chain([&ends.guard]).map(AsFd::as_fd).collect();
-    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&fds).size()];
+    send_with(pool, &message, &fds)
+}
+
+fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(fds).size()];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
+    control.push(SendAncillaryMessage::ScmRights(fds));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(pool, &[IoSlice::new(&message)], &mut control, flags)?;
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)?;
     Ok(())
 }

@@ -50,8 +50,8 @@ static void refuse_named(int code, const char *page, const char *format, const c
 
 /*
  * The script runs in its folder, and everything after it (shutdown functions, destructors) in the
- * root, as under a php-fpm started by the system. PHP would do the same, but ask each time where to
- * return to.
+ * pool's: the root unless the operator says otherwise, as under a php-fpm started by the system.
+ * PHP would do the same, but ask each time where to return to.
  */
 static void run_in_folder(zend_file_handle *script, const char *path)
 {
@@ -63,7 +63,7 @@ static void run_in_folder(zend_file_handle *script, const char *path)
 	}
 	SG(options) |= SAPI_OPTION_NO_CHDIR;
 	php_execute_script(script);
-	php_ignore_value(chdir("/"));
+	php_ignore_value(chdir(sendoff_php_folder));
 }
 
 static void run_script(void)

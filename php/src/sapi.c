@@ -10,7 +10,6 @@
 #include "php_ini_builder.h"
 #include "zend_signal.h"
 
-#include <pwd.h>
 #include <signal.h>
 
 static size_t read_post(char *buffer, size_t wanted)
@@ -114,6 +113,21 @@ static void use_ini_dir(const char *dir)
 /* For the handler that each worker sets. */
 static int stuck_signal;
 
+const char *sendoff_php_folder;
+
+/* What scripts see of the environment, each NAME=VALUE. It is kept for good. */
+static char **environment;
+static size_t environment_count;
+
+static void keep_environment(const sendoff_php_start *start)
+{
+	environment_count = start->environment_count;
+	environment = pecalloc(MAX(environment_count, 1), sizeof(*environment), 1);
+	for (size_t i = 0; i < environment_count; i++) {
+		environment[i] = pestrdup(start->environment[i], 1);
+	}
+}
+
 int sendoff_php_startup(const sendoff_php_start *start)
 {
 	struct php_ini_builder entries;
@@ -130,6 +144,13 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	if (sendoff_sapi_module.startup(&sendoff_sapi_module) == FAILURE) {
 		return -1;
 	}
+	if (!sendoff_settings_check(start)) {
+		return -1;
+	}
+	sendoff_settings_fix(start);
+	keep_environment(start);
+	sendoff_slow_startup(start->pool);
+	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();
 	sendoff_named_startup(start->accel, start->accel_count);
 	stuck_signal = start->stuck_signal;
@@ -163,37 +184,42 @@ static void set_signals(void)
 }
 
 /*
- * Scripts see the environment that php-fpm shows them: who they run as, and nothing of the server's
- * own.
+ * Scripts see the environment that php-fpm shows them: who they run as, what the operator lists,
+ * and nothing else of the server's own.
  */
 static void set_environment(void)
 {
-	const struct passwd *account = getpwuid(geteuid());
 	clearenv();
-	if (account) {
-		setenv("USER", account->pw_name, 1);
-		setenv("HOME", account->pw_dir, 1);
+	for (size_t i = 0; i < environment_count; i++) {
+		putenv(environment[i]);
 	}
 }
 
-/* The worker's helper thread must not take the signals that are meant for PHP's thread. */
-static sendoff_worker *new_worker(const int *links, size_t link_count, int guard)
+/* The worker's helper threads must not take the signals that are meant for PHP's thread. */
+static sendoff_worker *new_worker(const int *links, size_t link_count, int guard, int slow)
 {
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	sendoff_worker *worker = sendoff_worker_new(links, link_count, guard);
+	if (slow >= 0 && !sendoff_slow_start(slow)) {
+		fprintf(stderr, "sendoff-php: no thread for the slow log: %s\n", strerror(errno));
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return worker;
 }
 
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int busy,
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
 					  uint64_t max_requests)
 {
 	set_environment();
-	php_ignore_value(chdir("/"));
+	if (chdir(sendoff_php_folder) != 0) {
+		fprintf(stderr, "sendoff-php: cannot start a worker: %s: %s\n", sendoff_php_folder,
+				strerror(errno));
+		return 1;
+	}
 	sendoff_backtrace_on(stuck_signal);
-	sendoff_php_worker = new_worker(links, link_count, guard);
+	sendoff_php_worker = new_worker(links, link_count, guard, slow);
 	if (!sendoff_php_worker) {
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
 		return 1;

@@ -1,12 +1,13 @@
 //! The place of one worker: it is empty, or a worker runs in it.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::log::log;
-use crate::pool::Ends;
+use crate::pool::{self, Ends};
 
 /// A worker that ends sooner, and without a request, cannot start: its replacement waits.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -19,6 +20,8 @@ pub(crate) struct WorkerStart {
     pub(crate) ends: Ends,
     /// An event counter, which takes the time of the first request.
     pub(crate) busy: OwnedFd,
+    /// Where the master sends files for backtraces, if the pool has a slow log.
+    pub(crate) slow: Option<OwnedFd>,
     pub(crate) master: Pid,
 }
 
@@ -28,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) pid: Pid,
     since: Instant,
     busy: OwnedFd,
+    /// The other end of [`WorkerStart::slow`].
+    slow: Option<OwnedFd>,
     /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`, as far as the master has looked.
     first_request: Option<u64>,
     /// When it is killed if it has not ended by itself.
@@ -35,8 +40,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd) -> Self {
-        Self { pid, since, busy, first_request: None, kill_at: None }
+    pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd, slow: Option<OwnedFd>) -> Self {
+        Self { pid, since, busy, slow, first_request: None, kill_at: None }
     }
 
     /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it has had none.
@@ -47,6 +52,14 @@ impl Worker {
             self.first_request = Some(u64::from_ne_bytes(time));
         }
         self.first_request
+    }
+
+    /// Has it append the backtrace of its script to a file.
+    ///
+    /// # Errors
+    /// It has ended, or has not written the last one yet.
+    pub(crate) fn trace(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.slow.as_ref().map_or(Ok(()), |slow| pool::send_file(slow.as_fd(), file))
     }
 
     pub(crate) fn kill_at(&self) -> Option<Instant> {

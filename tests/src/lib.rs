@@ -9,6 +9,7 @@
 //! an intended difference, or a mistake in the test.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod apache;
 mod child;
 mod client;
 mod compare;
@@ -25,6 +26,7 @@ mod site;
 mod stock;
 pub mod wait;
 
+pub use apache::Apache;
 pub use child::dies_with_us;
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
@@ -32,7 +34,7 @@ pub use extension::{Extended, extension, static_library};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use progress::Progress;
-pub use server::{Failed, Server};
+pub use server::{Failed, Server, binary, sendoff};
 pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;
 

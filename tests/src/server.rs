@@ -94,10 +94,38 @@ impl Server {
             }
         }
         arguments.extend(options);
+        let count = |name: &str| {
+            let place = arguments.iter().position(|argument| *argument == name).unwrap();
+            let count = arguments[place + 1];
+            // The number that it starts with; it must have as many again before its end.
+            if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap() }
+        };
+        let workers = if has_workers(&arguments) { count("--workers") } else { 0 };
+        command.arg("serve").arg(root).args(&arguments);
+        Self::launch(command, root, workers, count("--threads"))
+    }
+
+    /// Starts `sendoff run --config CONFIG`, and waits until it is ready. The file must say `threads = 1` and listen on
+    /// 127.0.0.1; `workers` is the number that it starts with. `root` is the folder of one of its sites.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run(config: &Path, root: &Path, workers: usize) -> Result<Self, Failed> {
+        let mut command = dies_with_us(&binary(), "KILL");
+        command.arg("run").arg("--config").arg(config);
+        Self::launch(command, root, workers, 1)
+    }
+
+    fn launch(
+        mut command: Command,
+        root: &Path,
+        workers: usize,
+        threads: usize,
+    ) -> Result<Self, Failed> {
         let mut child = command
-            .arg("serve")
-            .arg(root)
-            .args(&arguments)
             .env("XDG_RUNTIME_DIR", runtime_folder(root))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -116,25 +144,19 @@ impl Server {
             return Err(Failed { code: status.code(), stdout: ready_line, stderr });
         }
         let addr = address_in(&ready_line);
-        let count = |name: &str| {
-            let place = arguments.iter().position(|argument| *argument == name).unwrap();
-            let count = arguments[place + 1];
-            // The number that it starts with; it must have as many again before its end.
-            if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap() }
-        };
         let mut process = Process {
             child,
             log,
             log_reader: Some(log_reader),
             stdout,
             ready_line,
-            workers: if has_workers(&arguments) { count("--workers") } else { 0 },
-            threads: count("--threads"),
+            workers,
+            threads,
             unix_sockets: 0,
             root: root.to_owned(),
             unchecked: false,
         };
-        process.unix_sockets = process.settled_unix_sockets(count("--threads"));
+        process.unix_sockets = process.settled_unix_sockets(threads);
         Ok(Self { process: Some(process), stock: None, addr })
     }
 
@@ -199,6 +221,30 @@ impl Server {
             .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// The output of a command to the server, such as `sendoff status`.
+    ///
+    /// # Errors
+    /// Its standard error if it fails.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub fn command(&self, arguments: &[&str]) -> Result<String, String> {
+        let done = Command::new(binary())
+            .args(arguments)
+            .arg("--socket")
+            .arg(self.control_socket())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// The path of its control socket.
+    pub fn control_socket(&self) -> PathBuf {
+        let folder = runtime_folder(&self.process().root).join("sendoff");
+        folder.join(format!("{}.sock", self.pid()))
     }
 
     /// The secret that `sendoff explain` sends.
@@ -424,8 +470,23 @@ fn runtime_folder(root: &Path) -> PathBuf {
     root.with_file_name("run")
 }
 
+/// The output of `sendoff` with these arguments, where servers of `root` leave their sockets.
+///
+/// # Errors
+/// Its standard error if it fails.
+///
+/// # Panics
+/// If it cannot be run.
+pub fn sendoff(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(binary());
+    command.args(arguments).env("XDG_RUNTIME_DIR", runtime_folder(root));
+    let done = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+}
+
 /// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let us = std::env::current_exe().unwrap();
     let mut candidates: Vec<_> = us
         .ancestors()

@@ -253,7 +253,7 @@ fn every_403_says_why() {
     let outside = site.write_at(site.outside("shared.txt"), "shared");
     std::os::unix::fs::symlink(&outside, site.path("link.txt")).unwrap();
     site.fifo("pipe");
-    let server = Server::start(site.root(), &[]);
+    let server = Server::start(site.root(), &["--symlinks", "inside"]);
     let folder = outside.parent().unwrap().display().to_string();
     for (target, why) in [
         ("/.env", "begin with a dot"),

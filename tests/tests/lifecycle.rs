@@ -82,8 +82,8 @@ fn what_cannot_start_says_why_in_one_sentence() {
 }
 
 #[test]
-fn sigterm_and_sigint_let_responses_finish() {
-    for signal in [Signal::TERM, Signal::INT] {
+fn sigterm_and_sigquit_let_responses_finish() {
+    for signal in [Signal::TERM, Signal::QUIT] {
         let site = site();
         let pipe = site.fifo("pipe");
         let server = Server::start(site.root(), &[]);

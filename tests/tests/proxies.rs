@@ -88,7 +88,7 @@ impl Drop for HaProxy {
 #[test]
 fn haproxy_names_the_client_in_both_versions_of_the_proxy_protocol() {
     let site = site();
-    let trusted = ["--proxy-protocol", "--trust-proxy", "127.0.0.1", "--trust-proxy", "unix:"];
+    let trusted = ["--proxy-protocol", "--trust-proxy", "127.0.0.1", "--trust-unix"];
     let socket = format!("unix:{}", site.outside("s.sock").display());
     let mut options = vec!["--listen", "127.0.0.1:0", "--listen", &socket];
     options.extend(trusted);

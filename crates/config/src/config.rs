@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::proxies::TrustedProxies;
@@ -21,7 +22,7 @@ pub struct Config {
     pub listen: Vec<Listener>,
     /// Proxies whose word about the client is taken (`X-Forwarded-For`, `Forwarded`, PROXY protocol).
     pub trusted_proxies: TrustedProxies,
-    /// The user that the front and the workers change to; `None`: they stay what the supervisor is.
+    /// The user that the front changes to; `None`: it stays what the supervisor is.
     pub account: Option<Account>,
     /// Time from the signal that ends the server until its last process is gone.
     pub shutdown_timeout: Duration,
@@ -50,16 +51,6 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A UNIX stream socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),
-}
-
-/// A user, by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Account {
-    /// User id.
-    pub uid: u32,
-    /// Primary group id.
-    pub gid: u32,
 }
 
 /// The most of `shutdown_timeout` that is kept for cutting connections and ending processes.

@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod account;
 mod config;
 mod error;
 mod front;
 mod listen_address;
 mod path;
+pub mod php_ini;
 mod pool;
 mod proxies;
 mod route;
@@ -23,10 +25,11 @@ mod site;
 pub mod units;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
-pub use config::{Account, Config, ListenAddress, Listener};
+pub use account::Account;
+pub use config::{Config, ListenAddress, Listener};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
-pub use pool::{Bounds, PoolConfig, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,

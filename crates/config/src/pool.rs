@@ -1,8 +1,11 @@
 //! Configuration of a pool of PHP workers.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::account::Account;
 
 /// Configuration of a pool of PHP workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,19 +13,74 @@ use serde::{Deserialize, Serialize};
 pub struct PoolConfig {
     /// Its name in logs, which no other pool has.
     pub name: String,
+    /// The user and the group of its workers; `None`: those of the supervisor, which must not be root then.
+    pub account: Option<Account>,
+    /// The permissions that files made by scripts do not get (umask(2)), at most 0o777; `None`: the supervisor's.
+    pub umask: Option<u32>,
+    /// The folder that is `/` for scripts (chroot(2)); `None`: the system's. Only root can start such a pool. The front takes it
+    /// off the beginning of `SCRIPT_FILENAME` and `DOCUMENT_ROOT`.
+    #[serde(with = "crate::path::optional")]
+    pub chroot: Option<PathBuf>,
+    /// The working folder of workers before and after a script, which itself runs in its own folder. A path inside `chroot`.
+    #[serde(with = "crate::path::one")]
+    pub chdir: PathBuf,
+    /// Environment variables of scripts, with their values, beside `USER` and `HOME`. Scripts see no others. None of the names
+    /// is empty or contains `=`.
+    pub environment: Vec<(String, String)>,
     /// How many workers there are.
     pub workers: Workers,
-    /// Settings on top of php.ini, each `KEY=VALUE`.
+    /// Settings on top of php.ini, each `KEY=VALUE` in the syntax of php.ini. Scripts may change them where PHP allows it.
     pub php_ini: Vec<String>,
+    /// Settings on top of those, by name, with values that are taken as they are (`php_value`). Scripts may change them where PHP
+    /// allows it.
+    pub php_values: Vec<(String, String)>,
+    /// As `php_values`, for settings that neither scripts nor `.user.ini` files can change (`php_admin_value`).
+    pub php_admin_values: Vec<(String, String)>,
     /// Requests after which a worker is replaced; 0: never.
     pub max_requests: u64,
     /// How long a script may send nothing before it counts as stuck and its worker is replaced; `None`: for ever.
     pub request_timeout: Option<Duration>,
+    /// Where scripts are logged that run for long; `None`: nowhere.
+    pub slow_log: Option<SlowLog>,
+    /// The most bytes of memory of its own that a worker may have (`RLIMIT_DATA`); `None`: any number. PHP's `memory_limit`
+    /// counts what the script allocates; this also counts what libraries do.
+    pub memory_limit: Option<u64>,
+    /// The request path, on every site whose scripts the pool runs, that is answered with the state of the pool; `None`: none.
+    pub status_path: Option<String>,
+    /// The request path, on every site whose scripts the pool runs, that is answered with `ping_response`; `None`: none.
+    pub ping_path: Option<String>,
+    /// The body of the response for `ping_path`.
+    pub ping_response: String,
     /// What keeps a file as the script read it until it is sent.
     pub snapshot: Snapshot,
 }
 
 impl PoolConfig {
+    /// A pool of this name and these workers: every other value is its default.
+    #[must_use]
+    pub fn new(name: &str, workers: Workers) -> Self {
+        Self {
+            name: name.to_owned(),
+            account: None,
+            umask: None,
+            chroot: None,
+            chdir: "/".into(),
+            environment: Vec::new(),
+            workers,
+            php_ini: Vec::new(),
+            php_values: Vec::new(),
+            php_admin_values: Vec::new(),
+            max_requests: 0,
+            request_timeout: Some(Duration::from_secs(300)),
+            slow_log: None,
+            memory_limit: None,
+            status_path: None,
+            ping_path: None,
+            ping_response: "pong".to_owned(),
+            snapshot: Snapshot::Lease,
+        }
+    }
+
     /// Workers to start with.
     #[must_use]
     pub fn first_workers(&self) -> usize {
@@ -48,6 +106,18 @@ impl PoolConfig {
     }
 }
 
+/// Where scripts are logged that run for long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlowLog {
+    /// How long: a script that has worked on its request for this time is logged once, with its PHP backtrace, and goes on. Not
+    /// zero.
+    pub after: Duration,
+    /// The file, opened for appending by the user who started the server.
+    #[serde(with = "crate::path::one")]
+    pub path: PathBuf,
+}
+
 /// How many workers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Workers {
@@ -61,7 +131,7 @@ pub enum Workers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Kept even while no request comes.
+    /// Kept even while no request comes. With 0 an idle pool has no process at all.
     pub min: usize,
     /// Never exceeded.
     pub max: usize,

@@ -257,6 +257,8 @@ pub enum Matching {
     Ending(String),
     /// Everything beneath this path, which begins with a slash and does not end with one: "" is the whole site.
     Prefix(String),
+    /// Only the requests that routes send to it.
+    Routes,
 }
 
 impl Attachment {
@@ -266,6 +268,7 @@ impl Attachment {
         match &self.matching {
             Matching::Ending(ending) => ending == ".php",
             Matching::Prefix(prefix) => prefix.is_empty(),
+            Matching::Routes => false,
         }
     }
 }

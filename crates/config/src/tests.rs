@@ -46,12 +46,16 @@ fn config() -> Config {
             ..Site::new(PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")))
         }],
         pools: vec![PoolConfig {
-            name: "default".to_owned(),
-            workers: Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
+            umask: Some(0o027),
+            chroot: Some("/srv".into()),
+            environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],
             php_ini: vec!["date.timezone=\"Europe/Berlin\"".to_owned()],
-            max_requests: 0,
             request_timeout: None,
-            snapshot: Snapshot::Lease,
+            slow_log: Some(SlowLog { after: Duration::from_secs(5), path: "/var/log/slow".into() }),
+            ..PoolConfig::new(
+                "default",
+                Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
+            )
         }],
     }
 }
@@ -112,6 +116,7 @@ fn times_have_units() {
         ("500ms", 500),
         ("2m", 120_000),
         ("1h", 3_600_000),
+        ("2d", 172_800_000),
         ("75", 75_000),
         ("0.5", 500),
         ("1.5m", 90_000),

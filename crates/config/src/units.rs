@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A time: `30s`, `500ms`, `2m`, `1h`; a number without a unit is seconds. Fractions are allowed (`0.5`, `1.5m`), and zero.
+/// A time: `30s`, `500ms`, `2m`, `1h`, `30d`; a number without a unit is seconds. Fractions are allowed (`0.5`, `1.5m`), and zero.
 ///
 /// # Errors
 /// A sentence that says what was expected.
@@ -14,6 +14,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(wrong()),
     };
     let number = decimal(number).ok_or_else(wrong)?;

@@ -6,6 +6,7 @@
 //! | 1 | u64 | a front has started at this time: workers that served another front are on their own |
 //! | 2 | u32 | keep this many workers |
 //! | 3 | u32, text | the process with this id is stuck: replace it; the text names its request |
+//! | 4 | u32 | the process with this id is slow: its backtrace belongs in the slow log |
 //!
 //! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction, the announcement of a worker with its descriptors, is not here: it goes with
 //! `SCM_RIGHTS` and is read by `sendoff_server::upstream`.
@@ -19,6 +20,7 @@ pub const MAX_MESSAGE: usize = 1024;
 const FRONT_STARTED: u8 = 1;
 const WORKERS: u8 = 2;
 const REPLACE: u8 = 3;
+const TRACE: u8 = 4;
 
 /// A message to the PHP master.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,11 @@ pub enum ToMaster<'a> {
         /// The request it has, for the log.
         request: Cow<'a, str>,
     },
+    /// A worker has worked on a request for long.
+    Trace {
+        /// Its process id.
+        pid: u32,
+    },
 }
 
 impl<'a> ToMaster<'a> {
@@ -49,6 +56,7 @@ impl<'a> ToMaster<'a> {
             }
             Self::Workers(count) => (WORKERS, count, ""),
             Self::Replace { pid, request } => (REPLACE, pid, &**request),
+            Self::Trace { pid } => (TRACE, pid, ""),
         };
         let mut message = vec![kind];
         message.extend(number.to_be_bytes());
@@ -68,6 +76,7 @@ impl<'a> ToMaster<'a> {
                 Some(Self::FrontStarted { at: u64::from_be_bytes(content.try_into().ok()?) })
             }
             WORKERS if content.len() == 4 => Some(Self::Workers(number()?)),
+            TRACE if content.len() == 4 => Some(Self::Trace { pid: number()? }),
             REPLACE => {
                 let request = String::from_utf8_lossy(content.get(4..)?);
                 let is_bad = |c: char| c.is_control();
@@ -99,6 +108,7 @@ mod tests {
             ToMaster::Workers(u32::MAX),
             replace("GET /a"),
             replace(""),
+            ToMaster::Trace { pid: 4711 },
         ] {
             assert_eq!(ToMaster::decode(&message.encode()), Some(message.clone()));
         }
@@ -123,7 +133,9 @@ mod tests {
             &[2, 0, 0, 0],
             &[2, 0, 0, 0, 1, 0],
             &[3, 0, 0, 0],
-            &[4, 0, 0, 0, 1],
+            &[4, 0, 0, 0],
+            &[4, 0, 0, 0, 1, 0],
+            &[5, 0, 0, 0, 1],
         ] {
             assert_eq!(ToMaster::decode(bad), None, "{bad:?}");
         }

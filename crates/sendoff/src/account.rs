@@ -4,35 +4,62 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sendoff_config::Account;
+use sendoff_settings::Chosen;
 use sendoff_sys::process::find_account;
 
-use crate::failure::Failure;
+/// Who runs the scripts of a folder that belongs to root: the user that Debian has for web servers.
+const WEB_USER: &str = "www-data";
 
-/// The account to change to; `None` to stay what we are. Only root can change.
-pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Option<Account>, Failure> {
+/// The account to change to; without one the server stays what it is, which is not root. Only root can change, and PHP runs as
+/// root only if root is named.
+pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> {
     let uid = rustix::process::geteuid();
+    let chosen = |account| Chosen { account, warning: None };
     let Some(name) = user else {
-        if !uid.is_root() {
-            return Ok(None);
-        }
-        let owner = std::fs::metadata(root).map_err(Failure::system(root.display()))?;
-        if owner.uid() == 0 {
-            tracing::warn!(
-                "{} belongs to root, so PHP runs as root: better say --user www-data",
-                root.display()
-            );
-            return Ok(None);
-        }
-        return Ok(Some(Account { uid: owner.uid(), gid: owner.gid() }));
+        let account = if uid.is_root() { Some(of_folder(root)?) } else { None };
+        return Ok(chosen(account));
     };
-    let account = find_account(name)
-        .ok_or_else(|| Failure::Input(format!("--user {name}: there is no such user")))?;
-    let account = Account { uid: account.uid, gid: account.gid };
-    if account.uid == uid.as_raw() {
-        Ok(None)
-    } else if uid.is_root() {
-        Ok(Some(account))
+    let account = find(name).ok_or_else(|| format!("there is no user {name}"))?;
+    if uid.is_root() {
+        Ok(chosen(Some(account)))
+    } else if account.uid == uid.as_raw() {
+        Ok(chosen(None))
     } else {
-        Err(Failure::Input(format!("--user {name}: only root can run PHP as another user")))
+        Err(format!("only root can run PHP as another user, here {name}"))
+    }
+}
+
+/// The owner of a folder; for root's, the user of web servers.
+fn of_folder(folder: &Path) -> Result<Account, String> {
+    let shown = folder.display();
+    let owner = std::fs::metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
+    if owner.uid() != 0 {
+        return Ok(Account { uid: owner.uid(), gid: owner.gid() });
+    }
+    find(WEB_USER).ok_or_else(|| {
+        format!(
+            "{shown} belongs to root, and there is no user {WEB_USER} to run its scripts: name one"
+        )
+    })
+}
+
+fn find(name: &str) -> Option<Account> {
+    find_account(name).map(|account| Account { uid: account.uid, gid: account.gid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_run_as_root_by_name_alone() {
+        let of = |user| choose(user, Path::new("/")).map(|chosen| chosen.account);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(of(Some("root")), Ok(Some(Account { uid: 0, gid: 0 })));
+            assert_eq!(of(None).unwrap(), Some(find(WEB_USER).unwrap()));
+        } else {
+            assert_eq!(of(None), Ok(None));
+            assert!(of(Some("root")).is_err());
+        }
     }
 }

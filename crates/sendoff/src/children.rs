@@ -7,14 +7,39 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::io::FdFlags;
-use rustix::process::{Pid, Signal};
 use sendoff_config::{Config, LogTarget};
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
+use crate::orders::{self, Socket};
 
 /// The program that keeps the PHP workers; it lies beside this one.
 const PHP_PROGRAM: &str = "sendoff-php";
+
+/// Options whose descriptors a reload replaces.
+const CONFIG: &str = "--config-fd";
+const POOLS: &str = "--pool-fds";
+
+/// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
+/// under the same numbers. The supervisor keeps them for the next child.
+#[derive(Debug)]
+struct Inherited {
+    option: &'static str,
+    descriptors: Vec<Vec<OwnedFd>>,
+}
+
+impl Inherited {
+    fn one(option: &'static str, descriptor: OwnedFd) -> Self {
+        Self { option, descriptors: vec![vec![descriptor]] }
+    }
+
+    fn argument(&self) -> OsString {
+        let numbers = |fds: &Vec<OwnedFd>| {
+            fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect::<Vec<_>>().join(",")
+        };
+        option(self.option, self.descriptors.iter().map(numbers).collect::<Vec<_>>().join(";"))
+    }
+}
 
 /// What it takes to start a child process, any number of times. The child learns everything else from the configuration,
 /// whose descriptor it inherits.
@@ -24,11 +49,22 @@ pub(crate) struct Recipe {
     pub(crate) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Open in the child under the same numbers. The supervisor keeps them for the next child.
-    descriptors: Vec<OwnedFd>,
+    inherited: Vec<Inherited>,
+    /// For a child that runs only while it is needed: where the supervisor learns that it is, while the child does not run.
+    pub(crate) calls: Option<OwnedFd>,
+    /// Whether the supervisor tells the running child something.
+    takes_orders: bool,
     /// Whether the child's standard output is the server's. It is for the ready line and for an access log that was sent
     /// there; what another child prints goes to standard error.
     keeps_stdout: bool,
+}
+
+/// A child that has just been started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    /// Where the child takes orders, if it does.
+    pub(crate) orders: Option<Socket>,
 }
 
 impl Recipe {
@@ -44,23 +80,26 @@ impl Recipe {
         ready: OwnedFd,
         explain: Option<OwnedFd>,
     ) -> Result<Self, Failure> {
-        let numbers = |fds: &[OwnedFd]| {
-            fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect::<Vec<_>>().join(",")
-        };
-        let listener_numbers =
-            listeners.iter().map(|fds| numbers(fds)).collect::<Vec<_>>().join(";");
-        let mut arguments: Vec<OsString> = vec!["front".into()];
-        arguments.push(option("--config-fd", sealed.as_raw_fd()));
-        arguments.push(option("--listeners", listener_numbers));
-        arguments.push(option("--pool-fds", numbers(&pools)));
-        arguments.push(option("--ready-fd", ready.as_raw_fd()));
-        arguments.extend(explain.iter().map(|fd| option("--explain-fd", fd.as_raw_fd())));
-        let listeners = listeners.into_iter().flatten();
-        let descriptors = listeners.chain(pools).chain([sealed, ready]).chain(explain).collect();
-        let log = config.front.access_log.as_ref();
-        let keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);
-        let (name, program) = ("front".to_owned(), this_program()?);
-        Ok(Self { name, program, arguments, descriptors, keeps_stdout })
+        let mut inherited = vec![
+            Inherited::one(CONFIG, sealed),
+            Inherited { option: "--listeners", descriptors: listeners },
+            Inherited { option: POOLS, descriptors: vec![pools] },
+            Inherited::one("--ready-fd", ready),
+        ];
+        inherited.extend(explain.map(|fd| Inherited::one("--explain-fd", fd)));
+        Ok(Self {
+            name: "front".to_owned(),
+            program: this_program()?,
+            arguments: vec!["front".into()],
+            inherited,
+            calls: None,
+            takes_orders: true,
+            keeps_stdout: config
+                .front
+                .access_log
+                .as_ref()
+                .is_some_and(|log| log.to == LogTarget::Stdout),
+        })
     }
 
     /// The PHP master of the pool with this number.
@@ -80,32 +119,52 @@ impl Recipe {
                 "{program} is missing: it belongs beside sendoff"
             )));
         }
-        let arguments = vec![
-            option("--config-fd", sealed.as_raw_fd()),
-            option("--pool", number),
-            option("--pool-fd", pool.as_raw_fd()),
-        ];
+        let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
+        let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
+        let inherited = vec![Inherited::one(CONFIG, sealed), Inherited::one("--pool-fd", pool)];
         let name = match &*config.pools {
             [_] => "PHP master".to_owned(),
             pools => format!("PHP master of pool {}", pools[number].name),
         };
-        let descriptors = vec![sealed, pool];
-        Ok(Self { name, program, arguments, descriptors, keeps_stdout: false })
+        let arguments = vec![option("--pool", number)];
+        let (takes_orders, keeps_stdout) = (false, false);
+        Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
+    }
+
+    /// Takes the front's ends of the pool sockets out, by the numbers of the pools.
+    pub(crate) fn take_pools(&mut self) -> Vec<OwnedFd> {
+        let pools = self.inherited.iter_mut().filter(|inherited| inherited.option == POOLS);
+        pools.flat_map(|inherited| std::mem::take(&mut inherited.descriptors)).flatten().collect()
+    }
+
+    /// The next front serves by this configuration, with workers from these pools.
+    pub(crate) fn reconfigure(&mut self, config: &Config, sealed: OwnedFd, pools: Vec<OwnedFd>) {
+        self.inherited.retain(|inherited| ![CONFIG, POOLS].contains(&inherited.option));
+        self.inherited.push(Inherited::one(CONFIG, sealed));
+        self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
+        let log = config.front.access_log.as_ref();
+        self.keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);
     }
 
     /// There will be no next child: closes what was kept for it.
     pub(crate) fn close(&mut self) {
-        self.descriptors.clear();
+        self.inherited.clear();
+        self.calls = None;
     }
 
     /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn start(&self) -> Result<Child, Failure> {
+    pub(crate) fn start(&self) -> Result<Started, Failure> {
         let failed = || format!("cannot start the {} ({})", self.name, self.program.display());
+        let orders = self.takes_orders.then(orders::sockets).transpose();
+        let (orders, theirs) = orders.map_err(Failure::system(failed()))?.unzip();
+        let theirs = theirs.map(|fd| Inherited::one("--orders-fd", fd));
+        let inherited = || self.inherited.iter().chain(&theirs);
         let inherit = |flags| -> io::Result<()> {
-            self.descriptors.iter().try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
+            let mut descriptors = inherited().flat_map(|of| of.descriptors.iter().flatten());
+            descriptors.try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
         };
         let stdout = if self.keeps_stdout {
             Stdio::inherit()
@@ -117,13 +176,15 @@ impl Recipe {
         inherit(FdFlags::empty()).map_err(Failure::system(failed()))?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            .args(inherited().map(Inherited::argument))
             .stdin(Stdio::null())
             .stdout(stdout)
             .process_group(0)
+            .kill_on_drop(true)
             .spawn()
             .map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
-        child
+        Ok(Started { child: child?, orders })
     }
 }
 
@@ -133,12 +194,4 @@ fn this_program() -> Result<PathBuf, Failure> {
 
 fn option(name: &str, value: impl std::fmt::Display) -> OsString {
     format!("{name}={value}").into()
-}
-
-/// Sends a signal to a child that has not been waited for.
-pub(crate) fn signal(child: &Child, signal: Signal) {
-    if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
-        // It may have died already, which will be noticed.
-        let _ = rustix::process::kill_process(pid, signal);
-    }
 }

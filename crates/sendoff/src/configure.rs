@@ -1,164 +1,273 @@
-//! From the command line to the resolved configuration.
+//! From the command line to the sections of a configuration file.
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{
-    Accel, AccessLog, Attachment, Bounds, Config, Delivery, FrontConfig, Limits, Listener,
-    LogFormat, LogTarget, MAX_THREADS, PoolConfig, Site, Timeouts, TrustedProxies, Variable,
-    Workers,
+use sendoff_config::{Accel, Attachment, Config, LogFormat, Variable};
+use sendoff_settings::keys::{Auth, Pool, Route, Site, Top};
+use sendoff_settings::words::{
+    AppAddress, Count, FilePath, Free, FrontController, IniSettings, Matching, PositiveTime,
+    Prefix, Size, Time, UrlPath,
 };
+use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Word, Yes};
 
-use crate::account;
 use crate::failure::Failure;
-use crate::options::{Serve, Snapshot, WorkerCount};
-
-/// With `--workers auto`, workers for each core that are kept while no request comes.
-const FEWEST_PER_CORE: usize = 2;
-/// With `--workers auto`, bytes of the machine's memory for each worker that may exist. A forked worker shares most of
-/// its memory; what frameworks allocate in a request is 10 to 40 MB, and PHP should not take more than a quarter.
-const MEMORY_PER_WORKER: u64 = 4 * 32 * 1024 * 1024;
-const MOST_WORKERS: usize = 256;
+use crate::options::{Serve, WorkerCount};
 
 /// The environment variable with the filter for the log.
 const LOG: &str = "SENDOFF_LOG";
-const LOG_DEFAULT: &str = "info";
 
-/// The filter for the log, which the supervisor reads for all its processes.
-pub(crate) fn log_filter() -> String {
-    std::env::var(LOG).unwrap_or_else(|_| LOG_DEFAULT.to_owned())
+/// The filter for the log, for all processes: what the environment says, or what the file says.
+pub(crate) fn log_filter(of_file: String) -> String {
+    std::env::var(LOG).unwrap_or(of_file)
 }
 
-/// Resolves the command line: fills in what depends on the machine, and checks the files and users that it names.
+/// What a command line says about proxies and the access log and a file cannot say yet.
+pub(crate) fn about_edge(serve: &Serve, config: &mut Config) {
+    config.trusted_proxies.fields = serve.proxy_field.into();
+    config.trusted_proxies.unix = serve.trust_unix;
+    let format = &serve.access_log_format;
+    let asks_for_ids = *format != LogFormat::json() && format.has(Variable::RequestId);
+    config.front.request_ids = serve.request_id || asks_for_ids;
+    if let Some(log) = &mut config.front.access_log {
+        log.format = format.clone();
+    }
+}
+
+/// The sections of the file that stands for a command line.
 ///
 /// # Errors
-/// Something that the command line names does not exist or cannot be used.
-pub(crate) fn configure(serve: Serve, log: String) -> Result<Config, Failure> {
-    let root = folder(&serve.root)?;
-    if let Some(setting) = serve.php_ini.iter().find(|setting| !setting.contains('=')) {
-        return Err(Failure::Input(format!("--php-ini {setting}: expected KEY=VALUE")));
+/// An option's value is not what it should be.
+pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
+    let mut top = Top::empty(Place::Option("serve"));
+    let mut listen = serve.listen.clone();
+    for address in &mut listen {
+        address.proxy_protocol |= serve.proxy_protocol;
     }
-    let mut trusted_proxies =
-        TrustedProxies { fields: serve.proxy_field.into(), ..TrustedProxies::default() };
-    for text in &serve.trust_proxy {
-        let added = trusted_proxies.add(text);
-        added.map_err(|why| Failure::Input(format!("--trust-proxy {text}: {why}")))?;
-    }
-    let account = account::choose(serve.user.as_deref(), &root)?;
-    let access_log = match serve.access_log {
-        Some(path) if path == Path::new("-") => Some(LogTarget::Stdout),
-        Some(path) => Some(LogTarget::File(absolute(&path)?)),
-        None => None,
+    top.listen = At::option("--listen", list("--listen", listen));
+    top.user = serve.user.clone().map(|user| At::option("--user", Free(user)));
+    top.threads = serve.threads.map(|n| At::option("--threads", Number(n.into())));
+    top.access_log = match &serve.access_log {
+        Some(path) if path == Path::new("-") => {
+            Some(At::option("--access-log", FilePath("-".into())))
+        }
+        path => path.as_deref().map(|path| file("--access-log", path)).transpose()?,
     };
-    let format = serve.access_log_format;
-    let request_ids =
-        serve.request_id || format != LogFormat::json() && format.has(Variable::RequestId);
-    let access_log = access_log.map(|to| AccessLog { to, format });
-    let front = FrontConfig {
-        threads: serve.threads.unwrap_or_else(|| u8::try_from(cores()).unwrap_or(1)),
-        access_log,
-        request_ids,
-        timeouts: Timeouts {
-            head: serve.head_timeout,
-            body: serve.body_timeout,
-            idle: serve.idle_timeout,
-            send: serve.send_timeout,
-        },
-        limits: Limits { max_body: serve.max_body },
-    };
-    let replaced = serve.fastcgi.iter().any(Attachment::replaces_workers);
-    let pool = (!replaced).then(|| PoolConfig {
-        name: "default".to_owned(),
-        workers: match serve.workers {
-            WorkerCount::Fixed(count) => Workers::Fixed(count),
-            WorkerCount::Auto => Workers::Auto(bounds(serve.worker_idle_timeout)),
-        },
-        php_ini: serve.php_ini,
-        max_requests: serve.max_requests,
-        request_timeout: Some(serve.request_timeout).filter(|timeout| !timeout.is_zero()),
-        snapshot: serve.snapshot.into(),
-    });
-    let mut accel = Vec::new();
-    for Accel { prefix, folder: path } in serve.accel {
-        accel.push(Accel { prefix, folder: folder(&path)? });
+    top.trusted_proxies = given("--trust-proxy", &serve.trust_proxy);
+    top.max_body = At::option("--max-body", Size(serve.max_body));
+    top.head_timeout = At::option("--head-timeout", PositiveTime(serve.head_timeout));
+    top.body_timeout = At::option("--body-timeout", PositiveTime(serve.body_timeout));
+    top.idle_timeout = At::option("--idle-timeout", PositiveTime(serve.idle_timeout));
+    top.send_timeout = At::option("--send-timeout", PositiveTime(serve.send_timeout));
+    top.shutdown_timeout = At::option("--shutdown-timeout", Time(serve.shutdown_timeout));
+    let pool = pool(serve)?;
+    if pool != Pool::empty(Place::Default) {
+        top.pool = At::default(Sections(vec![pool]));
     }
-    accel.sort_by_key(|accel| std::cmp::Reverse(accel.prefix.len()));
-    let delivery = Delivery::from(serve.delivery);
-    let site = Site {
-        follow: serve
-            .follow_symlinks_into
-            .iter()
-            .map(|path| absolute(path))
-            .collect::<Result<_, _>>()?,
-        fastcgi: serve.fastcgi,
-        fastcgi_timeout: serve.fastcgi_timeout,
-        sendfile_from: serve
-            .sendfile_from
-            .iter()
-            .map(|path| folder(path))
-            .collect::<Result<_, _>>()?,
-        accel,
-        delivery,
-        channel: delivery.accepts_files() && serve.snapshot == Snapshot::Lease,
-        pool: pool.as_ref().map(|_| 0),
-        listeners: (0..serve.listen.len()).collect(),
-        ..Site::new(root)
+    top.site = At::default(Sections(vec![site(serve)?]));
+    Ok(top)
+}
+
+fn pool(serve: &Serve) -> Result<Pool, Failure> {
+    let mut pool = Pool::empty(Place::Default);
+    let workers = match serve.workers {
+        WorkerCount::Fixed(count) => Count::Fixed(count),
+        WorkerCount::Auto => Count::Auto,
     };
-    let listener = |address| Listener { address, proxy_protocol: serve.proxy_protocol };
-    Ok(Config {
-        log,
-        listen: serve.listen.into_iter().map(listener).collect(),
-        trusted_proxies,
-        account,
-        shutdown_timeout: serve.shutdown_timeout,
-        front,
-        sites: vec![site],
-        pools: pool.into_iter().collect(),
-    })
-}
-
-/// A folder that must exist, without symbolic links.
-fn folder(path: &Path) -> Result<PathBuf, Failure> {
-    let path = path.canonicalize().map_err(Failure::input(path.display()))?;
-    if path.is_dir() {
-        Ok(path)
-    } else {
-        Err(Failure::Input(format!("{} is not a folder", path.display())))
+    pool.workers = At::option("--workers", workers);
+    pool.worker_idle_timeout =
+        At::option("--worker-idle-timeout", PositiveTime(serve.worker_idle_timeout));
+    let mut settings = IniSettings::none();
+    for setting in &serve.php_ini {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(Failure::Input(format!("--php-ini {setting}: expected KEY=VALUE")));
+        };
+        settings.add(name.trim(), value, Place::Option("--php-ini"));
     }
+    pool.php_ini = At::option("--php-ini", settings);
+    pool.max_requests = At::option("--max-requests", Number(serve.max_requests));
+    pool.request_timeout = At::option("--request-timeout", Time(serve.request_timeout));
+    pool.snapshot = At::option("--snapshot", serve.snapshot.into());
+    Ok(pool)
 }
 
-/// A path that need not lead anywhere yet.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(Failure::input(path.display()))
+fn site(serve: &Serve) -> Result<Site, Failure> {
+    let mut site = Site::empty(Place::Option("serve"));
+    let root = file("ROOT", &serve.root)?;
+    let has_htaccess = || root.value.0.join(".htaccess").is_file();
+    let htaccess = serve.htaccess || !serve.no_htaccess && has_htaccess();
+    site.htaccess = At::option("--htaccess", htaccess);
+    site.root = Some(root);
+    if !serve.index.is_empty() {
+        site.index = At::option("--index", list("--index", serve.index.clone()));
+    }
+    if let Some(controller) = front_controller(&serve.front_controller)? {
+        site.front_controller = At::option("--front-controller", controller);
+    }
+    site.alias = files("--alias", &serve.alias)?;
+    site.symlinks = At::option("--symlinks", serve.symlinks);
+    let follow: Vec<_> = paths("--follow-symlinks-into", &serve.follow_symlinks_into)?;
+    site.follow_symlinks_into = given("--follow-symlinks-into", &follow);
+    site.php_only = given("--php-only", &serve.php_only);
+    site.scripts_in_writable_folders =
+        At::option("--no-scripts-in-writable-folders", !serve.no_scripts_in_writable_folders);
+    site.serve = given("--serve", &serve.serve);
+    site.media_types = map("--media-type", &serve.media_type);
+    site.error_pages = map("--error-page", &serve.error_page);
+    let maintenance = serve.maintenance.as_deref();
+    site.maintenance = maintenance.map(|path| file("--maintenance", path)).transpose()?;
+    let software = serve.server_software.clone();
+    site.server_software = software.map(|text| At::option("--server-software", text));
+    site.fastcgi = attached(&serve.fastcgi);
+    site.fastcgi_timeout = At::option("--fastcgi-timeout", PositiveTime(serve.fastcgi_timeout));
+    let sendfile_from = paths("--sendfile-from", &serve.sendfile_from)?;
+    site.sendfile_from = given("--sendfile-from", &sendfile_from);
+    site.accel = accel(&serve.accel)?;
+    site.delivery = At::option("--delivery", serve.delivery.into());
+    site.route = At::default(Sections(routes(serve)?));
+    Ok(site)
 }
 
-/// Between which numbers of workers `--workers auto` chooses on this machine.
-fn bounds(idle: std::time::Duration) -> Bounds {
-    let min = FEWEST_PER_CORE * cores();
-    let memory = rustix::system::sysinfo();
-    let by_memory = memory.totalram / MEMORY_PER_WORKER * u64::from(memory.mem_unit.max(1));
-    let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
-    Bounds { min, max: by_memory.min(MOST_WORKERS).max(min), idle }
+/// Options that concern parts of the site are routes.
+fn routes(serve: &Serve) -> Result<Vec<Route>, Failure> {
+    let mut routes = Vec::new();
+    if let Some(params) = map("--param", &serve.param) {
+        let mut route = Route::empty(Place::Option("--param"));
+        route.params = Some(params);
+        routes.push(route);
+    }
+    for prefix in &serve.deny {
+        let mut route = beneath("--deny", prefix);
+        route.deny = Some(At::option("--deny", Yes));
+        routes.push(route);
+    }
+    for (prefix, path) in &serve.auth {
+        let mut route = beneath("--auth", prefix);
+        let mut auth = Auth::empty(Place::Option("--auth"));
+        auth.users = Some(file("--auth", path)?);
+        route.auth = Some(At::option("--auth", Inline(auth)));
+        routes.push(route);
+    }
+    Ok(routes)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS.into()))
+fn beneath(option: &'static str, prefix: &Prefix) -> Route {
+    let mut route = Route::empty(Place::Option(option));
+    route.prefix = Some(At::option(option, list(option, [prefix.clone()])));
+    route
 }
 
+fn front_controller(texts: &[String]) -> Result<Option<FrontController>, Failure> {
+    const OPTION: &str = "--front-controller";
+    let scope = Scope { folder: Path::new("/") };
+    let bad = |text: &str, why: &str| Failure::Input(format!("{OPTION} {text}: {why}"));
+    let script = |text: &str| {
+        UrlPath::parse(text, &scope)
+            .map_err(|_| bad(text, "expected off, nearest, /SCRIPT or /FOLDER=/SCRIPT"))
+    };
+    let mut folders = Vec::new();
+    for text in texts {
+        let Some((folder, path)) = text.split_once('=') else {
+            if texts.len() > 1 {
+                return Err(bad(text, "of several, each needs a folder: /FOLDER=/SCRIPT"));
+            }
+            return Ok(Some(match &**text {
+                "off" => FrontController::Off,
+                "nearest" => FrontController::Nearest,
+                text => FrontController::Script(script(text)?),
+            }));
+        };
+        let folder = Prefix::parse(folder, &scope).map_err(|wrong| bad(text, &wrong.says))?;
+        folders.push((At::option(OPTION, folder), At::option(OPTION, script(path)?)));
+    }
+    Ok((!folders.is_empty()).then_some(FrontController::Folders(Map(folders))))
+}
+
+fn attached(attachments: &[Attachment]) -> Option<At<Map<Matching, AppAddress>>> {
+    let pairs: Vec<_> = attachments
+        .iter()
+        .filter_map(|Attachment { matching, address }| {
+            let matching = match matching {
+                sendoff_config::Matching::Ending(ending) => Matching::Ending(ending.clone()),
+                sendoff_config::Matching::Prefix(prefix) => Matching::Prefix(prefix.clone()),
+                sendoff_config::Matching::Routes => return None,
+            };
+            Some((matching, AppAddress(address.clone())))
+        })
+        .collect();
+    map("--fastcgi", &pairs)
+}
+
+fn accel(accel: &[Accel]) -> Result<Option<At<Map<UrlPath, FilePath>>>, Failure> {
+    let pairs: Vec<_> = accel
+        .iter()
+        .map(|Accel { prefix, folder }| (UrlPath(prefix.clone()), folder.clone()))
+        .collect();
+    files("--accel", &pairs)
+}
+
+/// A path that the command line names, from the folder in which it was called.
+fn file(option: &'static str, path: &Path) -> Result<At<FilePath>, Failure> {
+    let path = std::path::absolute(path).map_err(Failure::input(path.display()))?;
+    Ok(At::option(option, FilePath(path)))
+}
+
+fn paths(option: &'static str, paths: &[PathBuf]) -> Result<Vec<FilePath>, Failure> {
+    paths.iter().map(|path| Ok(file(option, path)?.value)).collect()
+}
+
+fn list<T>(option: &'static str, values: impl IntoIterator<Item = T>) -> List<T> {
+    List(values.into_iter().map(|value| At::option(option, value)).collect())
+}
+
+/// A list, if the option was given.
+fn given<T: Clone>(option: &'static str, values: &[T]) -> Option<At<List<T>>> {
+    (!values.is_empty()).then(|| At::option(option, list(option, values.iter().cloned())))
+}
+
+/// A map, if the option was given. Of one key the first value counts.
+fn map<K: Clone + PartialEq, V: Clone>(
+    option: &'static str,
+    pairs: &[(K, V)],
+) -> Option<At<Map<K, V>>> {
+    let mut map: Vec<(At<K>, At<V>)> = Vec::new();
+    for (key, value) in pairs {
+        if map.iter().all(|(known, _)| known.value != *key) {
+            map.push((At::option(option, key.clone()), At::option(option, value.clone())));
+        }
+    }
+    (!map.is_empty()).then(|| At::option(option, Map(map)))
+}
+
+fn files<K: Clone + PartialEq>(
+    option: &'static str,
+    pairs: &[(K, PathBuf)],
+) -> Result<Option<At<Map<K, FilePath>>>, Failure> {
+    let mut resolved = Vec::new();
+    for (key, path) in pairs {
+        resolved.push((key.clone(), file(option, path)?.value));
+    }
+    Ok(map(option, &resolved))
+}
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use clap::Parser;
+    use sendoff_settings::Machine;
+
+    use sendoff_config::{Config, PoolConfig};
 
     use super::*;
+    use crate::machine::ThisMachine;
     use crate::options::{Command, Options};
+    use crate::source::Resolved;
 
     fn config(options: &[&str]) -> Result<Config, Failure> {
         let line = ["sendoff", "serve", "/"].iter().chain(options);
         let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
             panic!("expected serve")
         };
-        configure(*serve, LOG_DEFAULT.to_owned())
+        Resolved::from_options(&serve).map(|resolved| resolved.config)
     }
 
     #[test]
@@ -174,7 +283,9 @@ mod tests {
         assert_eq!(pool.request_timeout, Some(seconds(300)));
         let bounds = pool.bounds().unwrap();
         assert!(
-            bounds.min == 2 * cores() && bounds.max >= bounds.min && bounds.idle == seconds(30)
+            bounds.min == 2 * ThisMachine.cores()
+                && bounds.max >= bounds.min
+                && bounds.idle == seconds(30)
         );
         assert_eq!(config.sites.len(), 1);
     }
@@ -209,5 +320,91 @@ mod tests {
         for missing in [["--accel", "/a=/nowhere"], ["--sendfile-from", "/proc/version"]] {
             assert!(matches!(config(&missing), Err(Failure::Input(_))), "{missing:?}");
         }
+    }
+
+    /// What the file says that stands for a command line.
+    fn printed(options: &[&str]) -> String {
+        let line = ["sendoff", "serve", "/"].iter().chain(options);
+        let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
+            panic!("expected serve")
+        };
+        sendoff_settings::print(&sections(&serve).unwrap())
+    }
+
+    #[test]
+    fn a_command_line_and_the_file_that_it_stands_for_mean_the_same() {
+        const OPTIONS: &[&[&str]] = &[
+            &["--listen", "127.0.0.1:0", "--listen", "[::1]:80", "--listen", "unix:/run/a"],
+            &["--listen", "8080", "--proxy-protocol", "--listen", "localhost:81"],
+            &["--threads", "3"],
+            &["--workers", "7", "--max-requests", "1000"],
+            &["--worker-idle-timeout", "1500ms"],
+            &["--php-ini", "a=1", "--php-ini", "a=2", "--php-ini", "b.c=\"x\\y\" 'z'"],
+            &["--php-ini", "extension=a", "--php-ini", "extension=b"],
+            &["--request-timeout", "0"],
+            &["--shutdown-timeout", "0.25", "--head-timeout", "1h", "--body-timeout", "36h"],
+            &["--idle-timeout", "90", "--send-timeout", "61s"],
+            &["--delivery", "relay", "--snapshot", "copy"],
+            &["--fastcgi", ".php=unix:/x", "--fastcgi", "/app/=tcp:localhost:9000"],
+            &["--fastcgi", "/=unix:/x", "--fastcgi-timeout", "2m"],
+            &["--sendfile-from", "/proc", "--sendfile-from", "/proc/self/.."],
+            &["--accel", "/files/=/proc", "--accel", "/f=/"],
+            &["--access-log", "-"],
+            &["--access-log", "relative.log"],
+            &["--follow-symlinks-into", "/nowhere yet", "--symlinks", "inside"],
+            &["--max-body", "64M"],
+            &["--max-body", "1000001"],
+            &["--trust-proxy", "10.0.0.0/8", "--trust-proxy", "::1"],
+            &["--deny", "/private", "--deny", "/x/y/"],
+            &["--alias", "/javascript=/usr/share", "--alias", "/p=/proc"],
+            &["--php-only", "/index.php", "--php-only", "/admin/"],
+            &["--no-scripts-in-writable-folders", "--serve", "composer.json", "--serve", "*.sql"],
+            &["--index", "default.html", "--index", "a.php"],
+            &["--front-controller", "off"],
+            &["--front-controller", "nearest"],
+            &["--front-controller", "/app.php"],
+            &["--front-controller", "/=/a.php", "--front-controller", "/b/=/b/a.php"],
+            &["--error-page", "404=/404.html", "--media-type", "mjs=text/javascript"],
+            &["--param", "A=b \"c\" $host $$", "--param", "B="],
+            &["--auth", "/admin=/etc/passwd", "--maintenance", "/run/off"],
+            &["--server-software", "Apache", "--htaccess"],
+            &["--no-htaccess"],
+        ];
+        /// Of these there can be only one, or those of one group exclude another.
+        const ONCE: &[&str] =
+            &["--max-body", "--front-controller", "--access-log", "--listen", "--fastcgi"];
+        let mut lines: Vec<Vec<&str>> = OPTIONS.iter().map(|options| options.to_vec()).collect();
+        for (number, first) in OPTIONS.iter().enumerate() {
+            for second in &OPTIONS[number + 1..] {
+                let twice = |option: &&str| ONCE.contains(option) && second.contains(option);
+                if !first.iter().any(|option| twice(&option)) {
+                    lines.push([*first, *second].concat());
+                }
+            }
+        }
+        for line in &lines {
+            let of_line = config(line).unwrap_or_else(|why| panic!("{line:?}: {why}"));
+            let text = printed(line);
+            let top = sendoff_settings::read_text(&text).unwrap_or_else(|| panic!("{text}"));
+            let mut problems = sendoff_settings::Problems::default();
+            let sources = sendoff_settings::Sources::default();
+            let of_file = sendoff_settings::resolve(&top, &sources, &ThisMachine, &mut problems);
+            let same = |config: Config| {
+                let mut config = config;
+                for route in config.sites.iter_mut().flat_map(|site| &mut site.routes) {
+                    // The option, or the line of the file.
+                    route.origin.clear();
+                }
+                config
+            };
+            assert_eq!(of_file.map(same), Some(same(of_line)), "{line:?}\n{text}");
+        }
+    }
+
+    #[test]
+    fn without_options_the_file_names_the_root_and_nothing_else() {
+        let text = printed(&[]);
+        let keys = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        assert_eq!(keys.collect::<Vec<_>>(), ["[[site]]", "root = \"/\""]);
     }
 }

@@ -4,17 +4,18 @@
 //! can read, one for each address it listens on; `explain` finds the file by the URL's port and sends the secret along,
 //! to that address and nowhere else: the URL's host only becomes the `Host` field.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use sendoff_server::observe::explain::{FIELD, SECRET_LEN};
 
 use crate::failure::Failure;
 use crate::options::Explain;
+use crate::runtime_folder::{self, candidates, is_ours};
 
 /// What a supervisor leaves for `explain` to find, while it lives.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl Door {
     /// Writes the secret for servers on these addresses. Also the open file, for the front to read. `None`: there is
     /// nowhere to put it, and nothing will be explained.
     pub(crate) fn open(addresses: &[SocketAddr]) -> Option<(Self, OwnedFd)> {
-        let folder = folders().into_iter().next()?;
+        let folder = candidates().into_iter().next()?;
         match Self::write(&folder, addresses) {
             Ok(door) => Some(door),
             Err(error) => {
@@ -43,10 +44,7 @@ impl Door {
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut door = Self { files: Vec::new(), secret };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        if !is_ours(folder) {
-            return Err(io::Error::other("it belongs to another user"));
-        }
+        runtime_folder::make(folder)?;
         for address in addresses {
             let path = folder.join(address.to_string());
             // Left over from a server that was killed.
@@ -76,27 +74,6 @@ impl Drop for Door {
             }
         }
     }
-}
-
-/// Where secrets may lie; the first is where we would write ours.
-fn folders() -> Vec<PathBuf> {
-    let user = rustix::process::geteuid();
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    // Under sudo it may still be the other user's.
-    let of_user = of_user.map(PathBuf::from).filter(|dir| !dir.exists() || is_ours(dir));
-    let of_user = of_user.map(|dir| dir.join("sendoff"));
-    let of_all = if user.is_root() {
-        PathBuf::from("/run/sendoff")
-    } else {
-        PathBuf::from(format!("/tmp/sendoff-{user}"))
-    };
-    of_user.into_iter().chain([of_all]).collect()
-}
-
-/// Whether it is a folder of our user's, and not a link to one.
-fn is_ours(folder: &Path) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    folder.symlink_metadata().is_ok_and(|data| data.is_dir() && data.uid() == user)
 }
 
 /// Asks, and prints the table.
@@ -167,8 +144,7 @@ impl<'a> Url<'a> {
 /// The address and the secret of the server that the URL means.
 fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let mut found: Vec<(SocketAddr, PathBuf)> = Vec::new();
-    for folder in folders() {
-        // In /tmp any user may have made it.
+    for folder in candidates() {
         if !is_ours(&folder) {
             continue;
         }

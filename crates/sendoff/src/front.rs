@@ -1,6 +1,6 @@
 //! The front process: takes what the supervisor left it, gives up privileges, serves.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
@@ -10,10 +10,10 @@ use sendoff_config::{AccessLog, Account, Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::{become_user, take_inherited};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 use crate::options::Inherited;
+use crate::orders::Inbox;
 
 /// Serves until the supervisor says so.
 ///
@@ -27,12 +27,14 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let listeners = take_listeners(&inherited.listeners)?;
     let pool_sockets = take_list("--pool-fds", &inherited.pool_fds)?;
     let ready = take(inherited.ready_fd)?;
+    let orders = take(inherited.orders_fd)?;
     let explain = inherited.explain_fd.map(take).transpose()?.and_then(read_secret);
     raise_descriptor_limit();
     // Before the change of user: log folders belong to root.
     let access_log = config.front.access_log.as_ref().map(open_log).transpose()?;
-    if let Some(Account { uid, gid }) = config.account {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty())
+    // An explicit root stays root.
+    if let Some(Account { uid: uid @ 1.., gid }) = config.account {
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), || Ok(()))
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
@@ -41,7 +43,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
         // It fails if the supervisor has heard it from a front before this one.
         let _ = rustix::io::write(&ready, b"r");
     };
-    front.run(announce, told_to_stop()).map_err(Failure::system("the front stops"))
+    front.run(announce, || Inbox::new(orders)).map_err(Failure::system("the front stops"))
 }
 
 fn take(number: RawFd) -> Result<OwnedFd, Failure> {
@@ -78,10 +80,8 @@ fn open_log(log: &AccessLog) -> Result<File, Failure> {
             let stdout = rustix::stdio::stdout().try_clone_to_owned();
             stdout.map(File::from).map_err(Failure::system("--access-log -"))
         }
-        LogTarget::File(path) => {
-            let opened = OpenOptions::new().append(true).create(true).open(path);
-            opened.map_err(Failure::input(format!("--access-log {}", path.display())))
-        }
+        LogTarget::File(path) => crate::log::open_log(path)
+            .map_err(Failure::input(format!("--access-log {}", path.display()))),
     }
 }
 
@@ -103,18 +103,5 @@ fn raise_descriptor_limit() {
     let raised = Rlimit { current: limit.maximum, ..limit };
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays where it is");
-    }
-}
-
-async fn told_to_stop() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be handled");
-        return;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
     }
 }

@@ -1,11 +1,23 @@
-//! What the processes of the server write to standard error.
+//! What the processes of the server write: to standard error, and to the files of logs.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Opens the file of a log for appending.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
 
 /// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.
 pub(crate) fn start(filter: &str) {
     let filter = tracing_subscriber::EnvFilter::try_new(filter);
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
         .with_target(false)
         // They go to standard error too; if that is what is broken, it would panic.
         .log_internal_errors(false)

@@ -1,14 +1,22 @@
 //! The `sendoff` command.
 
 mod account;
+mod check;
 mod children;
 mod configure;
+mod control;
 mod explain;
 mod failure;
 mod front;
+mod kept;
 mod listen;
 mod log;
+mod machine;
 mod options;
+mod orders;
+mod runtime_folder;
+mod signals;
+mod source;
 mod supervisor;
 
 use std::process::ExitCode;
@@ -16,13 +24,28 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use failure::Failure;
-use options::{Command, Options};
+use options::{Command, Options, Stop};
+use source::Source;
 
 fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
     let result = match options.command {
-        Command::Serve(serve) => supervisor::run(*serve),
+        Command::Serve(serve) if serve.print_config => check::print_config(&serve),
+        Command::Serve(serve) => supervisor::run(Source::CommandLine(serve)),
+        Command::Run(run) => supervisor::run(Source::File(run.config)),
+        Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Status(status) => {
+            control::run(control::Command::Status, &status.control, status.json)
+        }
+        Command::Reload(which) => control::run(control::Command::Reload, &which, false),
+        Command::Reopen(which) => control::run(control::Command::Reopen, &which, false),
+        Command::Stop(Stop { control, now: false }) => {
+            control::run(control::Command::Stop, &control, false)
+        }
+        Command::Stop(Stop { control, now: true }) => {
+            control::run(control::Command::StopNow, &control, false)
+        }
         Command::Front(inherited) => front::run(&inherited),
     };
     match result {

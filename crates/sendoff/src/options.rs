@@ -9,7 +9,12 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, ListenAddress, LogFormat, MAX_THREADS, ProxyFields};
+use sendoff_config::{Accel, Attachment, LogFormat, MAX_THREADS, ProxyFields};
+use sendoff_settings::words::{
+    Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
+    Template, UrlPath,
+};
+use sendoff_settings::{Scope, Word};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -23,12 +28,45 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Serve a folder: static files and PHP. Needs no configuration.
     Serve(Box<Serve>),
+    /// Serve the sites of a configuration file.
+    Run(Run),
+    /// Check a configuration file: what is wrong with it, and where.
+    Check(Check),
     /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
     /// leaves, and why it was copied. The request is made for real.
     Explain(Explain),
+    /// Show what a running server does.
+    Status(StatusOf),
+    /// Have a running server read its configuration again, as by SIGHUP. The command ends when the new configuration is in
+    /// use; if it is bad, nothing changes.
+    Reload(Control),
+    /// Have a running server open its logs again after they were renamed, as by SIGUSR1.
+    Reopen(Control),
+    /// End a running server, as by SIGTERM: open responses may finish.
+    Stop(Stop),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
+}
+
+/// Where the configuration file is if the command line names none.
+const CONFIG: &str = "/etc/sendoff/sendoff.toml";
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Check {
+    /// The configuration file (docs/config.md).
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub(crate) config: PathBuf,
+    /// Print the JSON schema of configuration files, for editors, and check nothing.
+    #[arg(long)]
+    pub(crate) schema: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -41,30 +79,47 @@ pub(crate) struct Explain {
     pub(crate) header: Vec<String>,
 }
 
+/// Which server a command is for. It must have been started by the same user.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Control {
+    /// The server that listens there, by address or port [default: the only one that runs].
+    #[arg(long, value_name = "ADDR|PORT")]
+    pub(crate) listen: Option<String>,
+    /// The server's control socket.
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusOf {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Cut open responses, as SIGINT does.
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
     /// The site.
     #[arg(default_value = ".")]
     pub(crate) root: PathBuf,
-    /// Address to listen on, or `unix:/PATH`; port 0 picks a free one. May be repeated.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: Vec<ListenAddress>,
-    /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client. Needs --trust-proxy.
-    #[arg(long, requires = "trust_proxy")]
+    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`, `unix:/PATH`; port 0
+    /// picks a free one. May be repeated.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = word::<Listen>)]
+    pub(crate) listen: Vec<Listen>,
+    /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
+    #[arg(long)]
     pub(crate) proxy_protocol: bool,
-    /// Network of proxies whose word about the client is taken, as 10.0.0.0/8; `unix:` for those that come over a UNIX socket.
-    /// From others X-Forwarded-For changes nothing. May be repeated.
-    #[arg(long, value_name = "CIDR|unix:")]
-    pub(crate) trust_proxy: Vec<String>,
-    /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
-    #[arg(
-        long,
-        value_name = "FIELD",
-        value_enum,
-        ignore_case = true,
-        default_value = "X-Forwarded-For"
-    )]
-    pub(crate) proxy_field: ProxyField,
     /// Event loops that speak HTTP [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u8>,
@@ -75,7 +130,7 @@ pub(crate) struct Serve {
     /// Time after which `--workers auto` ends workers that had no request.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
     pub(crate) worker_idle_timeout: Duration,
-    /// User to run as, if started by root [default: the owner of ROOT]
+    /// User to run as, if started by root [default: the owner of ROOT; www-data if that is root]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
     /// PHP setting on top of php.ini, as `memory_limit=256M`. May be repeated.
@@ -114,9 +169,21 @@ pub(crate) struct Serve {
     /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR")]
     pub(crate) accel: Vec<Accel>,
-    /// Where the access log goes; `-` is standard output [default: nowhere]
-    #[arg(long, value_name = "PATH|-")]
-    pub(crate) access_log: Option<PathBuf>,
+    /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
+    #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
+    pub(crate) trust_proxy: Vec<Client>,
+    /// Whatever connects to a UNIX socket is a proxy whose word about the client is taken.
+    #[arg(long)]
+    pub(crate) trust_unix: bool,
+    /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_enum,
+        ignore_case = true,
+        default_value = "X-Forwarded-For"
+    )]
+    pub(crate) proxy_field: ProxyField,
     /// How a line of the access log looks: combined, json, or a text with variables as `$remote_addr "$request" $status`.
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     pub(crate) access_log_format: LogFormat,
@@ -124,6 +191,62 @@ pub(crate) struct Serve {
     /// trusted proxy's X-Request-Id is taken.
     #[arg(long)]
     pub(crate) request_id: bool,
+    /// Path that is refused, with everything beneath it. May be repeated.
+    #[arg(long, value_name = "PATH", value_parser = word::<Prefix>)]
+    pub(crate) deny: Vec<Prefix>,
+    /// Folder outside ROOT that stands at a path of the site. May be repeated.
+    #[arg(long, value_name = "/PREFIX=DIR", value_parser = pair::<Prefix>)]
+    pub(crate) alias: Vec<(Prefix, PathBuf)>,
+    /// Script that may run, or folder with a slash at its end; others are refused then. May be repeated.
+    #[arg(long, value_name = "PATH", value_parser = word::<UrlPath>)]
+    pub(crate) php_only: Vec<UrlPath>,
+    /// Refuse to run scripts beneath folders that the user of PHP may write to, as uploads are.
+    #[arg(long)]
+    pub(crate) no_scripts_in_writable_folders: bool,
+    /// Name (`composer.json`) or ending (`*.sql`) that is served although such files are refused usually. May be repeated.
+    #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
+    pub(crate) serve: Vec<FileName>,
+    /// Where symbolic links may lead: nowhere outside ROOT (inside), to what belongs to the owner of the link (owner),
+    /// anywhere (any).
+    #[arg(long, value_name = "WHERE", default_value = "owner", value_parser = word::<Symlinks>)]
+    pub(crate) symlinks: Symlinks,
+    /// Name of the file that stands for its folder [default: index.php, index.html]. May be repeated.
+    #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
+    pub(crate) index: Vec<FileName>,
+    /// Script for paths that lead nowhere: `off`, `nearest` (the nearest index.php above the path), `/SCRIPT`, or
+    /// `/FOLDER=/SCRIPT` [default: /index.php]. May be repeated with folders.
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) front_controller: Vec<String>,
+    /// Page of the site for an error status, as `404=/404.html`. May be repeated.
+    #[arg(long, value_name = "STATUS=PATH", value_parser = words::<Status, UrlPath>)]
+    pub(crate) error_page: Vec<(Status, UrlPath)>,
+    /// Media type of an ending, as `mjs=text/javascript`. May be repeated.
+    #[arg(long, value_name = "EXT=TYPE", value_parser = words::<Ending, MimeType>)]
+    pub(crate) media_type: Vec<(Ending, MimeType)>,
+    /// Parameter for scripts, as `APP_ENV=production`. May be repeated.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = words::<ParamName, Template>)]
+    pub(crate) param: Vec<(ParamName, Template)>,
+    /// Path that asks for a name and a password, and the file with them (htpasswd). May be repeated.
+    #[arg(long, value_name = "/PREFIX=FILE", value_parser = pair::<Prefix>)]
+    pub(crate) auth: Vec<(Prefix, PathBuf)>,
+    /// While this file exists, every request is answered with 503.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) maintenance: Option<PathBuf>,
+    /// What scripts see as SERVER_SOFTWARE.
+    #[arg(long, value_name = "TEXT", value_parser = word::<Free>)]
+    pub(crate) server_software: Option<Free>,
+    /// Obey .htaccess files [default: if there is one in ROOT]
+    #[arg(long, overrides_with = "no_htaccess")]
+    pub(crate) htaccess: bool,
+    /// Do not obey .htaccess files.
+    #[arg(long, overrides_with = "htaccess")]
+    pub(crate) no_htaccess: bool,
+    /// Print the configuration file that stands for this command line, and serve nothing.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Where the access log goes; `-` is standard output [default: nowhere]
+    #[arg(long, value_name = "PATH|-")]
+    pub(crate) access_log: Option<PathBuf>,
     /// Folder outside ROOT that symbolic links may lead to. May be repeated.
     #[arg(long, value_name = "DIR")]
     pub(crate) follow_symlinks_into: Vec<PathBuf>,
@@ -142,6 +265,30 @@ pub(crate) struct Serve {
     /// Time for which a client may take nothing of its response.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) send_timeout: Duration,
+}
+
+/// A value that is written as in a file.
+fn word<T: Word>(text: &str) -> Result<T, String> {
+    let folder = std::env::current_dir().map_err(|error| error.to_string())?;
+    T::parse(text, &Scope { folder: &folder }).map_err(|wrong| match wrong.help {
+        Some(help) => format!("{}: {help}", wrong.says),
+        None => wrong.says,
+    })
+}
+
+/// A value and a path of a file, with `=` between them.
+fn pair<T: Word>(text: &str) -> Result<(T, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("expected two values with = between them")?;
+    match path {
+        "" => Err("the path is missing".to_owned()),
+        path => Ok((word(name)?, path.into())),
+    }
+}
+
+/// Two values with `=` between them.
+fn words<A: Word, B: Word>(text: &str) -> Result<(A, B), String> {
+    let (a, b) = text.split_once('=').ok_or("expected two values with = between them")?;
+    Ok((word(a)?, word(b)?))
 }
 
 /// How many PHP workers there are.
@@ -178,6 +325,9 @@ pub(crate) struct Inherited {
     /// Where the front says that it is ready.
     #[arg(long)]
     pub(crate) ready_fd: RawFd,
+    /// Where the supervisor gives orders.
+    #[arg(long)]
+    pub(crate) orders_fd: RawFd,
     /// Holds the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,
@@ -220,7 +370,7 @@ impl From<ProxyField> for ProxyFields {
     }
 }
 
-impl From<Delivery> for sendoff_config::Delivery {
+impl From<Delivery> for sendoff_settings::words::Delivery {
     fn from(delivery: Delivery) -> Self {
         match delivery {
             Delivery::Auto => Self::Auto,
@@ -232,7 +382,7 @@ impl From<Delivery> for sendoff_config::Delivery {
     }
 }
 
-impl From<Snapshot> for sendoff_config::Snapshot {
+impl From<Snapshot> for sendoff_settings::words::Snapshot {
     fn from(snapshot: Snapshot) -> Self {
         match snapshot {
             Snapshot::Lease => Self::Lease,

@@ -1,45 +1,59 @@
 //! The parent process: opens listeners, keeps the front and the PHP masters running, ends them.
 
+mod reload;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::process::ExitStatus;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::Signal;
-use sendoff_config::Config;
+use rustix::process::{Resource, Rlimit, Signal};
+use sendoff_config::php_ini::{self, Contents};
+use sendoff_config::{AccessLog, Config, ListenAddress, LogTarget, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::Child;
-use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::children::{self, Recipe};
-use crate::configure::{configure, log_filter};
+use crate::children::Recipe;
+use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report};
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::kept::Kept;
 use crate::listen::{Listeners, listen};
-use crate::options::Serve;
-
-/// A child that lived shorter than this is started again with a pause, which doubles each time.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::log::open_log;
+use crate::orders::{Reply, ToFront};
+use crate::signals::{Asked, Signals};
+use crate::source::Source;
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
+
+/// How long a front may take to cut its responses and to write the last lines of the access log.
+const CUT_GRACE: Duration = Duration::from_secs(1);
+
+/// Descriptors of the supervisor: listeners, pipes, sockets.
+const DESCRIPTORS: usize = 256;
+/// Both ends of the pool socket, the configuration, and two more to wait for calls.
+const DESCRIPTORS_PER_POOL: usize = 5;
+
+/// How long the front may take to say what it does.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until a signal ends the server.
 ///
 /// # Errors
 /// The server cannot start.
-pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
-    let filter = log_filter();
-    crate::log::start(&filter);
-    let config = configure(serve, filter)?;
+pub(crate) fn run(source: Source) -> Result<(), Failure> {
+    let (config, warnings) = source.resolve()?;
+    crate::log::start(&config.log);
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let php_ini = Contents::read(&php_ini::folder());
     let listeners = listen(&config.listen, config.front.threads)?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
@@ -47,11 +61,12 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     // Until the server has ended.
     let (_door, secret) = Door::open(&listeners.tcp()).unzip();
     let urls = listeners.urls();
-    let Listeners { of_loops, files: _files, .. } = listeners;
-    let sealed = || {
-        let sealed = config.seal();
-        sealed.map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))
-    };
+    let Listeners { of_loops, addresses, files: _files } = listeners;
+    let sealed = config
+        .seal()
+        .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
+    let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
+    make_room_for(config.pools.len());
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
     for number in 0..config.pools.len() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
@@ -69,94 +84,24 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
         let front = Kept::start(front)?;
         let masters = masters.into_iter().map(Kept::start).collect::<Result<_, _>>()?;
-        Supervisor { config, front, masters }.run(ready_in, &line, &mut signals).await
+        let ready = pipe::Receiver::from_owned_fd(ready_in);
+        let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
+        let (started, last_reload) = (Instant::now(), None);
+        let supervisor = Supervisor {
+            config,
+            addresses,
+            line,
+            front,
+            masters,
+            leaving: Vec::new(),
+            source,
+            php_ini,
+            not_ready,
+            started,
+            last_reload,
+        };
+        supervisor.run(&mut signals, &mut control::open()).await
     })
-}
-
-/// A child that is started again when it dies.
-struct Kept {
-    recipe: Recipe,
-    child: Child,
-    started: Instant,
-    /// How long the next start waits if the child lives shortly.
-    pause: Duration,
-}
-
-impl Kept {
-    fn start(recipe: Recipe) -> Result<Self, Failure> {
-        let child = recipe.start()?;
-        Ok(Self { recipe, child, started: Instant::now(), pause: FIRST_PAUSE })
-    }
-
-    /// Ends when the child dies, and says how.
-    async fn death(&mut self) -> io::Result<ExitStatus> {
-        self.child.wait().await
-    }
-
-    /// Ends when the child dies before it was of any use.
-    async fn failure(&mut self) -> Failure {
-        let ended = self.death().await;
-        // A child that ended by itself has said why.
-        if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
-            return Failure::Said(u8::try_from(code).unwrap_or(1));
-        }
-        let name = &self.recipe.name;
-        Failure::System(format!("the {name} {} before it was ready", how(ended)))
-    }
-
-    /// Starts the child again whenever it dies.
-    async fn keep(&mut self) -> Infallible {
-        loop {
-            let how = how(self.death().await);
-            tracing::error!("the {} {how}, it is started again", self.recipe.name);
-            self.restart().await;
-        }
-    }
-
-    async fn restart(&mut self) {
-        if self.started.elapsed() < SHORT_LIFE {
-            self.wait().await;
-        } else {
-            self.pause = FIRST_PAUSE;
-        }
-        loop {
-            match self.recipe.start() {
-                Ok(child) => {
-                    self.child = child;
-                    self.started = Instant::now();
-                    return;
-                }
-                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
-                Err(failure) => tracing::error!("{failure}"),
-            }
-            self.wait().await;
-        }
-    }
-
-    async fn wait(&mut self) {
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-    }
-
-    /// Kills the child if it has not ended by then.
-    async fn end_by(&mut self, deadline: Instant) {
-        if timeout_at(deadline, self.child.wait()).await.is_err() {
-            tracing::warn!("the {} has not ended in time, it is killed", self.recipe.name);
-            self.kill().await;
-        }
-    }
-
-    async fn kill(&mut self) {
-        // An error means that it is gone.
-        let _ = self.child.kill().await;
-    }
-}
-
-fn how(ended: io::Result<ExitStatus>) -> String {
-    match ended {
-        Ok(status) => format!("ended ({status})"),
-        Err(error) => format!("is lost: {error}"),
-    }
 }
 
 /// Runs futures side by side until the first of them ends; for ever if there is none.
@@ -169,82 +114,218 @@ async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> 
     .await
 }
 
+/// Raises the limit of open files if it is too small for this many pools. Workers inherit it, and select(2) in a script takes no
+/// descriptor beyond 1023, so it stays where it is as long as it suffices.
+fn make_room_for(pools: usize) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let needed = (DESCRIPTORS + DESCRIPTORS_PER_POOL * pools) as u64;
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        // If it does not suffice, the sentence is that of the descriptor that cannot be had.
+        let _ =
+            rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
+}
+
 struct Supervisor {
     config: Config,
     front: Kept,
     /// One for each pool.
     masters: Vec<Kept>,
+    /// Masters of pools that a reload has replaced. They end when no request needs them any more.
+    leaving: Vec<Kept>,
+    /// Where the configuration comes from.
+    source: Source,
+    /// What PHP's settings were when the masters were started.
+    php_ini: Contents,
+    /// Where it listens; no address has port 0.
+    addresses: Vec<ListenAddress>,
+    /// What is said when the server is ready.
+    line: String,
+    /// What the front writes to when it is ready, until it has.
+    not_ready: Option<pipe::Receiver>,
+    started: Instant,
+    /// When it ended, and why it changed nothing.
+    last_reload: Option<(Instant, Option<String>)>,
 }
 
 impl Supervisor {
-    async fn run(
-        mut self,
-        ready: OwnedFd,
-        line: &str,
-        signals: &mut Signals,
-    ) -> Result<(), Failure> {
-        let served = tokio::select! {
-            failure = self.keep_running(ready, line) => match failure {
-                Ok(never) => match never {},
-                Err(failure) => Err(failure),
-            },
-            () = signals.next() => {
-                tokio::select! {
-                    () = self.stop() => {}
-                    () = signals.next() => {}
-                }
-                Ok(())
-            }
-        };
+    async fn run(mut self, signals: &mut Signals, commands: &mut Commands) -> Result<(), Failure> {
+        let served = self.serve(signals, commands).await;
         // What is left now is to go at once. Workers die with their master.
         self.front.kill().await;
-        for master in &mut self.masters {
+        for master in self.masters.iter_mut().chain(&mut self.leaving) {
             master.kill().await;
         }
         served
     }
 
-    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready.
-    async fn keep_running(&mut self, ready: OwnedFd, line: &str) -> Result<Infallible, Failure> {
-        let ready =
-            pipe::Receiver::from_owned_fd(ready).map_err(Failure::system("cannot read a pipe"))?;
-        tokio::pin!(ready);
-        tokio::select! {
-            biased;
-            read = ready.read_u8() => {
-                read.map_err(Failure::system("the front closed its pipe"))?;
+    /// Serves until a signal or a command ends the server. Fails if the server does not get ready.
+    async fn serve(
+        &mut self,
+        signals: &mut Signals,
+        commands: &mut Commands,
+    ) -> Result<(), Failure> {
+        loop {
+            let (asked, reply) = tokio::select! {
+                failed = self.keep_running() => match failed? {},
+                asked = signals.next() => (asked, None),
+                (command, reply) = commands.next() => match command.asks_for() {
+                    Some(asked) => (asked, Some(reply)),
+                    None => {
+                        tokio::spawn(self.report(reply));
+                        continue;
+                    }
+                },
+            };
+            let done = match asked {
+                Asked::Drain | Asked::Cut => {
+                    // The client of a command sees the end of its connection.
+                    self.end(asked, signals, commands).await;
+                    return Ok(());
+                }
+                Asked::Reopen => self.reopen_logs(),
+                Asked::Reload => tokio::select! {
+                    done = self.reload() => done,
+                    asked = signals.next_end() => {
+                        self.end(asked, signals, commands).await;
+                        return Ok(());
+                    }
+                },
+                Asked::Upgrade => {
+                    Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
+                }
+            };
+            match &done {
+                Ok(what) => tracing::info!("{what}"),
+                Err(why) => tracing::error!("{why}"),
             }
-            failure = self.front.failure() => return Err(failure),
-            failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
+            if let Some(reply) = reply {
+                // It fails if the client has left.
+                let _ = reply.send(done.map_or_else(Answer::Failed, Answer::Done));
+            }
         }
-        let mut stdout = io::stdout().lock();
-        // The server is ready even if standard output is closed.
-        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-        drop(stdout);
-        Ok(tokio::select! {
-            never = self.front.keep() => never,
-            never = first_of(self.masters.iter_mut().map(Kept::keep)) => never,
-        })
+    }
+
+    /// Ends the front, and the PHP masters if there is time.
+    async fn end(&mut self, asked: Asked, signals: &mut Signals, commands: &mut Commands) {
+        if asked == Asked::Drain {
+            tokio::select! {
+                () = self.drain() => return,
+                () = end_at_once(signals, commands) => {}
+            }
+        }
+        self.cut().await;
+    }
+
+    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready. A call that is dropped
+    /// forgets nothing.
+    async fn keep_running(&mut self) -> Result<Infallible, Failure> {
+        if let Some(ready) = &mut self.not_ready {
+            tokio::select! {
+                biased;
+                read = ready.read_u8() => {
+                    read.map_err(Failure::system("the front closed its pipe"))?;
+                }
+                failure = self.front.failure() => return Err(failure),
+                failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
+            }
+            self.not_ready = None;
+            let mut stdout = io::stdout().lock();
+            // The server is ready even if standard output is closed.
+            let _ = writeln!(stdout, "{}", self.line).and_then(|()| stdout.flush());
+        }
+        loop {
+            let leaving = self.leaving.iter_mut().enumerate();
+            let ended = leaving.map(|(number, master)| async move {
+                master.ended().await;
+                number
+            });
+            tokio::select! {
+                never = self.front.keep() => match never {},
+                never = first_of(self.masters.iter_mut().map(Kept::keep)) => match never {},
+                number = first_of(ended) => drop(self.leaving.swap_remove(number)),
+            }
+        }
+    }
+
+    /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
+    fn reopen_logs(&self) -> Result<String, String> {
+        let Some(AccessLog { to: LogTarget::File(path), .. }) = &self.config.front.access_log
+        else {
+            return Ok("there is no log file to open again".to_owned());
+        };
+        let path_shown = path.display();
+        let file = open_log(path)
+            .map_err(|error| format!("{path_shown}: {error}: lines still go to the old file"))?;
+        // A front that does not run opens the file at its start.
+        if let Some(orders) = self.front.orders() {
+            orders
+                .send(&ToFront::ReopenLog, &[file.as_fd()])
+                .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+        }
+        Ok(format!("{path_shown} was opened again"))
+    }
+
+    /// Sends the server's state to a client.
+    fn report(&self, reply: oneshot::Sender<Answer>) -> impl Future<Output = ()> + use<> {
+        let site = |site: &Site| (site.name.clone(), site.root.display().to_string());
+        let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
+        let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
+            ago: at.elapsed().as_secs(),
+            error: error.clone(),
+        };
+        let report = Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            front_pid: self.front.pid(),
+            uptime: self.started.elapsed().as_secs(),
+            listeners: self.addresses.iter().map(ToString::to_string).collect(),
+            sites: self.config.sites.iter().map(site).collect(),
+            connections: None,
+            idle_connections: None,
+            pools: self.config.pools.iter().map(pool).collect(),
+            last_reload: self.last_reload.as_ref().map(reloaded),
+        };
+        let asked = self.front.orders().and_then(|orders| {
+            let (status, pipe) = Reply::new().ok()?;
+            orders.send(&ToFront::Status, &[pipe.as_fd()]).ok()?;
+            Some(status)
+        });
+        async move {
+            let status = match asked {
+                Some(status) => status.receive(STATUS_TIMEOUT).await.ok(),
+                None => None,
+            };
+            let report = report.with(status);
+            // It fails if the client has left.
+            let _ = reply.send(Answer::Status(Box::new(report)));
+        }
     }
 
     /// Lets the front finish its responses, then the workers their scripts, and ends in time whatever they do.
-    async fn stop(&mut self) {
+    async fn drain(&mut self) {
         let told = Instant::now();
         let kill_at = told + self.config.kill_timeout();
         // A listener kept open here would take connections that no process accepts; and workers that the master announces
         // after the end of the front must find the socket closed, or they would wait for requests for ever.
         self.front.recipe.close();
-        children::signal(&self.front.child, Signal::TERM);
-        self.front.end_by(kill_at).await;
-        for master in &self.masters {
-            children::signal(&master.child, Signal::TERM);
+        self.front.signal(Signal::TERM);
+        // Requests may still wait for a pool whose master comes when it is called.
+        let on_demand = self.masters.iter_mut().filter(|master| master.is_on_demand());
+        tokio::select! {
+            () = self.front.end_by(kill_at) => {}
+            never = first_of(on_demand.map(Kept::keep)) => match never {},
+        }
+        for master in self.masters.iter().chain(&self.leaving) {
+            master.signal(Signal::TERM);
         }
         let kill_at = kill_at.max(Instant::now() + SIGNAL_GAP);
         let mut late = Vec::new();
-        for master in &mut self.masters {
-            if timeout_at(kill_at, master.child.wait()).await.is_err() {
+        for master in self.masters.iter_mut().chain(&mut self.leaving) {
+            if !master.ends_by(kill_at).await {
                 // A second signal makes it kill its workers.
-                children::signal(&master.child, Signal::TERM);
+                master.signal(Signal::TERM);
                 late.push(master);
             }
         }
@@ -252,26 +333,30 @@ impl Supervisor {
             master.end_by(told + self.config.shutdown_timeout).await;
         }
     }
-}
 
-/// The signals that end the server.
-struct Signals {
-    terminate: SignalStream,
-    interrupt: SignalStream,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
+    /// Ends the front at once. It cuts its responses and writes the last lines of the access log.
+    async fn cut(&mut self) {
+        self.front.recipe.close();
+        self.front.signal(Signal::INT);
+        self.front.end_by(Instant::now() + CUT_GRACE).await;
     }
+}
 
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+/// Waits for a signal or a command that ends a server which is ending already.
+async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
+    loop {
+        let asked = tokio::select! {
+            asked = signals.next() => Some(asked),
+            (command, reply) = commands.next() => {
+                let asked = command.asks_for();
+                if !matches!(asked, Some(Asked::Drain | Asked::Cut)) {
+                    let _ = reply.send(Answer::Failed("the server is ending".to_owned()));
+                }
+                asked
+            }
+        };
+        if matches!(asked, Some(Asked::Drain | Asked::Cut)) {
+            return;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
 //! 1. rules of the site's routes: header fields, what caches are told;
-//! 2. common fields: `Server` and `Date`, unless the application has set them.
+//! 2. rules of `.htaccess` files (`site/htaccess.rs`);
+//! 3. common fields: `Server` and `Date`, unless the application has set them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a [`Layer`](crate::layer::Layer) around the protocol's responder. One that
 //! changes the body, too, is a responder of its own, as the table of `handler/explain.rs`.
@@ -13,20 +14,44 @@ use sendoff_config::Cache;
 
 use crate::clock::Clock;
 use crate::response::ResponseHead;
-use crate::site::rules::{Effects, FieldChange};
+use crate::site::effects::{Effects, FieldChange};
 
 /// The value of `Server`.
 const SERVER: &str = "sendoff";
 
-/// Applies all filters.
-pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects, clock: &Clock) {
+/// Applies the rules of the site's routes.
+pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
     for change in &effects.response_headers {
         apply_change(head, change);
     }
     if let Some(cache) = &effects.cache {
         tell_caches(head, cache);
     }
-    common(head, clock);
+    if let Some(charset) = &effects.charset {
+        add_charset(head, charset);
+    }
+}
+
+/// Adds the common fields, in front of all others.
+pub(crate) fn common(head: &mut ResponseHead, clock: &Clock) {
+    let mut fields = Vec::with_capacity(head.fields.len() + 2);
+    if !head.has("Server") {
+        fields.push((Bytes::from_static(b"Server"), Bytes::from_static(SERVER.as_bytes())));
+    }
+    if !head.has("Date") {
+        fields.push((Bytes::from_static(b"Date"), clock.date()));
+    }
+    fields.append(&mut head.fields);
+    head.fields = fields;
+}
+
+/// Adds the charset to a media type that is text and names none.
+fn add_charset(head: &mut ResponseHead, charset: &[u8]) {
+    let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"Content-Type");
+    let Some((_, value)) = head.fields.iter_mut().find(|(name, _)| is_type(name)) else { return };
+    if value.starts_with(b"text/") && !value.contains(&b';') {
+        *value = [&value[..], b"; charset=", charset].concat().into();
+    }
 }
 
 fn apply_change(head: &mut ResponseHead, change: &FieldChange) {
@@ -68,19 +93,6 @@ fn tell_caches(head: &mut ResponseHead, cache: &Cache) {
     if let Some(expires) = expires {
         head.field("Expires", httpdate::fmt_http_date(expires));
     }
-}
-
-/// Adds the common fields, in front of all others.
-fn common(head: &mut ResponseHead, clock: &Clock) {
-    let mut fields = Vec::with_capacity(head.fields.len() + 2);
-    if !head.has("Server") {
-        fields.push((Bytes::from_static(b"Server"), Bytes::from_static(SERVER.as_bytes())));
-    }
-    if !head.has("Date") {
-        fields.push((Bytes::from_static(b"Date"), clock.date()));
-    }
-    fields.append(&mut head.fields);
-    head.fields = fields;
 }
 
 /// The common fields as lines, for a worker that writes the head itself.

@@ -76,6 +76,11 @@ impl Lifecycle {
         self.connections.get()
     }
 
+    /// Those of them that are without a request.
+    pub(crate) fn idle_connections(&self) -> usize {
+        self.idle.borrow().waiting.len()
+    }
+
     /// Ends when a connection has ended since the last call.
     pub(crate) async fn connection_closed(&self) {
         self.closed.notified().await;

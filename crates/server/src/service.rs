@@ -1,5 +1,8 @@
 //! What a protocol asks of the server: to choose a handler for a request, to answer it, to log it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use http::StatusCode;
 use sendoff_config::{FrontConfig, TrustedProxies};
 
@@ -8,7 +11,27 @@ use crate::observe::log_line::Line;
 use crate::request::Request;
 use crate::responder::Responder;
 
-/// Answers requests. One value per event loop.
+/// The service that answers the next request. A reload replaces it; requests that have begun go on with the service they began with.
+#[derive(Debug)]
+pub(crate) struct Current<S>(RefCell<Rc<S>>);
+
+impl<S> Current<S> {
+    pub(crate) fn new(service: S) -> Rc<Self> {
+        Rc::new(Self(RefCell::new(Rc::new(service))))
+    }
+
+    pub(crate) fn get(&self) -> Rc<S> {
+        Rc::clone(&self.0.borrow())
+    }
+
+    pub(crate) fn replace(&self, service: S) {
+        let before = self.0.replace(Rc::new(service));
+        // Its drop may run code of its own, so not under the borrow.
+        drop(before);
+    }
+}
+
+/// Answers requests. One value per event loop and configuration.
 pub(crate) trait Service {
     /// Which handler will answer a request, and how.
     type Plan;
@@ -21,7 +44,7 @@ pub(crate) trait Service {
 
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.
-    fn plan(&self, request: &mut Request) -> Self::Plan;
+    async fn plan(&self, request: &mut Request) -> Self::Plan;
 
     /// The largest request body that the handler takes, in bytes.
     fn max_body(&self, plan: &Self::Plan) -> u64;

@@ -50,13 +50,20 @@ pub fn exit_now(status: i32) -> ! {
 }
 
 /// Changes to another user permanently, with all groups of that user. The process keeps the capabilities in `keep`, as far as it
-/// has them; programs that it executes do not inherit them.
+/// has them; programs that it executes do not inherit them. `enter` runs when the groups are known, and before the process gives up its
+/// privileges: it may change the root directory, where the files that name groups may be missing.
 ///
 /// # Errors
 /// The kernel refuses. The process may then run with part of the change and should end.
-pub fn become_user(uid: Uid, gid: Gid, keep: CapabilitySet) -> io::Result<()> {
+pub fn become_user(
+    uid: Uid,
+    gid: Gid,
+    keep: CapabilitySet,
+    enter: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let keep = rustix::thread::capabilities(None)?.permitted & keep;
     set_groups(uid, gid)?;
+    enter()?;
     rustix::thread::set_keep_capabilities(true)?;
     // SAFETY: plain calls; libc changes every thread.
     if unsafe { libc::setgid(gid.as_raw()) != 0 || libc::setuid(uid.as_raw()) != 0 } {
@@ -99,6 +106,26 @@ pub fn find_account(name: &str) -> Option<Account> {
     // SAFETY: the name is a C string; the result points to libc's own memory and is read at once.
     unsafe { libc::getpwnam(name.as_ptr()).as_ref() }
         .map(|entry| Account { uid: entry.pw_uid, gid: entry.pw_gid })
+}
+
+/// A user's name and home folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The login name.
+    pub name: CString,
+    /// The home folder.
+    pub home: CString,
+}
+
+/// The user with this number (`getpwuid(3)`). Not thread-safe: to be called at the start of a program.
+#[must_use]
+pub fn find_user(uid: u32) -> Option<User> {
+    // SAFETY: the result points to libc's own memory, which holds C strings and is read at once.
+    unsafe {
+        let entry = libc::getpwuid(uid).as_ref()?;
+        let text = |text| CStr::from_ptr(text).to_owned();
+        Some(User { name: text(entry.pw_name), home: text(entry.pw_dir) })
+    }
 }
 
 /// Signals that arrive as readable bytes of a descriptor instead of interrupting the process.

@@ -38,17 +38,20 @@ pub struct Master {
     pool: Option<OwnedFd>,
 }
 
+/// A pool of one worker, which stays the user of the test.
+pub fn pool() -> PoolConfig {
+    let root = Account { uid: 0, gid: 0 };
+    PoolConfig {
+        account: rustix::process::getuid().is_root().then_some(root),
+        request_timeout: None,
+        ..PoolConfig::new("default", Workers::Fixed(1))
+    }
+}
+
 /// The configuration that these options of a test stand for; without any, one worker with one link.
 fn config(options: &[&str]) -> Config {
-    let mut pool = PoolConfig {
-        name: "default".to_owned(),
-        workers: Workers::Fixed(1),
-        php_ini: Vec::new(),
-        max_requests: 0,
-        request_timeout: None,
-        snapshot: Snapshot::Lease,
-    };
-    let (mut links, mut account) = (1, Account { uid: 0, gid: 0 });
+    let (mut pool, mut links) = (pool(), 1);
+    let mut account = pool.account.unwrap_or(Account { uid: 0, gid: 0 });
     let mut shutdown_timeout = Duration::from_secs(30);
     for option in options.chunks(2) {
         let value = option[1];
@@ -65,13 +68,21 @@ fn config(options: &[&str]) -> Config {
             other => panic!("{other} is not an option of these tests"),
         }
     }
+    if account.uid != 0 {
+        pool.account = Some(account);
+    }
+    Config { shutdown_timeout, ..config_of(pool, links) }
+}
+
+/// A configuration with this pool alone.
+fn config_of(pool: PoolConfig, links: u8) -> Config {
     let none = Duration::ZERO;
     Config {
         log: String::new(),
         listen: Vec::new(),
         trusted_proxies: TrustedProxies::default(),
-        account: Some(account).filter(|account| account.uid != 0),
-        shutdown_timeout,
+        account: None,
+        shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,
             access_log: None,
@@ -106,6 +117,16 @@ impl Master {
 
     /// Runs the command given, which is `sendoff-php` with something of the test's own.
     pub fn spawn(command: &mut Command, options: &[&str]) -> Self {
+        Self::spawn_with(command, &config(options))
+    }
+
+    /// A master for this pool.
+    pub fn start_pool(pool: PoolConfig, stderr: Stdio) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+        Self::spawn_with(command.stderr(stderr), &config_of(pool, 1))
+    }
+
+    fn spawn_with(command: &mut Command, config: &Config) -> Self {
         let _alone = SPAWNING.lock().unwrap_or_else(|e| e.into_inner());
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -113,7 +134,7 @@ impl Master {
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(Duration::from_secs(20)))
             .unwrap();
         fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
-        let config = config(options).seal().unwrap();
+        let config = config.seal().unwrap();
         fcntl_setfd(&config, FdFlags::empty()).unwrap();
         command.args(["--pool", "0"]);
         command.arg("--pool-fd").arg(theirs.as_raw_fd().to_string());

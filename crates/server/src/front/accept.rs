@@ -14,7 +14,7 @@ use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::request::Origin;
-use crate::service::Service;
+use crate::service::{Current, Service};
 use crate::transport::Transport;
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// none is idle, new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Listening,
-    service: Rc<S>,
+    services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     most: usize,
 ) {
@@ -44,10 +44,10 @@ pub(super) async fn accept<S: Service + 'static>(
         };
         match accepted {
             Ok(Some((accepted, origin))) => {
-                let (service, lifecycle) = (Rc::clone(&service), Rc::clone(&lifecycle));
+                let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
                 let (proxy_protocol, _counted) =
                     (listener.proxy_protocol, Counted::new(&lifecycle));
-                start(accepted, Start { origin, proxy_protocol, service, lifecycle, _counted });
+                start(accepted, Start { origin, proxy_protocol, services, lifecycle, _counted });
             }
             Ok(None) => {}
             // The client closed the connection before it was accepted.
@@ -75,7 +75,7 @@ fn is_full(connections: usize, most: usize) -> bool {
 struct Start<S> {
     origin: Origin,
     proxy_protocol: bool,
-    service: Rc<S>,
+    services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     /// Ends with the connection.
     _counted: Counted,
@@ -90,9 +90,10 @@ fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
 }
 
 async fn serve<T: Transport, S: Service>(mut transport: T, start: Start<S>) {
-    let Start { mut origin, proxy_protocol, service, lifecycle, _counted } = start;
+    let Start { mut origin, proxy_protocol, services, lifecycle, _counted } = start;
     let mut buffer = BytesMut::new();
     if proxy_protocol {
+        let service = services.get();
         let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
         // On the heap, because connections without a header should not have room for it.
         let header = take_header(&mut transport, &mut origin, proxies, limit, &lifecycle);
@@ -101,5 +102,5 @@ async fn serve<T: Transport, S: Service>(mut transport: T, start: Start<S>) {
             None => return,
         }
     }
-    http1::serve(transport, origin, buffer, service, lifecycle).await;
+    http1::serve(transport, origin, buffer, services, lifecycle).await;
 }

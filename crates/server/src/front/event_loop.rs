@@ -1,12 +1,12 @@
 //! One event loop: a thread with its own listeners, connections, open files and links.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_config::Config;
 use sendoff_sys::process::give_back_freed_memory;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
@@ -15,16 +15,14 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::announce::Announce;
 use super::budget::Budget;
+use super::generation::{Generation, NewPool};
 use super::listener::Listening;
+use super::running_loop::{LoopOrder, Place, RunningLoop};
 use crate::delivery::Snapshots;
-use crate::handler::services::Services;
 use crate::lifecycle::{Lifecycle, Stage};
-use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
+use crate::observe::access_log::AccessLog;
 use crate::observe::explain::Secret;
-use crate::site::sites::Sites;
-use crate::upstream::{
-    Application, Channel, Link, LocalPool, Master, NewLink, Pool, enforce, sweep, tune,
-};
+use crate::upstream::NewLink;
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
 /// 25 page faults.
@@ -36,19 +34,14 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 /// An event loop that is about to run.
 pub(super) struct EventLoop {
     pub(super) number: usize,
-    pub(super) config: Arc<Config>,
+    pub(super) generation: Arc<Generation>,
     pub(super) explain: Option<Arc<Secret>>,
-    /// By the number of the pool.
-    pub(super) pools: Vec<Arc<Pool>>,
+    /// By their places.
+    pub(super) pools: Vec<NewPool>,
     pub(super) snapshots: Arc<Snapshots>,
-    /// Those of each site.
-    pub(super) applications: Arc<[Vec<Arc<Application>>]>,
-    pub(super) channel: Option<Channel>,
-    /// As many as `Config::listen` has, in its order.
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
-    /// By the number of the pool.
-    pub(super) masters: Vec<Master>,
+    pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: Budget,
@@ -61,14 +54,15 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     /// Runs until the last connection has ended after the stop and, beside it, `also`.
-    pub(super) fn run(self, also: impl Future<Output = ()>) -> io::Result<()> {
+    /// A failure of `also` ends the loop.
+    pub(super) fn run(self, also: impl Future<Output = io::Result<Infallible>>) -> io::Result<()> {
         // Tasks stay on this thread.
         let options = LocalOptions::default();
         let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
         let result = runtime.block_on(async move {
             tokio::select! {
                 result = self.serve() => result,
-                () = also => Ok(()),
+                failed = also => failed.map(|never| match never {}),
             }
         });
         // With it go the connections that are left: they cut their responses.
@@ -77,45 +71,37 @@ impl EventLoop {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, config, explain, pools, applications, listeners, links, .. } = self;
-        let Self { snapshots, channel, masters, stop, announce, budget, .. } = self;
-        let Self { access_log, busy, draining, .. } = self;
-        let services = Rc::new(Services {
-            number,
-            sites: Sites::new(Arc::clone(&config), budget.static_files),
-            config: Arc::clone(&config),
-            explain,
-            pools: pools.into_iter().map(LocalPool::new).collect(),
-            applications,
-            channel,
-            claims: Rc::default(),
-            sizes: Default::default(),
-            choice: Default::default(),
-            patience: Default::default(),
-            clock: Default::default(),
-            access_log,
-        });
+        let Self { number, generation, explain, pools, listeners, links, .. } = self;
+        let Self { snapshots, stop, announce, budget, .. } = self;
+        let Self { access_log, busy, draining, orders, .. } = self;
         let lifecycle = Rc::new(Lifecycle::new(stop));
-        for (place, (socket, listener)) in listeners.into_iter().zip(&config.listen).enumerate() {
+        let mut places = Vec::new();
+        for pool in pools {
+            places.push(Place::new(pool, number));
+        }
+        let running = Rc::new(RunningLoop::new(
+            number,
+            &generation,
+            explain,
+            places,
+            Rc::clone(&lifecycle),
+            budget.static_files,
+            access_log,
+        ));
+        for (place, (socket, listener)) in
+            listeners.into_iter().zip(&generation.config.listen).enumerate()
+        {
             let listener = Listening::new(place, listener, socket)?;
-            let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
+            let (services, lifecycle) = (Rc::clone(&running.services), Rc::clone(&lifecycle));
             spawn_local(accept(listener, services, lifecycle, budget.connections));
         }
-        if services.access_log.is_some() {
-            spawn_local(flush_access_log(Rc::clone(&services)));
-        }
-        let applications = unique(&services.applications);
-        if number == 0 && !applications.is_empty() {
-            spawn_local(sweep(applications));
-        }
+        drop(generation);
         if number == 0 {
             spawn_local(give_back_memory());
         }
-        look_after_workers(&services, &masters);
-        let (lives, idle) = (Rc::clone(&lifecycle), config.front.timeouts.idle);
-        spawn_local(async move { lives.end_idle(idle).await });
+        spawn_local(Rc::clone(&running).follow(orders));
         announce.loop_runs();
-        spawn_local(take_links(Rc::clone(&services), links, snapshots, announce));
+        spawn_local(running.take_links(links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;
         lifecycle.evict_all();
         let cutting = lifecycle.reached(Stage::Cutting);
@@ -125,7 +111,7 @@ impl EventLoop {
                 () = lifecycle.connection_closed() => {}
                 () = &mut cutting => {
                     let connections = lifecycle.connections();
-                    tracing::warn!(connections, "the time to stop is over: connections are cut");
+                    tracing::warn!(connections, "the front ends now: connections are cut");
                     break;
                 }
             }
@@ -137,60 +123,10 @@ impl EventLoop {
     }
 }
 
-/// Every application once.
-fn unique(of_sites: &[Vec<Arc<Application>>]) -> Arc<[Arc<Application>]> {
-    let mut all: Vec<Arc<Application>> = Vec::new();
-    for application in of_sites.iter().flatten() {
-        if !all.iter().any(|known| Arc::ptr_eq(known, application)) {
-            all.push(Arc::clone(application));
-        }
-    }
-    all.into()
-}
-
-/// Starts the tasks that keep workers neither stuck nor too many nor too few.
-fn look_after_workers(services: &Services, masters: &[Master]) {
-    for ((config, pool), master) in services.config.pools.iter().zip(&services.pools).zip(masters) {
-        if let Some(limit) = config.request_timeout {
-            let LocalPool { shared, links } = pool.clone();
-            spawn_local(enforce(limit, shared, links, master.clone()));
-        }
-        // One event loop decides for all.
-        if let Some(bounds) = config.bounds().filter(|_| services.number == 0) {
-            let LocalPool { shared, links } = pool.clone();
-            spawn_local(tune(bounds, shared, links, master.clone()));
-        }
-    }
-}
-
-/// Takes on workers as they come.
-async fn take_links(
-    services: Rc<Services>,
-    mut links: mpsc::UnboundedReceiver<NewLink>,
-    snapshots: Arc<Snapshots>,
-    announce: Arc<Announce>,
-) {
-    while let Some(new) = links.recv().await {
-        let pid = new.pid;
-        let Services { number, pools, claims, .. } = &*services;
-        if let Err(error) = Link::start(new, *number, pools, claims, &snapshots) {
-            tracing::error!(worker = pid, %error, "a worker could not be taken on");
-        }
-        announce.when_complete();
-    }
-}
-
 /// Gives memory back that a burst of slow clients has left behind. The memory is the whole process's, so one event loop does.
 async fn give_back_memory() {
     loop {
         tokio::time::sleep(TRIM_INTERVAL).await;
         give_back_freed_memory(KEPT_MEMORY);
-    }
-}
-
-async fn flush_access_log(services: Rc<Services>) {
-    while let Some(log) = &services.access_log {
-        tokio::time::sleep(FLUSH_INTERVAL).await;
-        log.flush();
     }
 }

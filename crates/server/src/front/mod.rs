@@ -4,16 +4,21 @@ mod accept;
 mod announce;
 mod budget;
 mod event_loop;
+mod generation;
 mod listener;
+mod orders;
 mod proxy_header;
+mod running;
+mod running_loop;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::future::{Future, pending};
+use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
@@ -23,13 +28,17 @@ use tokio::sync::{mpsc, watch};
 use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
+use generation::{Generation, NewPool, PoolUse, applications};
+use running::{End, LoopHandle, Running};
+
+pub use orders::{LogTarget, Order, Orders, PoolSource, Reload};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log;
 use crate::observe::explain::Secret;
-use crate::upstream::{Application, Channel, Master, Pool, receive_workers};
+use crate::upstream::{Channel, Master, Pool};
 
 /// What a front is started with.
 #[derive(Debug)]
@@ -47,57 +56,57 @@ pub struct Front {
 }
 
 impl Front {
-    /// Runs until `stop` says so and the last response has been sent, or the shutdown timeout is over: responses that are then
-    /// under way are cut. `ready` is called from any thread, once, when all workers have arrived.
+    /// Follows `orders` until one of them ends the front and the last response has been sent, or the shutdown timeout is over:
+    /// responses that are then under way are cut. `orders` are made inside an event loop. `ready` is called from any thread,
+    /// once, when all workers have arrived.
     ///
     /// # Errors
     /// An event loop could not be started.
-    pub fn run(
+    pub fn run<O: Orders>(
         self,
         ready: impl Fn() + Send + Sync + 'static,
-        stop: impl Future<Output = ()>,
+        orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
         let Self { config, access_log, explain, listeners, pool_sockets } = self;
         let count = listeners.len();
-        let pools: Vec<_> = config.pools.iter().map(|_| Pool::new(count)).collect();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
         let snapshots = Snapshots::new(limits);
-        let applications = applications(&config.sites);
         let (channel, registrations) = open_channel(&config.sites, count).unzip();
         let (stopper, stopping) = watch::channel(Stage::Serving);
+        let pools = new_pools(&config, count, &pool_sockets)?;
         let first_workers = config.pools.iter().map(PoolConfig::first_workers);
-        let announce =
-            Announce::new(count, pools.iter().cloned().zip(first_workers).collect(), ready);
+        let shared = pools.iter().map(|pool| Arc::clone(&pool.shared));
+        let announce = Announce::new(count, shared.zip(first_workers).collect(), ready);
+        let (users, in_use): (Vec<_>, Vec<_>) = pools.iter().map(|_| watch::channel(())).unzip();
+        let used = in_use.into_iter().enumerate();
+        let generation = Arc::new(Generation {
+            applications: applications(&config.sites, HashMap::new()),
+            channel: channel.clone(),
+            pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
+            config: Arc::new(config),
+        });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.as_ref().zip(config.front.access_log.as_ref());
+        let log = access_log.zip(generation.config.front.access_log.as_ref());
         let log = log.map(|(file, log)| access_log::Writer::start(file, log.format.clone()));
         let log = log.transpose()?;
-        let masters = pool_sockets.iter().map(Master::new).collect::<io::Result<Vec<_>>>()?;
-        for (master, config) in masters.iter().zip(&config.pools) {
-            // If it cannot be told, workers that hang in requests of the previous front are not missed.
-            if let Err(error) = master.front_started() {
-                tracing::warn!(%error, pool = config.name, "the PHP master takes no messages");
-            }
-        }
-        let (config, explain) = (Arc::new(config), explain.map(Arc::new));
-        let (mut senders, mut loops) = (Vec::new(), Vec::new());
+        let explain = explain.map(Arc::new);
+        let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
-            let (sender, links) = mpsc::unbounded_channel();
-            senders.push(sender);
+            let (new_links, links) = mpsc::unbounded_channel();
+            let (tell, orders) = mpsc::unbounded_channel();
+            handles.push(LoopHandle { orders: tell, links: new_links });
             loops.push(EventLoop {
                 number,
-                config: Arc::clone(&config),
+                generation: Arc::clone(&generation),
                 explain: explain.clone(),
                 pools: pools.clone(),
                 snapshots: Arc::clone(&snapshots),
-                applications: Arc::clone(&applications),
-                channel: channel.clone(),
                 listeners,
                 links,
-                masters: masters.clone(),
+                orders,
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 budget,
@@ -106,7 +115,7 @@ impl Front {
                 draining: Arc::clone(&draining),
             });
         }
-        drop(busy);
+        drop((busy, pools));
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -121,40 +130,56 @@ impl Front {
                 })
             })
             .collect::<io::Result<_>>()?;
-        let drain_timeout = config.drain_timeout();
-        let result = first.run(async move {
+        let log = Rc::new(RefCell::new(log));
+        let writer = Rc::clone(&log);
+        let result = first.run(async {
+            let mut orders = orders()?;
             if let Some((channel, registrations)) = channel.zip(registrations) {
-                tokio::task::spawn_local(channel.receive(registrations, senders.clone()));
+                let links = handles.iter().map(|event_loop| event_loop.links.clone()).collect();
+                tokio::task::spawn_local(channel.receive(registrations, links));
             }
-            // Their tasks go on after the stop: requests that are still open may need the workers that take the place of others.
-            let (closed, mut first_closed) = mpsc::channel(pool_sockets.len().max(1));
-            for (number, socket) in pool_sockets.into_iter().enumerate() {
-                let (senders, closed) = (senders.clone(), closed.clone());
-                tokio::task::spawn_local(async move {
-                    let result = receive_workers(number, socket, &senders).await;
-                    drop(closed.send(result).await);
-                });
-            }
+            let (lost, mut first_lost) = mpsc::unbounded_channel();
+            let pools = users.into_iter().zip(pool_sockets).collect();
+            let running = Running::new(handles, generation, pools, writer, lost);
+            let mut is_over = false;
             tokio::select! {
-                () = stop => {}
+                end = running.follow(&mut orders) => is_over = end == End::Cut,
                 // The supervisor is gone, or workers cannot be announced any more.
-                Some(result) = first_closed.recv() => {
+                Some(result) = first_lost.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
                 }
             }
             drain(&stopper);
-            tokio::time::sleep(drain_timeout).await;
+            if !is_over {
+                tokio::select! {
+                    () = tokio::time::sleep(running.config().drain_timeout()) => {}
+                    () = running.told_to_cut(&mut orders) => {}
+                }
+            }
             stopper.send_replace(Stage::Cutting);
-            pending::<()>().await;
+            pending().await
         });
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
-        if let Some(log) = log {
+        if let Some(log) = log.take() {
             log.finish();
         }
         result
     }
+}
+
+/// The pools of the configuration that the front starts with.
+fn new_pools(config: &Config, loops: usize, sockets: &[OwnedFd]) -> io::Result<Vec<NewPool>> {
+    let new = |(config, socket): (&PoolConfig, &OwnedFd)| {
+        let master = Master::new(socket)?;
+        // If it cannot be told, workers that hang in requests of the previous front are not missed.
+        if let Err(error) = master.front_started() {
+            tracing::warn!(%error, pool = config.name, "the PHP master takes no messages");
+        }
+        Ok(NewPool { shared: Pool::new(loops), master, config: Arc::new(config.clone()) })
+    };
+    config.pools.iter().zip(sockets).map(new).collect()
 }
 
 /// Tells all event loops to take no more requests.
@@ -170,31 +195,17 @@ fn drain(stopper: &watch::Sender<Stage>) {
 
 fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first_workers = config.pools.iter().map(PoolConfig::first_workers).sum();
-    let workers = config.pools.iter().map(PoolConfig::most_workers).sum();
+    let first_workers: usize = config.pools.iter().map(PoolConfig::first_workers).sum();
+    let most_workers = config.pools.iter().map(PoolConfig::most_workers).sum();
     let of_loop = listeners.first().map_or(0, Vec::len);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let loops = listeners.len();
     let checked = Budget::check(limit, loops, of_loop, first_workers);
     checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
     descriptors::set_limit(limit);
+    // The pools never have all their workers at a time: the links of those that are counted take up to half of the descriptors.
+    let workers = (limit / (4 * loops.max(1))).clamp(first_workers, most_workers);
     Ok(Budget::new(limit, loops, of_loop, workers))
-}
-
-/// One for each attachment of each site. Attachments to the same address with the same time limit share it, and with it the
-/// connections.
-fn applications<'c>(sites: &'c [Site]) -> Arc<[Vec<Arc<Application>>]> {
-    let mut known: HashMap<(&Address, Duration), Arc<Application>> = HashMap::new();
-    let mut all = Vec::with_capacity(sites.len());
-    for Site { fastcgi, fastcgi_timeout, .. } in sites {
-        let application = |attachment: &'c Attachment| {
-            let address = &attachment.address;
-            let new = || Application::new(address.clone(), *fastcgi_timeout);
-            Arc::clone(known.entry((address, *fastcgi_timeout)).or_insert_with(new))
-        };
-        all.push(fastcgi.iter().map(application).collect());
-    }
-    all.into()
 }
 
 /// The channel, if there is an application that could use it: one on this host.

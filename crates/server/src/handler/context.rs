@@ -3,7 +3,7 @@
 use super::services::Services;
 use crate::request::Request;
 use crate::site::Site;
-use crate::site::rules::Effects;
+use crate::site::effects::Effects;
 
 /// What a handler knows about a request. What it answers to is a [`Responder`](crate::responder::Responder).
 #[derive(Clone, Copy)]
@@ -13,4 +13,6 @@ pub(super) struct Context<'a> {
     pub(super) request: &'a Request,
     /// What the site's routes say about the response and about parameters for scripts.
     pub(super) effects: &'a Effects,
+    /// The user whose password the client has shown; empty: none was asked for.
+    pub(super) user: &'a [u8],
 }

@@ -1,16 +1,19 @@
 //! From a request to the handler that answers it.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
 use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_htaccess::ErrorDocument;
 
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::{error, explain, file, respond, script};
+use crate::auth::Access;
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
@@ -18,10 +21,11 @@ use crate::observe::explain::is_asked;
 use crate::observe::log_line::Line;
 use crate::request::{Body, Request};
 use crate::responder::Responder;
+use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::Site;
+use crate::site::effects::{Answer, Effects, User};
 use crate::site::router::Route;
-use crate::site::rules::{self, Effects};
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
 const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
@@ -41,20 +45,31 @@ const OF_THE_PAGE: [HeaderName; 8] = [
 /// Which handler answers a request.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    answer: Answer,
+    who: Who,
     /// The client gets the table of `sendoff explain` instead of the response.
     explained: bool,
 }
 
+/// Who answers.
 #[derive(Debug)]
-enum Answer {
-    Site(Rc<Site>, rules::Answer, Effects),
+enum Who {
+    Site(Planned),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
     Server,
     /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
     Trace,
     /// The site cannot be opened.
     Broken(String),
+}
+
+/// How a site answers.
+#[derive(Debug)]
+struct Planned {
+    site: Rc<Site>,
+    answer: Answer,
+    effects: Effects,
+    /// The user whose password the client has shown; empty: none was asked for.
+    user: Vec<u8>,
 }
 
 impl Service for Services {
@@ -68,35 +83,40 @@ impl Service for Services {
         &self.config.trusted_proxies
     }
 
-    fn plan(&self, request: &mut Request) -> Plan {
+    async fn plan(&self, request: &mut Request) -> Plan {
         let secret = self.explain.as_deref();
         let explained = is_asked(secret, &mut request.headers);
-        let answer = if request.method == Method::TRACE {
-            Answer::Trace
+        let who = if request.method == Method::TRACE {
+            Who::Trace
         } else if request.is_about_server() {
-            Answer::Server
+            Who::Server
         } else {
             match self.sites.of(request) {
                 Ok(site) => {
                     let (answer, effects) = site.decide(request);
-                    Answer::Site(site, answer, effects)
+                    let mut planned = Planned { site, answer, effects, user: Vec::new() };
+                    if planned.asks_for_password() {
+                        // On the heap, because few requests come here.
+                        Box::pin(planned.authenticate(self, request)).await;
+                    }
+                    Who::Site(planned)
                 }
-                Err(error) => Answer::Broken(error.to_string()),
+                Err(error) => Who::Broken(error.to_string()),
             }
         };
-        Plan { answer, explained }
+        Plan { who, explained }
     }
 
     fn max_body(&self, plan: &Plan) -> u64 {
-        let own = match &plan.answer {
-            Answer::Site(_, _, effects) => effects.max_body,
-            Answer::Server | Answer::Trace | Answer::Broken(_) => None,
+        let own = match &plan.who {
+            Who::Site(planned) => planned.effects.max_body,
+            Who::Server | Who::Trace | Who::Broken(_) => None,
         };
         own.unwrap_or(self.config.front.limits.max_body)
     }
 
     fn wants_body(plan: &Plan) -> bool {
-        matches!(plan.answer, Answer::Site(_, rules::Answer::Route(Route::Script(_)), _))
+        matches!(&plan.who, Who::Site(Planned { answer: Answer::Route(Route::Script(_)), .. }))
     }
 
     async fn answer(
@@ -105,39 +125,41 @@ impl Service for Services {
         request: &Request,
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
-        let none = Effects::default();
-        let effects = match &plan.answer {
-            Answer::Site(_, _, effects) => effects,
-            _ => &none,
-        };
-        let responder = &mut filtered(self, effects, responder);
-        match &plan.answer {
-            Answer::Site(site, answer, effects) => {
-                responder.notes().site = Some(site.number);
-                let context = Context { services: self, site, request, effects };
-                if !plan.explained {
-                    return answer_or_refuse(&context, answer, responder).await;
-                }
-                let mut table = explain::Table::new(responder, before(answer, request));
-                let answered = answer_or_refuse(&context, answer, &mut table).await;
-                let report = table.into_report();
-                explain::send(&context, responder, &report, answered.err()).await
+        let planned = match &plan.who {
+            Who::Site(planned) => planned,
+            Who::Server => {
+                let responder = &mut common(self, responder);
+                return error::respond_empty(responder, StatusCode::NO_CONTENT, ALLOW).await;
             }
-            Answer::Server => error::respond_empty(responder, StatusCode::NO_CONTENT, ALLOW).await,
-            Answer::Trace => {
-                error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await
+            Who::Trace => {
+                let responder = &mut common(self, responder);
+                return error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
             }
-            Answer::Broken(why) => {
+            Who::Broken(why) => {
                 let request = shown(request);
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
-                error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await
+                let responder = &mut common(self, responder);
+                return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
             }
+        };
+        let Planned { site, answer, effects, user } = planned;
+        let context = Context { services: self, site, request, effects, user };
+        responder.notes().site = Some(site.number);
+        if !user.is_empty() {
+            responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
         }
+        let responder = &mut filtered(&context, responder);
+        if !plan.explained {
+            return answer_or_refuse(&context, answer, responder).await;
+        }
+        let mut table = explain::Table::new(responder, before(answer, request));
+        let answered = answer_or_refuse(&context, answer, &mut table).await;
+        let report = table.into_report();
+        explain::send(&context, responder, &report, answered.err()).await
     }
 
     async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut> {
-        let none = Effects::default();
-        error::respond(&mut filtered(self, &none, responder), status, []).await
+        error::respond(&mut common(self, responder), status, []).await
     }
 
     fn log(&self, line: &Line<'_>) {
@@ -150,12 +172,79 @@ impl Service for Services {
 
 /// The protocol's responder behind the filters. A worker that writes a response itself knows the common fields and no rules.
 fn filtered<'r>(
-    services: &'r Services,
-    effects: &'r Effects,
+    context: &Context<'r>,
     responder: &'r mut dyn Responder,
-) -> Layer<'r, impl FnMut(&mut crate::response::ResponseHead)> {
-    let lends = effects.response_headers.is_empty() && effects.cache.is_none();
-    Layer::new(responder, lends, |head| filter::apply(head, effects, &services.clock))
+) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
+    let Context { services, site, request, effects, .. } = *context;
+    let has_no_rules = effects.response_headers.is_empty()
+        && effects.cache.is_none()
+        && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
+    Layer::new(responder, has_no_rules, move |head| {
+        filter::apply(head, effects);
+        if let Some(response) = &effects.htaccess {
+            site.change(request, response, head);
+        }
+        filter::common(head, &services.clock);
+    })
+}
+
+/// The protocol's responder behind the filter for common fields.
+fn common<'r>(
+    services: &'r Services,
+    responder: &'r mut dyn Responder,
+) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
+    Layer::new(responder, false, |head| filter::common(head, &services.clock))
+}
+
+impl Planned {
+    fn asks_for_password(&self) -> bool {
+        self.effects.auth.is_some() || matches!(self.answer, Answer::Authenticate { .. })
+    }
+
+    /// Checks the name and the password that a route or `.htaccess` files ask for.
+    async fn authenticate(&mut self, services: &Services, request: &mut Request) {
+        if let Some(auth) = self.effects.auth.clone() {
+            self.check(services, request, &auth.realm, &auth.users).await;
+        }
+        if let Answer::Authenticate { realm, users } = &self.answer {
+            let (realm, users) = (realm.clone(), users.clone());
+            if self.check(services, request, &realm, &users).await {
+                let user = User { file: users, name: self.user.clone() };
+                self.answer = self.site.answer(request, &mut self.effects, Some(user));
+            }
+        }
+    }
+
+    /// Checks the client's name and password against a file. Returns false, with the answer for that, if they are wrong.
+    async fn check(
+        &mut self,
+        services: &Services,
+        request: &Request,
+        realm: &str,
+        users: &Path,
+    ) -> bool {
+        let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let client = request.peer.address();
+        match services.auth.check(users, field, &client).await {
+            Ok(Access::User(name)) => {
+                self.user = name;
+                return true;
+            }
+            Ok(Access::Denied) => {
+                let why = if field.is_some() { "a wrong name or password" } else { "no password" };
+                let (request, client) = (shown(request), &request.peer);
+                tracing::warn!(request, %client, "answered with 401: {why}");
+                let realm = realm.replace(['\\', '"'], "");
+                let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into();
+                self.answer = Answer::Unauthorized { challenge };
+            }
+            Err(error) => {
+                let why = format!("the password file {}: {error}", users.display());
+                self.answer = Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why);
+            }
+        }
+        false
+    }
 }
 
 fn shown(request: &Request) -> String {
@@ -165,7 +254,7 @@ fn shown(request: &Request) -> String {
 /// Answers with a handler's response, or with an error page if the handler refuses.
 async fn answer_or_refuse(
     context: &Context<'_>,
-    answer: &rules::Answer,
+    answer: &Answer,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
     match handle(context, answer, responder).await? {
@@ -176,34 +265,38 @@ async fn answer_or_refuse(
 
 async fn handle(
     context: &Context<'_>,
-    answer: &rules::Answer,
+    answer: &Answer,
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
-        rules::Answer::Route(Route::Script(script)) => {
-            script::respond(context, script, responder).await
-        }
-        rules::Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
-        rules::Answer::Route(Route::Folder) => {
+        Answer::Route(Route::Script(script)) => script::respond(context, script, responder).await,
+        Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
+        Answer::Route(Route::Folder) => {
             error::redirect_to_folder(request, responder).await?;
             Ok(Outcome::Sent)
         }
-        rules::Answer::Route(Route::Refused { status, why }) => {
+        Answer::Route(Route::Refused { status, why }) => {
             if let Some(why) = why {
                 let (request, code) = (shown(request), status.as_u16());
                 tracing::warn!(request, "answered with {code}: {why}");
             }
             Ok(Outcome::refused(*status, []))
         }
-        rules::Answer::Redirect { status, location } => {
+        Answer::Redirect { status, location } => {
             respond::redirect(*status, location, responder).await?;
             Ok(Outcome::Sent)
         }
-        rules::Answer::Respond { status, content_type, body } => {
+        Answer::Respond { status, content_type, body } => {
             respond::respond(*status, content_type, body, responder).await?;
             Ok(Outcome::Sent)
         }
+        Answer::Unauthorized { challenge } => {
+            let challenge = [("WWW-Authenticate", challenge.clone())];
+            Ok(Outcome::refused(StatusCode::UNAUTHORIZED, challenge))
+        }
+        // It has been authenticated before.
+        Answer::Authenticate { .. } => Ok(Outcome::refused(StatusCode::UNAUTHORIZED, [])),
     }
 }
 
@@ -214,19 +307,32 @@ async fn refuse(
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
     let Refused { status, fields } = refused;
-    let Some(page) = context.site.error_page(status) else {
-        return error::respond(responder, status, fields).await;
+    let rules = context.effects.htaccess.as_deref();
+    let page = match rules.and_then(|rules| rules.error_document(status)) {
+        Some(ErrorDocument::Path(path)) => Some(String::from_utf8_lossy(path).into_owned()),
+        Some(ErrorDocument::Text(text)) => {
+            let text = text.clone().into();
+            return error::respond_text(responder, status, fields, text).await;
+        }
+        Some(ErrorDocument::Redirect(location)) => {
+            let location = location.clone().into();
+            return respond::redirect(StatusCode::FOUND, &location, responder).await;
+        }
+        None => context.site.error_page(status).map(str::to_owned),
     };
-    let request = for_page(context.request, page);
-    let route = context.site.router.route(&request.path);
-    let context = Context { request: &request, ..*context };
+    let Some(page) = page else { return error::respond(responder, status, fields).await };
+    let mut request = for_page(context.request, &page);
+    let mut effects = Effects::default();
+    let failed = context.request;
+    let answer = context.site.answer_error(&mut request, &mut effects, status, failed, rules);
+    let context = Context { request: &request, effects: &effects, ..*context };
     let mut with_status = Layer::new(responder, false, |head| {
         (head.status, head.reason) = (status, None);
         for (name, value) in &fields {
             head.field(name, value.clone());
         }
     });
-    match handle(&context, &rules::Answer::Route(route), &mut with_status).await? {
+    match handle(&context, &answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
         // The page itself is missing or fails.
         Outcome::Refused(_) => error::respond(responder, status, fields).await,
@@ -240,12 +346,13 @@ fn for_page(request: &Request, path: &str) -> Request {
         headers.remove(name);
     }
     let method = if request.method == Method::HEAD { Method::HEAD } else { Method::GET };
+    let (path, query) = path.split_once('?').map_or((path, None), |(path, q)| (path, Some(q)));
     Request {
         method,
         target: request.target.clone(),
         uri: request.uri.clone(),
         path: path.as_bytes().to_vec(),
-        query: None,
+        query: query.map(|query| query.to_owned().into()),
         host: request.host.clone(),
         headers,
         version: request.version,
@@ -261,10 +368,10 @@ fn for_page(request: &Request, path: &str) -> Request {
 }
 
 /// What `sendoff explain` shows about the handler.
-fn before(answer: &rules::Answer, request: &Request) -> explain::Before {
+fn before(answer: &Answer, request: &Request) -> explain::Before {
     match answer {
-        rules::Answer::Route(Route::Script(_)) => explain::Before::Script,
-        rules::Answer::Route(Route::File(_)) => {
+        Answer::Route(Route::Script(_)) => explain::Before::Script,
+        Answer::Route(Route::File(_)) => {
             explain::Before::File(String::from_utf8_lossy(&request.path).into_owned())
         }
         _ => explain::Before::Server,

@@ -78,6 +78,7 @@ pub(super) async fn respond(
         "<!DOCTYPE html>\n<title>{code} {reason}</title>\n<h1>{code} {reason}</h1>\n<p>sendoff</p>\n"
     );
     let mut head = ResponseHead::new(status, Some(page.len() as u64));
+    head.by_server = true;
     head.field("Content-Type", "text/html");
     append_fields(&mut head, fields);
     if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -87,6 +88,20 @@ pub(super) async fn respond(
     responder::respond(responder, head, [body]).await
 }
 
+/// Answers with a text of the operator's.
+pub(super) async fn respond_text(
+    responder: &mut dyn Responder,
+    status: StatusCode,
+    fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+    text: Bytes,
+) -> Result<(), Cut> {
+    let mut head = ResponseHead::new(status, Some(text.len() as u64));
+    head.by_server = true;
+    head.field("Content-Type", "text/html; charset=iso-8859-1");
+    append_fields(&mut head, fields);
+    responder::respond(responder, head, [Segment::Bytes(text)]).await
+}
+
 /// Answers without a body.
 pub(super) async fn respond_empty(
     responder: &mut dyn Responder,
@@ -94,6 +109,7 @@ pub(super) async fn respond_empty(
     field: (&'static str, Bytes),
 ) -> Result<(), Cut> {
     let mut head = ResponseHead::new(status, None);
+    head.by_server = true;
     append_fields(&mut head, [field]);
     responder::respond(responder, head, []).await
 }

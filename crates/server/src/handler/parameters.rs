@@ -1,23 +1,24 @@
 //! The CGI/1.1 meta-variables (RFC 3875 §4.1) of a request.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
 use super::context::Context;
 use crate::request::{Request, Scheme};
-use crate::site::router::Script;
+use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
-
-/// `SERVER_SOFTWARE`, unless the site has its own.
-const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 
 /// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
 /// take the other two for statements of the server about how it sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// The parameters of a request that `script` answers.
+/// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
+/// directory of its own.
 pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
-    let Context { site, request, effects, .. } = *context;
+    let Context { services, site, request, effects, user, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
     let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
     let mut param = |name: &str, value: &[u8]| {
@@ -25,8 +26,15 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
             builder.param(name.as_bytes(), value);
         }
     };
-    let software = site.server_software.as_deref().unwrap_or(SOFTWARE.as_bytes());
-    of_request(&mut param, request, script, site.router.root_bytes(), software);
+    let chroot = match script.upstream {
+        Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
+        Upstream::Application(_) => None,
+    };
+    let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
+    of_request(&mut param, request, script, paths, &site.software, user);
+    if !user.is_empty() {
+        param("AUTH_TYPE", b"Basic");
+    }
     if site.sendable.is_set_up() {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
@@ -41,10 +49,11 @@ fn of_request(
     param: &mut impl FnMut(&str, &[u8]),
     request: &Request,
     script: &Script,
-    document_root: &[u8],
+    [filename, document_root]: [&[u8]; 2],
     software: &[u8],
+    user: &[u8],
 ) {
-    param("SCRIPT_FILENAME", &script.filename);
+    param("SCRIPT_FILENAME", filename);
     param("QUERY_STRING", request.query.as_deref().unwrap_or_default());
     param("REQUEST_METHOD", request.method.as_str().as_bytes());
     param("CONTENT_TYPE", request.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
@@ -71,10 +80,19 @@ fn of_request(
     if let Some(id) = &request.id {
         param("REQUEST_ID", id.as_bytes());
     }
-    // As in Debian's fastcgi.conf.
-    param("REMOTE_USER", b"");
+    param("REMOTE_USER", user);
     param("REDIRECT_STATUS", b"200");
     fields(param, &request.headers);
+}
+
+/// A path as processes see it whose root directory is `chroot`. A path outside of it stays as it is.
+fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
+    let beneath = chroot.and_then(|root| path.strip_prefix(root.as_os_str().as_bytes()));
+    match beneath {
+        Some([]) => b"/",
+        Some(path @ [b'/', ..]) => path,
+        Some(_) | None => path,
+    }
 }
 
 /// `SERVER_PROTOCOL`, as nginx writes it.
@@ -158,7 +176,7 @@ mod tests {
             filename: b"/srv/a".to_vec(),
             name: b"/a".to_vec(),
             path_info: b"/b".to_vec(),
-            upstream: crate::site::router::Upstream::Workers(0),
+            upstream: Upstream::Workers(0),
         };
         let told = |request: &Request| {
             let mut all = std::collections::HashMap::new();
@@ -166,7 +184,8 @@ mod tests {
                 let value = String::from_utf8(value.to_vec()).unwrap();
                 assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice");
             };
-            of_request(&mut note, request, &script, b"/srv", b"software");
+            let paths = [&script.filename, &b"/srv"[..]];
+            of_request(&mut note, request, &script, paths, b"software", b"");
             all
         };
         let all = told(&request);
@@ -191,6 +210,20 @@ mod tests {
         let all = told(&request);
         assert_eq!((&*all["SERVER_PROTOCOL"], all.get("HTTPS")), ("HTTP/1.0", None));
         assert_eq!(all["CONTENT_LENGTH"], "");
+    }
+
+    #[test]
+    fn paths_are_given_as_processes_in_a_chroot_see_them() {
+        for (chroot, path, expected) in [
+            (None, "/srv/site/a.php", "/srv/site/a.php"),
+            (Some("/srv"), "/srv/site/a.php", "/site/a.php"),
+            (Some("/srv"), "/srv", "/"),
+            (Some("/srv"), "/srvx/a.php", "/srvx/a.php"),
+            (Some("/srv"), "/var/a.php", "/var/a.php"),
+        ] {
+            let inside = inside(chroot.map(Path::new), path.as_bytes());
+            assert_eq!(String::from_utf8_lossy(inside), expected, "{chroot:?} {path}");
+        }
     }
 
     #[test]

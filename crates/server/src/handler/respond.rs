@@ -16,6 +16,7 @@ pub(super) async fn redirect(
 ) -> Result<(), Cut> {
     let body = [&location[..], b"\n"].concat();
     let mut head = ResponseHead::new(status, Some(body.len() as u64));
+    head.by_server = true;
     head.field("Location", location.clone());
     head.field("Content-Type", "text/plain; charset=utf-8");
     responder::respond(responder, head, [Segment::Bytes(body.into())]).await

@@ -4,17 +4,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sendoff_config::Config;
+use tokio::sync::watch;
 
 use super::choice::Choice;
 use super::patience::Patience;
 use super::sizes::Sizes;
+use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::explain::Secret;
 use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, LocalPool};
 
-/// The sites, the upstreams, and what was learned about scripts.
+/// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
 pub(crate) struct Services {
     /// The number of the event loop.
     pub(crate) number: usize,
@@ -29,9 +31,12 @@ pub(crate) struct Services {
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,
-    pub(crate) sizes: Sizes,
-    pub(crate) choice: Choice,
-    pub(crate) patience: Patience,
-    pub(crate) clock: Clock,
-    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) sizes: Rc<Sizes>,
+    pub(crate) choice: Rc<Choice>,
+    pub(crate) patience: Rc<Patience>,
+    pub(crate) auth: Rc<Auth>,
+    pub(crate) clock: Rc<Clock>,
+    pub(crate) access_log: Option<Rc<AccessLog>>,
+    /// For each pool: that this value may still ask for its workers.
+    pub(crate) _in_use: Vec<watch::Receiver<()>>,
 }

@@ -15,7 +15,7 @@ use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
 use crate::request::{BodyStore, Origin, Request, Scheme};
-use crate::service::Service;
+use crate::service::{Current, Service};
 use crate::transport::Transport;
 
 /// The size of one read, in bytes.
@@ -61,39 +61,29 @@ pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
     origin: Origin,
     buffer: BytesMut,
-    service: Rc<S>,
+    services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
 ) {
     let heads = HeadDecoder::new(Limits::default());
-    let is_trusted = origin.is_trusted(service.trusted_proxies());
-    let mut connection = Connection {
-        transport,
-        origin,
-        is_trusted,
-        service,
-        lifecycle,
-        buffer,
-        heads,
-        kept_up: true,
-        began: Instant::now(),
-    };
+    let began = Instant::now();
+    let mut connection =
+        Connection { transport, origin, lifecycle, buffer, heads, kept_up: true, began };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
         }
+        // Not before, so that an idle connection keeps nothing of an old configuration.
+        let service = services.get();
         // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
-        if !Box::pin(connection.serve_one()).await {
+        if !Box::pin(connection.serve_one(&*service)).await {
             return;
         }
     }
 }
 
-struct Connection<T, S> {
+struct Connection<T> {
     transport: T,
     origin: Origin,
-    /// The peer is a trusted proxy.
-    is_trusted: bool,
-    service: Rc<S>,
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that were not parsed yet.
     buffer: BytesMut,
@@ -104,7 +94,7 @@ struct Connection<T, S> {
     began: Instant,
 }
 
-impl<T: Transport, S: Service> Connection<T, S> {
+impl<T: Transport> Connection<T> {
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
@@ -124,12 +114,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Serves one request. Returns whether another may follow.
-    async fn serve_one(&mut self) -> bool {
-        let head = match self.read_head().await {
+    async fn serve_one<S: Service>(&mut self, service: &S) -> bool {
+        let head = match self.read_head(service).await {
             Ok(head) => head,
             Err(end) => {
                 let asked = self.asked_by_bad_head();
-                return self.end_early(end, asked, None).await;
+                return self.end_early(service, end, asked, None).await;
             }
         };
         let asked = Asked {
@@ -144,26 +134,27 @@ impl<T: Transport, S: Service> Connection<T, S> {
             began: self.began,
         };
         let (framing, waits) = (head.framing, head.expect_continue);
-        let proxies = self.is_trusted.then(|| self.service.trusted_proxies());
-        let ids = self.service.limits().request_ids;
+        let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
+        let ids = service.limits().request_ids;
         let mut request = match received::request(head, Scheme::Http, &self.origin, proxies, ids) {
             Ok(request) => request,
             Err(bad) => {
-                return self.end_early(refused(StatusCode::BAD_REQUEST, bad.0), asked, None).await;
+                let end = refused(StatusCode::BAD_REQUEST, bad.0);
+                return self.end_early(service, end, asked, None).await;
             }
         };
-        match self.read_request(&mut request, framing, waits).await {
+        match self.read_request(service, &mut request, framing, waits).await {
             Ok((plan, keep_alive)) => {
                 let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
-                self.answer(plan, &request, asked).await
+                self.answer(service, plan, &request, asked).await
             }
-            Err(end) => self.end_early(end, asked, Some(&request)).await,
+            Err(end) => self.end_early(service, end, asked, Some(&request)).await,
         }
     }
 
-    async fn read_head(&mut self) -> Result<Head, End> {
+    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, End> {
         self.began = Instant::now();
-        let deadline = self.began + self.service.limits().timeouts.head;
+        let deadline = self.began + service.limits().timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -194,14 +185,15 @@ impl<T: Transport, S: Service> Connection<T, S> {
 
     /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
     /// wanted and the client still waits for `100 Continue`, as `waits` says.
-    async fn read_request(
+    async fn read_request<S: Service>(
         &mut self,
+        service: &S,
         request: &mut Request,
         framing: BodyFraming,
         waits: bool,
     ) -> Result<(S::Plan, bool), End> {
-        let plan = self.service.plan(request);
-        let mut decoder = BodyDecoder::new(framing, self.service.max_body(&plan))?;
+        let plan = service.plan(request).await;
+        let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
             return Ok((plan, false));
@@ -214,9 +206,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
                 Decoded::End => break,
                 Decoded::NeedMore => {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
-                        self.send_interim(CONTINUE).await?;
+                        self.send_interim(service, CONTINUE).await?;
                     }
-                    self.read_more_body().await?;
+                    self.read_more_body(service).await?;
                 }
             }
         }
@@ -224,9 +216,9 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Ok((plan, true))
     }
 
-    async fn read_more_body(&mut self) -> Result<(), End> {
+    async fn read_more_body<S: Service>(&mut self, service: &S) -> Result<(), End> {
         self.buffer.reserve(READ);
-        let limit = self.service.limits().timeouts.body;
+        let limit = service.limits().timeouts.body;
         match timeout(limit, self.read()).await {
             Ok(Ok(0)) => {
                 let why = "the connection was closed inside the request body";
@@ -238,8 +230,12 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Sends an interim response (1xx).
-    async fn send_interim(&mut self, mut bytes: &'static [u8]) -> io::Result<()> {
-        let limit = self.service.limits().timeouts.send;
+    async fn send_interim<S: Service>(
+        &mut self,
+        service: &S,
+        mut bytes: &'static [u8],
+    ) -> io::Result<()> {
+        let limit = service.limits().timeouts.send;
         while !bytes.is_empty() {
             match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
                 Ok(n) => bytes = &bytes[n..],
@@ -253,9 +249,14 @@ impl<T: Transport, S: Service> Connection<T, S> {
         Ok(())
     }
 
-    async fn answer(&mut self, plan: S::Plan, request: &Request, asked: Asked) -> bool {
-        let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, Some(request));
+    async fn answer<S: Service>(
+        &mut self,
+        service: &S,
+        plan: S::Plan,
+        request: &Request,
+        asked: Asked,
+    ) -> bool {
+        let mut exchange = self.exchange(service, asked, Some(request));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
@@ -274,7 +275,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         }
     }
 
-    fn exchange<'c>(
+    fn exchange<'c, S: Service>(
         &'c mut self,
         service: &'c S,
         asked: Asked,
@@ -288,15 +289,20 @@ impl<T: Transport, S: Service> Connection<T, S> {
     }
 
     /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
-    async fn end_early(&mut self, end: End, mut asked: Asked, request: Option<&Request>) -> bool {
+    async fn end_early<S: Service>(
+        &mut self,
+        service: &S,
+        end: End,
+        mut asked: Asked,
+        request: Option<&Request>,
+    ) -> bool {
         let (status, why) = match end {
             End::Quiet => return false,
             End::Io(error) => {
                 let line = asked.line.to_string();
                 tracing::info!(request = line, %error, "the client left amid its request");
                 // For its line in the access log.
-                let service = Rc::clone(&self.service);
-                drop(self.exchange(&service, asked, request));
+                drop(self.exchange(service, asked, request));
                 return false;
             }
             End::Refused { status, why } => (status, why),
@@ -305,8 +311,7 @@ impl<T: Transport, S: Service> Connection<T, S> {
         let line = asked.line.to_string();
         tracing::info!(%client, request = line, %status, "request refused: {why}");
         asked.keep_alive = false;
-        let service = Rc::clone(&self.service);
-        let mut exchange = self.exchange(&service, asked, request);
+        let mut exchange = self.exchange(service, asked, request);
         let answered = service.refuse(status, &mut exchange).await;
         drop(exchange);
         if answered.is_ok() {

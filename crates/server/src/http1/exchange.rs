@@ -229,7 +229,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
 
 impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        let ResponseHead { status, reason, fields, length } = head;
+        let ResponseHead { status, reason, fields, length, .. } = head;
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
         self.keep_alive &= framing != Framing::Close && !self.lifecycle.is_stopping();
         let mut out = BytesMut::with_capacity(512);

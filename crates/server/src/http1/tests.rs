@@ -41,7 +41,7 @@ impl Service for Noting {
         &self.proxies
     }
 
-    fn plan(&self, _request: &mut Request) {}
+    async fn plan(&self, _request: &mut Request) {}
 
     fn max_body(&self, _plan: &()) -> u64 {
         self.limits.limits.max_body

@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,22 +31,34 @@ pub(crate) struct Writer {
     batches: SyncSender<String>,
     format: Arc<LogFormat>,
     dropped: Arc<AtomicU64>,
+    reopened: Reopened,
     thread: JoinHandle<()>,
 }
+
+/// The file that takes the place of the current one before the next batch is written.
+type Reopened = Arc<Mutex<Option<File>>>;
 
 impl Writer {
     /// Starts the thread on a log that was opened for appending.
     ///
     /// # Errors
-    /// The descriptor cannot be duplicated, or the thread cannot be started.
-    pub(crate) fn start(file: &File, format: LogFormat) -> std::io::Result<Self> {
+    /// The thread cannot be started.
+    pub(crate) fn start(file: File, format: LogFormat) -> std::io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
-        let (file, dropped) = (file.try_clone()?, Arc::<AtomicU64>::default());
-        let counted = Arc::clone(&dropped);
+        let dropped = Arc::<AtomicU64>::default();
+        let reopened = Reopened::default();
+        let (counted, next) = (Arc::clone(&dropped), Arc::clone(&reopened));
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write(&file, &waiting, &counted))?;
-        Ok(Self { batches, format: Arc::new(format), dropped, thread })
+            .spawn(move || write(file, &waiting, &counted, &next))?;
+        Ok(Self { batches, format: Arc::new(format), dropped, reopened, thread })
+    }
+
+    /// Writes to `file` from the next batch on. Does not wait for a disk that is slow.
+    pub(crate) fn reopen(&self, file: File) {
+        *self.reopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        // Wakes the thread, so that the old file is closed even if no request comes. If the queue is full, the thread will look anyway.
+        let _ = self.batches.try_send(String::new());
     }
 
     /// The log for one event loop.
@@ -67,8 +79,16 @@ impl Writer {
     }
 }
 
-fn write(mut file: &File, batches: &Receiver<String>, dropped: &AtomicU64) {
+fn write(
+    mut file: File,
+    batches: &Receiver<String>,
+    dropped: &AtomicU64,
+    next: &Mutex<Option<File>>,
+) {
     for batch in batches {
+        if let Some(next) = next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            file = next;
+        }
         if let Err(error) = file.write_all(batch.as_bytes()) {
             tracing::error!(%error, "the access log cannot be written, lines are lost");
         }
@@ -133,7 +153,7 @@ mod tests {
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let writer = Writer::start(file.as_file(), LogFormat::combined()).unwrap();
+        let writer = Writer::start(file.reopen().unwrap(), LogFormat::combined()).unwrap();
         let log = writer.log();
         let mut asked = request(None);
         let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
@@ -163,7 +183,7 @@ mod tests {
     fn a_log_that_takes_nothing_holds_up_no_request() {
         let (reader, pipe) = std::io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
-        let writer = Writer::start(&pipe, LogFormat::combined()).unwrap();
+        let writer = Writer::start(pipe, LogFormat::combined()).unwrap();
         let log = writer.log();
         let mut asked = request(None);
         let long = HeaderValue::from_bytes(&[b'r'; 1000]).unwrap();

@@ -1,5 +1,6 @@
-//! What the front reports about its work: the access log, and the table of `sendoff explain`.
+//! What the front reports about its work: the access log, the table of `sendoff explain`, and its status.
 
 pub(crate) mod access_log;
 pub mod explain;
 pub(crate) mod log_line;
+pub mod status;

@@ -17,20 +17,22 @@ pub struct ResponseHead {
     pub fields: Vec<(Bytes, Bytes)>,
     /// Bytes of the body, if known. For a response to HEAD: of the body that GET would get.
     pub length: Option<u64>,
+    /// Whether the server itself makes the response, and no file or application: an error page or a redirect.
+    pub by_server: bool,
 }
 
 impl ResponseHead {
     /// A head without fields.
     #[must_use]
     pub fn new(status: StatusCode, length: Option<u64>) -> Self {
-        Self { status, reason: None, fields: Vec::new(), length }
+        Self { status, reason: None, fields: Vec::new(), length, by_server: false }
     }
 
     /// An application's head. Its `Content-Length` becomes `length`.
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
         let CgiHead { status, reason, fields, content_length, .. } = head;
-        Self { status, reason, fields, length: content_length }
+        Self { status, reason, fields, length: content_length, by_server: false }
     }
 
     /// Adds a field at the end.
@@ -38,10 +40,18 @@ impl ResponseHead {
         self.fields.push((Bytes::from_static(name.as_bytes()), value.into()));
     }
 
+    /// The value of the first field of this name.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Bytes> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, value)| value)
+    }
+
     /// Whether there is a field of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+        self.value(name).is_some()
     }
 }
 

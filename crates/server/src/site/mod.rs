@@ -1,11 +1,13 @@
 //! Sites: which one answers, what its routes change, who answers a path, and which files applications may name.
 
+pub(crate) mod effects;
+mod htaccess;
 mod matching;
 mod mounts;
 mod opened;
 pub(crate) mod protect;
 pub(crate) mod router;
-pub(crate) mod rules;
+mod rules;
 pub(crate) mod sendable;
 pub(crate) mod sites;
 mod text;
@@ -19,10 +21,16 @@ use http::StatusCode;
 use sendoff_config::{Config, Delivery, ErrorPage};
 
 use crate::request::Request;
+use crate::response::ResponseHead;
 use crate::static_files::CacheShare;
+use effects::{Answer, Effects, Response, User};
+use htaccess::{Error, Htaccess};
 use router::{Route, Router};
-use rules::{Answer, Effects, Rules};
+use rules::Rules;
 use sendable::Sendable;
+
+/// `SERVER_SOFTWARE`, unless the site has its own.
+const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 
 /// One site on one event loop.
 #[derive(Debug)]
@@ -30,10 +38,12 @@ pub(crate) struct Site {
     pub(crate) number: usize,
     pub(crate) router: Router,
     rules: Rules,
+    htaccess: Option<Htaccess>,
     /// The files that applications may name.
     pub(crate) sendable: Sendable,
     pub(crate) delivery: Delivery,
-    pub(crate) server_software: Option<Bytes>,
+    /// `SERVER_SOFTWARE`.
+    pub(crate) software: Bytes,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
 }
@@ -49,6 +59,8 @@ impl Site {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
             (user.as_raw(), group.as_raw())
         };
+        let software = site.server_software.clone().map(Bytes::from);
+        let software = software.unwrap_or_else(|| Bytes::from_static(SOFTWARE.as_bytes()));
         let account = config.account.map_or_else(own, |account| (account.uid, account.gid));
         Ok(Self {
             number,
@@ -56,7 +68,8 @@ impl Site {
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
-            server_software: site.server_software.clone().map(Bytes::from),
+            htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
+            software,
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
         })
@@ -70,7 +83,48 @@ impl Site {
             let refused = Route::Refused { status, why: Some(why.into()) };
             return (Answer::Route(refused), Effects::default());
         }
-        self.rules.apply(&self.router, request)
+        let mut effects = Effects::default();
+        let answer = self.rules.apply(&self.router, request, &mut effects);
+        let answer = answer.unwrap_or_else(|| self.answer(request, &mut effects, None));
+        (answer, effects)
+    }
+
+    /// Who answers a request that no route answers. `user`: the client has shown this user's password.
+    pub(crate) fn answer(
+        &self,
+        request: &mut Request,
+        effects: &mut Effects,
+        user: Option<User>,
+    ) -> Answer {
+        match &self.htaccess {
+            Some(files) => files.apply(&self.router, request, effects, user, None),
+            None => Answer::Route(self.router.route(&request.path)),
+        }
+    }
+
+    /// Who answers the request for the page of an error.
+    pub(crate) fn answer_error(
+        &self,
+        request: &mut Request,
+        effects: &mut Effects,
+        status: StatusCode,
+        failed: &Request,
+        response: Option<&Response>,
+    ) -> Answer {
+        match (&self.htaccess, response) {
+            (Some(files), Some(response)) => {
+                let error = Error { status, request: failed, response };
+                files.apply(&self.router, request, effects, None, Some(error))
+            }
+            _ => Answer::Route(self.router.route(&request.path)),
+        }
+    }
+
+    /// Changes the head of a response as `.htaccess` files say.
+    pub(crate) fn change(&self, request: &Request, response: &Response, head: &mut ResponseHead) {
+        if let Some(files) = &self.htaccess {
+            files.change(&self.router, request, response, head);
+        }
     }
 
     /// The path of the site's own page for an error.

@@ -65,9 +65,22 @@ impl Mounts {
         });
         found.expect("every path begins with a slash, and the root's prefix is empty")
     }
+
+    /// Where a file with this absolute name lies; `None`: in none of the folders.
+    pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
+        self.0.iter().find_map(|mount| {
+            let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
+            Some(Place { mount, path })
+        })
+    }
 }
 
 impl Place<'_, '_> {
+    /// The path relative to the folder.
+    pub(super) fn path(&self) -> &[u8] {
+        self.path
+    }
+
     /// What is there now, opened if it is a file.
     pub(super) fn lookup(&self) -> Result<Found, Refusal> {
         self.mount.files.borrow_mut().lookup(self.path)

@@ -9,7 +9,7 @@ use http::StatusCode;
 use sendoff_config::{FrontController, Matching};
 
 use super::matching::contains;
-use super::mounts::Mounts;
+use super::mounts::{Mounts, Place};
 use super::protect::{Exceptions, has_ending, is_source};
 use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal};
 
@@ -121,6 +121,7 @@ impl Router {
                 self.prefixes.push((prefix.as_bytes().to_vec(), application));
                 self.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
             }
+            Matching::Routes => {}
         }
     }
 
@@ -165,6 +166,59 @@ impl Router {
             }
             Route::Script(_) => Route::NOT_FOUND,
             other => other,
+        }
+    }
+
+    /// Whether a file of this name is a script that something runs.
+    pub(super) fn is_script(&self, name: &[u8]) -> bool {
+        self.runs(name).is_some()
+    }
+
+    /// The static file with this name in the file system, which stands at `path`.
+    pub(super) fn at(&self, file: &[u8], path: &[u8]) -> Route {
+        if is_source(file) {
+            return Route::forbidden("it looks like a script, and the rules do not run it");
+        }
+        let Some(place) = self.mounts.place_of_file(file) else {
+            return Route::forbidden("the rules lead to a file outside the folders of the site");
+        };
+        let refused = self.exceptions.hidden(place.path()).map(|why| why.to_string());
+        let protected = || self.exceptions.protected(place.path()).map(|why| why.to_string());
+        if let Some(why) = refused.or_else(protected) {
+            return Route::forbidden(why);
+        }
+        match place.lookup() {
+            Ok(Found::File(entry)) => Route::File(entry),
+            Ok(Found::Directory) => self.folder(path),
+            Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    /// The script with this name in the file system, which stands at `name`.
+    pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> Route {
+        let upstream = self.runs(file).or_else(|| self.runs(b".php"));
+        let Some(upstream) = upstream else {
+            return Route::forbidden("it is a script, and nothing runs it");
+        };
+        let Some(place) = self.mounts.place_of_file(file) else {
+            return Route::forbidden("the rules lead to a script outside the folders of the site");
+        };
+        if let Some(hidden) = self.exceptions.hidden(place.path()) {
+            return Route::forbidden(hidden.to_string());
+        }
+        match place.kind() {
+            Ok(Kind::File) => self.script_at_place(&place, name, path_info, upstream),
+            Ok(Kind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Err(refusal) => self.missing(name, &refusal),
+        }
+    }
+
+    /// What answers for a path that leads to nothing.
+    pub(super) fn missing_at(&self, path: &[u8]) -> Route {
+        match self.exceptions.hidden(path) {
+            Some(hidden) => Route::forbidden(hidden.to_string()),
+            None => self.controller(path),
         }
     }
 
@@ -238,8 +292,17 @@ impl Router {
 
     /// A script that is there. Rules of the site may forbid to run it.
     fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
-        let place = self.mounts.place(name);
-        if let Some(protected) = self.exceptions.protected(name) {
+        self.script_at_place(&self.mounts.place(name), name, path_info, upstream)
+    }
+
+    fn script_at_place(
+        &self,
+        place: &Place<'_, '_>,
+        name: &[u8],
+        path_info: &[u8],
+        upstream: Upstream,
+    ) -> Route {
+        if let Some(protected) = self.exceptions.protected(place.path()) {
             return Route::forbidden(protected.to_string());
         }
         let is_listed = |allowed: &Vec<u8>| match allowed.strip_suffix(b"/") {
@@ -291,8 +354,8 @@ impl Router {
         match controller {
             Route::Refused { .. } => {
                 let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
-                let names = names.collect::<Vec<_>>().join(", ");
-                Route::forbidden(format!("the folder has none of its index files ({names})"))
+                let names = names.collect::<Vec<_>>().join(" nor ");
+                Route::forbidden(format!("the folder has neither {names}"))
             }
             route => route,
         }

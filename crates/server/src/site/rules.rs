@@ -7,53 +7,11 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule};
 
+use super::effects::{Answer, Effects, FieldChange};
 use super::matching::{Conditions, Matched, may_ask};
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use};
 use crate::request::{Request, normalise};
-
-/// What routes change beside the choice of the handler.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    /// Changes of the response's fields, in order.
-    pub(crate) response_headers: Vec<FieldChange>,
-    /// What caches are told.
-    pub(crate) cache: Option<Rc<Cache>>,
-    /// Parameters for scripts.
-    pub(crate) params: Vec<(Bytes, Vec<u8>)>,
-    /// Bytes of the request body.
-    pub(crate) max_body: Option<u64>,
-    /// How long a script may send nothing; zero: for ever.
-    pub(crate) request_timeout: Option<Duration>,
-    /// A name and a password are asked for.
-    pub(crate) auth: Option<Rc<BasicAuth>>,
-}
-
-/// A change of the response's fields, ready to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FieldChange {
-    Set(Bytes, Bytes),
-    Add(Bytes, Bytes),
-    Default(Bytes, Bytes),
-    Remove(Bytes),
-}
-
-/// Who answers.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// What the site's folders have, or an error page.
-    Route(Route),
-    /// A redirect to this URI.
-    Redirect { status: StatusCode, location: Bytes },
-    /// A fixed response.
-    Respond { status: StatusCode, content_type: Bytes, body: Bytes },
-}
-
-impl Answer {
-    fn refused(status: StatusCode, why: String) -> Self {
-        Self::Route(Route::Refused { status, why: Some(why.into()) })
-    }
-}
 
 /// The routes of a site, compiled.
 #[derive(Debug, Default)]
@@ -119,23 +77,27 @@ impl Rules {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Applies the routes: changes the request, collects effects, and says who answers.
-    pub(super) fn apply(&self, router: &Router, request: &mut Request) -> (Answer, Effects) {
-        let mut effects = Effects::default();
+    /// Applies the routes: changes the request, collects effects, and says who answers; `None`: no route does.
+    pub(super) fn apply(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
         for route in &self.0 {
             let matched = match route.conditions.matches(request) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
                 Err(why) => {
                     let why = format!("{}: {}", route.origin, why.0);
-                    return (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects);
+                    return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
                 }
             };
-            if let Some(answer) = route.apply(router, request, &matched, &mut effects) {
-                return (answer, effects);
+            if let Some(answer) = route.apply(router, request, &matched, effects) {
+                return Some(answer);
             }
         }
-        (Answer::Route(router.route(&request.path)), effects)
+        None
     }
 }
 

@@ -62,18 +62,22 @@ impl Hosts {
 impl Sites {
     /// Nothing is opened yet. At most `open_files` static files are kept open.
     pub(crate) fn new(config: Arc<Config>, open_files: usize) -> Self {
-        let mut listeners: Vec<Hosts> = config.listen.iter().map(|_| Hosts::default()).collect();
-        for (number, site) in config.sites.iter().enumerate() {
-            for &listener in &site.listeners {
-                if let Some(hosts) = listeners.get_mut(listener) {
-                    hosts.add(site, number);
-                }
-            }
-        }
         let limits = CacheLimits::default();
         let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
         let open = RefCell::new(vec![None; config.sites.len()]);
-        Self { config, listeners, open, share: CacheShare::new(limits) }
+        Self { listeners: by_listener(&config), config, open, share: CacheShare::new(limits) }
+    }
+
+    /// The sites of another configuration. Those that stay as they are stay open, with their files.
+    pub(crate) fn renewed(&self, config: Arc<Config>) -> Self {
+        let same_account = config.account == self.config.account;
+        let before = self.open.borrow();
+        let open = config.sites.iter().enumerate().map(|(number, site)| {
+            let is_same = same_account && self.config.sites.get(number) == Some(site);
+            before.get(number).filter(|_| is_same).cloned().flatten()
+        });
+        let open = RefCell::new(open.collect());
+        Self { listeners: by_listener(&config), config, open, share: Rc::clone(&self.share) }
     }
 
     /// The site that answers a request.
@@ -99,6 +103,18 @@ impl Sites {
         self.open.borrow_mut()[number] = Some(Rc::clone(&site));
         Ok(site)
     }
+}
+
+fn by_listener(config: &Config) -> Vec<Hosts> {
+    let mut listeners: Vec<Hosts> = config.listen.iter().map(|_| Hosts::default()).collect();
+    for (number, site) in config.sites.iter().enumerate() {
+        for &listener in &site.listeners {
+            if let Some(hosts) = listeners.get_mut(listener) {
+                hosts.add(site, number);
+            }
+        }
+    }
+    listeners
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::resolve::{Forbidden, Identity, Refusal, Resolved, Root};
+use super::refusal::{Forbidden, Refusal};
+use super::resolve::{Identity, Resolved, Root};
 use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most

@@ -7,6 +7,7 @@ mod cache;
 pub mod conditional;
 mod owner;
 pub mod range;
+mod refusal;
 mod resolve;
 
 #[cfg(test)]
@@ -18,7 +19,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes};
-pub use resolve::{Forbidden, Refusal, Root, place};
+pub use refusal::{Forbidden, Refusal, place};
+pub use resolve::Root;
 
 use crate::segment::Segment;
 use conditional::{Outcome, Validators};

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::resolve::{Forbidden, Refusal, place};
+use super::refusal::{Forbidden, Refusal, place};
 
 /// Links on one path; the kernel's own limit (path_resolution(7)).
 const MAX_LINKS: usize = 40;

@@ -1,8 +1,7 @@
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +12,7 @@ use rustix::io::Errno;
 use sendoff_config::Symlinks;
 
 use super::owner;
+use super::refusal::{Forbidden, Refusal, place, proc_path};
 
 /// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
 const ATTEMPTS: u8 = 8;
@@ -24,70 +24,6 @@ pub enum Resolved {
     File(Unopened, Identity),
     /// A directory.
     Directory(Identity),
-}
-
-/// Why a path cannot be served.
-#[derive(Debug)]
-pub enum Refusal {
-    /// The path does not exist.
-    NotFound,
-    /// The path exists and must not be served.
-    Forbidden(Forbidden),
-    /// A system call failed, or the file changes faster than it can be read.
-    Failed(io::Error),
-}
-
-/// Why a path must not be served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Forbidden {
-    /// A system call refuses it.
-    Denied(Errno),
-    /// A symbolic link leads to this place, outside the root.
-    Outside(PathBuf),
-    /// A symbolic link does not belong to the owner of this place, to which it leads.
-    OtherOwner(PathBuf),
-    /// It is neither a regular file nor a directory, or it is a directory and a file is wanted.
-    NoFile,
-    /// The root has been removed, or another folder has its name.
-    RootReplaced,
-}
-
-impl fmt::Display for Forbidden {
-    /// The reason and, if there is one, the option that would help.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Denied(errno) => {
-                write!(f, "{}: may the server's user read it (--user)?", io::Error::from(*errno))
-            }
-            Self::Outside(place) => {
-                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
-                write!(f, "it leads to {shown}; --follow-symlinks-into {folder} would allow it")
-            }
-            Self::OtherOwner(place) => {
-                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
-                write!(
-                    f,
-                    "a symbolic link leads to {shown}, which belongs to another user than the link; --follow-symlinks-into {folder} would allow it"
-                )
-            }
-            Self::NoFile => f.write_str("it is no regular file"),
-            Self::RootReplaced => {
-                f.write_str("the root is not the folder that it was at the start")
-            }
-        }
-    }
-}
-
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Self::NotFound,
-            Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => {
-                Self::Forbidden(Forbidden::Denied(errno))
-            }
-            other => Self::Failed(other.into()),
-        }
-    }
 }
 
 /// Identifies a file and its state: two states of a file differ in it.
@@ -176,7 +112,10 @@ impl Root {
     /// One of the folders cannot be opened.
     pub fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
         // Without symbolic links, because the kernel reports places in this form.
         let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
         Ok(Self { directory, symlinks, follow })
@@ -267,16 +206,6 @@ impl Root {
 
 fn name(path: &[u8]) -> &OsStr {
     OsStr::from_bytes(if path.is_empty() { b"." } else { path })
-}
-
-fn proc_path(descriptor: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
-}
-
-/// The place of an open file, as the kernel reports it.
-pub fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
-    let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
-    Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))
 }
 
 /// The place of the root. A root that was removed, and perhaps created again, has none, and nothing is inside it.

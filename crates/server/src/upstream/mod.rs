@@ -20,7 +20,7 @@ pub use fastcgi::channel::Channel;
 pub use inbox::Event;
 pub use queue::QueueLimits;
 pub use worker::claims::{Claim, Claims};
-pub use worker::deadline::enforce;
+pub use worker::deadline::{Deadlines, enforce};
 pub use worker::link::{Link, Links, LocalPool, WorkerExchange};
 pub use worker::master::Master;
 pub use worker::pool::{Pool, Ticket, WorkerId};

@@ -5,6 +5,8 @@
 //! is sent any more, so a script that goes on has one deadline left. What a script does after `fastcgi_finish_request()`
 //! is not limited, as under php-fpm.
 //!
+//! A script that works on a request for `slow_log_after` is slow, whatever it sends: its backtrace goes to the pool's slow log.
+//!
 //! A task on each event loop looks at the loop's links, a few times per deadline. Requests themselves pay with one flag per
 //! record.
 
@@ -17,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::link::Links;
 use super::master::Master;
 use super::pool::Pool;
-use super::watch::Stuck;
+use super::watch::Late;
 
 /// How often links are looked at: this many times per deadline, within these bounds. A deadline passes unnoticed for one
 /// interval, or two if the worker has the client's socket.
@@ -25,16 +27,48 @@ const LOOKS: u32 = 8;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long scripts may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For a script that sends nothing; then it is stuck.
+    pub stuck: Option<Duration>,
+    /// For the whole request; then it is slow.
+    pub slow: Option<Duration>,
+}
+
 /// Takes workers that are stuck out of the pool and has the master replace them. Their requests end with
-/// [`Event::Failed`](crate::upstream::Event::Failed). Runs on each event loop, for ever.
-pub async fn enforce(limit: Duration, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
-    let mut ticks = interval((limit / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL));
+/// [`Event::Failed`](crate::upstream::Event::Failed). Has slow ones traced. Runs on each event loop, for ever, unless there are no
+/// deadlines.
+pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
+    let Deadlines { stuck: limit, slow } = deadlines;
+    let Some(shortest) = limit.into_iter().chain(slow).min() else { return };
+    let mut ticks = interval((shortest / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut unsaid: Vec<Stuck> = Vec::new();
+    let mut unsaid: Vec<Late> = Vec::new();
     loop {
+        // The pool may be idle for days.
+        while unsaid.is_empty() && links.borrow().is_empty() {
+            pool.next_link().await;
+        }
         let now = ticks.tick().await;
         for (&worker, link) in links.borrow().iter() {
-            let Some(stuck) = link.expire(now, limit) else { continue };
+            if let Some((late, after)) =
+                slow.and_then(|slow| Some((link.becomes_slow(now, slow)?, slow)))
+            {
+                let (worker, request) = (late.pid, &*late.request);
+                tracing::warn!(
+                    worker,
+                    request,
+                    "the script has worked for {after:?} (slow_log_after)"
+                );
+                // A master that is behind has more to do than this.
+                let _ = master.trace(late.pid);
+            }
+            let Some((stuck, limit)) =
+                limit.and_then(|limit| Some((link.expire(now, limit)?, limit)))
+            else {
+                continue;
+            };
             pool.remove(worker);
             tracing::error!(
                 worker = stuck.pid,
@@ -64,8 +98,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
-    /// Expects that the master is told and that the worker gets no more requests.
-    async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
+    /// Expects that the master is told.
+    async fn is_told(master: &OwnedFd, expected: &ToMaster<'_>) {
         let mut message = [0; 100];
         let (len, _) = loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -73,8 +107,12 @@ mod tests {
                 break received;
             }
         };
-        let expected = ToMaster::Replace { pid: 1, request: "GET /".into() };
-        assert_eq!(ToMaster::decode(&message[..len]), Some(expected));
+        assert_eq!(ToMaster::decode(&message[..len]).as_ref(), Some(expected));
+    }
+
+    /// Expects that the master is told and that the worker gets no more requests.
+    async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
+        is_told(master, &ToMaster::Replace { pid: 1, request: "GET /".into() }).await;
         assert_eq!(pool.workers(), 0);
         while !links.borrow().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -92,7 +130,7 @@ mod tests {
                 let exchange = begin(&pool, &links).await;
                 let since = Instant::now();
                 let enforcing = enforce(
-                    LIMIT,
+                    Deadlines { stuck: Some(LIMIT), slow: None },
                     Arc::clone(&pool),
                     Rc::clone(&links),
                     Master::new(&ours).unwrap(),
@@ -112,5 +150,31 @@ mod tests {
                 assert!(since.elapsed() >= LIMIT);
             });
         }
+    }
+
+    #[test]
+    fn a_script_that_works_for_long_is_traced_once_and_goes_on() {
+        run(async {
+            let (pool, links, mut worker) = link();
+            let kind = SocketType::SEQPACKET;
+            let (ours, master) =
+                socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+            let exchange = Exchange::Worker(begin(&pool, &links).await);
+            let deadlines = Deadlines { stuck: None, slow: Some(LIMIT) };
+            let enforcing = enforce(
+                deadlines,
+                Arc::clone(&pool),
+                Rc::clone(&links),
+                Master::new(&ours).unwrap(),
+            );
+            tokio::task::spawn_local(enforcing);
+            is_told(&master, &ToMaster::Trace { pid: 1 }).await;
+            tokio::time::sleep(LIMIT).await;
+            let again = recv(&master, &mut [0; 100], RecvFlags::DONTWAIT);
+            assert_eq!(again.unwrap_err(), rustix::io::Errno::AGAIN);
+            let wire = [&Header::new(Kind::STDOUT, 1, 1).encode()[..], b"x"].concat();
+            worker.write_all(&wire).await.unwrap();
+            assert!(matches!(exchange.next().await, Event::Segment(_)));
+        });
     }
 }

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::pool::{Pool, Ticket, WorkerId};
-use super::watch::{Stuck, Watch};
+use super::watch::{Late, Watch};
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
@@ -123,6 +123,18 @@ pub(super) enum Ending {
 }
 
 impl Link {
+    /// The worker's process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The request that the worker works on for this event loop, as in the log.
+    #[must_use]
+    pub fn request(&self) -> Option<Rc<str>> {
+        self.front.borrow().held().map(|work| Rc::clone(&work.label))
+    }
+
     pub(super) fn new(socket: UnixStream, pid: i32, rules: front::Origin) -> Rc<Self> {
         let front = RefCell::new(Front::new(rules));
         Rc::new(Self { socket, pid, front, is_flushing: Cell::new(false) })
@@ -242,7 +254,7 @@ impl Link {
     }
 
     /// Ends the link, and with it the worker, once it has finished what it is at work on.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         // It fails only if the worker has closed it before.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -276,9 +288,17 @@ impl Link {
         inbox.push(event);
     }
 
+    /// Looks at the script that has a request of the front's: whether it has just become slow.
+    pub(super) fn becomes_slow(&self, now: Instant, limit: Duration) -> Option<Late> {
+        let front = self.front.borrow();
+        let work = front.held().filter(|work| work.ticket.is_some())?;
+        let is_slow = work.watch.borrow_mut().becomes_slow(now, limit);
+        is_slow.then(|| Late { pid: self.pid, request: Rc::clone(&work.label) })
+    }
+
     /// Looks after the script that has a request of the front's. If it has just become stuck, its request ends; the caller
     /// takes the worker out of the pool and has it replaced.
-    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Stuck> {
+    pub(super) fn expire(self: &Rc<Self>, now: Instant, limit: Duration) -> Option<Late> {
         let front = self.front.borrow();
         // What follows `fastcgi_finish_request()` has no deadline. A process that has claimed a request has its deadline
         // where the request went.
@@ -288,7 +308,7 @@ impl Link {
         if !work.watch.borrow_mut().expires(now, limit, waits_for_client) {
             return None;
         }
-        let stuck = Stuck { pid: self.pid, request: Rc::clone(&work.label) };
+        let stuck = Late { pid: self.pid, request: Rc::clone(&work.label) };
         let may_write_to_client = front.may_write_to_client();
         drop(front);
         // A worker that may write to the client could do so beside an error page. The request then ends with the worker's

@@ -50,6 +50,14 @@ impl Master {
         self.tell(&ToMaster::Replace { pid: pid.unsigned_abs(), request: request.into() })
     }
 
+    /// Asks for the backtrace of process `pid`, which goes on, in the pool's slow log.
+    ///
+    /// # Errors
+    /// As [`front_started`](Self::front_started).
+    pub fn trace(&self, pid: i32) -> io::Result<()> {
+        self.tell(&ToMaster::Trace { pid: pid.unsigned_abs() })
+    }
+
     fn tell(&self, message: &ToMaster<'_>) -> io::Result<()> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         rustix::net::send(self.0.as_fd(), &message.encode(), flags)?;

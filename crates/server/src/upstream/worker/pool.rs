@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -20,6 +20,10 @@ pub struct Pool {
     state: Mutex<State>,
     loops: usize,
     limits: QueueLimits,
+    /// Told when a link to a worker is made.
+    link_made: Notify,
+    /// Told when a request begins to wait, and when a worker takes requests.
+    news: Notify,
 }
 
 #[derive(Debug)]
@@ -89,7 +93,8 @@ impl Pool {
             complete: 0,
             least_idle: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), loops, limits })
+        let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
+        Arc::new(Self { state, loops, limits, link_made, news })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,7 +111,19 @@ impl Pool {
             state.complete += 1;
             drop(state);
             drop(Ticket { pool: Arc::clone(self), worker, event_loop });
+            self.news.notify_one();
         }
+        self.link_made.notify_waiters();
+    }
+
+    /// Ends when an event loop makes a link to a worker. What was made before the first poll does not count.
+    pub async fn next_link(&self) {
+        self.link_made.notified().await;
+    }
+
+    /// Ends when a request begins to wait or a worker comes to take requests, or has done so since the last call. For one caller.
+    pub async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// Forgets a worker whose link is lost.
@@ -121,6 +138,12 @@ impl Pool {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.state().complete
+    }
+
+    /// How many requests wait for a worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state().waiting.len()
     }
 
     /// What there was to do since the last call.
@@ -163,6 +186,7 @@ impl Pool {
             let number = state.waiting.push(event_loop, Instant::now(), grant);
             (Turn { pool: self, number }, granted)
         };
+        self.news.notify_one();
         match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(ticket)) => Ok(ticket),
             Ok(Err(_)) | Err(_) => Err(self.timed_out()),

@@ -1,5 +1,6 @@
 //! The number of PHP workers with `--workers auto`: more while requests wait although the processors have time, fewer once
-//! workers have been idle for a while.
+//! workers have been idle for a while. With a lower bound of 0 the last worker goes too, and the first request asks for one at
+//! once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,14 +51,18 @@ impl Tuner {
         // A front that was started again finds workers that are there already.
         self.target = self.target.max(load.workers).min(self.bounds.max);
         self.peak = self.peak.max(load.peak);
-        let needed = (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
+        let first = load.workers == 0 && load.waiting > 0;
+        let needed =
+            first || (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
         if needed && load.workers >= self.target {
-            let more = if idle_cpu >= SPARE { load.waiting.clamp(1, self.target) } else { 1 };
+            let most = self.target.max(1);
+            let more = if idle_cpu >= SPARE { load.waiting.clamp(1, most) } else { 1 };
             self.target = (self.target + more).min(self.bounds.max);
             (self.peak, self.since) = (self.target, now);
         } else if now - self.since >= self.bounds.idle {
-            // One more than were needed, so that the next request need not wait for a fork.
-            self.target = self.target.min(self.peak + 1).max(self.bounds.min);
+            // One more than were needed, so that the next request need not wait for a fork; none if none was needed.
+            let kept = if self.peak == 0 { 0 } else { self.peak + 1 };
+            self.target = self.target.min(kept).max(self.bounds.min);
             (self.peak, self.since) = (0, now);
         }
         self.target
@@ -73,6 +78,11 @@ pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Mas
     let mut cpu = CpuTime::read();
     let mut told = (bounds.min, Instant::now());
     loop {
+        // A pool without workers costs nothing until a request comes.
+        if told.0 == 0 && tuner.target == 0 && pool.workers() == 0 {
+            pool.news().await;
+            ticks.reset_immediately();
+        }
         let now = ticks.tick().await;
         let load = pool.take_load();
         let before = std::mem::replace(&mut cpu, CpuTime::read());
@@ -173,6 +183,20 @@ mod tests {
         assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE * 3 / 2), 8);
         assert_eq!(tuner.decide(busy(8, 3), 0.9, now + IDLE * 2), 6);
         assert_eq!(tuner.decide(busy(6, 1), 0.9, now + IDLE * 3), 4);
+    }
+
+    #[test]
+    fn without_a_lower_bound_the_last_worker_goes_and_the_first_request_gets_one_at_once() {
+        let now = Instant::now();
+        let mut tuner = Tuner::new(Bounds { min: 0, max: 20, idle: IDLE }, now);
+        assert_eq!(tuner.decide(busy(0, 0), 0.9, now), 0);
+        assert_eq!(tuner.decide(waiting(0, 3, Duration::ZERO), 0.0, now), 1, "busy processors");
+        // It has not come yet.
+        assert_eq!(tuner.decide(waiting(0, 3, WAIT), 0.9, now), 1);
+        assert_eq!(tuner.decide(waiting(1, 2, WAIT), 0.9, now), 2);
+        assert_eq!(tuner.decide(busy(2, 1), 0.9, now + IDLE), 2);
+        assert_eq!(tuner.decide(busy(2, 1), 0.9, now + IDLE * 2), 2);
+        assert_eq!(tuner.decide(busy(2, 0), 0.9, now + IDLE * 3), 0);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A worker that does not come back from a request.
+/// A worker that takes long for a request.
 #[derive(Debug)]
-pub(super) struct Stuck {
+pub(super) struct Late {
     pub(super) pid: i32,
     /// The request, for the log.
     pub(super) request: Rc<str>,
@@ -17,6 +17,10 @@ pub(super) struct Stuck {
 /// What is known of a script's progress.
 #[derive(Debug)]
 pub(super) struct Watch {
+    /// When the worker got the request.
+    begun: Instant,
+    /// It has taken long. It does once.
+    slow: bool,
     /// When the script was last seen to do something.
     alive: Instant,
     /// It has sent something since the last look.
@@ -33,7 +37,9 @@ pub(super) struct Watch {
 impl Watch {
     /// A worker gets a request now, and the socket of its `client` if it may write to it.
     pub(super) fn new(client: Option<Rc<OwnedFd>>) -> Self {
-        Self { alive: Instant::now(), spoke: false, client, written: None, expired: false }
+        let begun = Instant::now();
+        let (slow, spoke, written, expired) = (false, false, None, false);
+        Self { begun, slow, alive: begun, spoke, client, written, expired }
     }
 
     /// The script has sent something, and may write to the client itself or not any more.
@@ -47,6 +53,13 @@ impl Watch {
     /// Whether the deadline has passed.
     pub(super) fn has_expired(&self) -> bool {
         self.expired
+    }
+
+    /// Whether the script has worked for `limit` since the last look.
+    pub(super) fn becomes_slow(&mut self, now: Instant, limit: Duration) -> bool {
+        let is_slow = !self.slow && now.saturating_duration_since(self.begun) >= limit;
+        self.slow |= is_slow;
+        is_slow
     }
 
     /// Looks at the script. Returns whether its deadline has passed since the last look. `is_excused`: the script waits
@@ -88,6 +101,16 @@ mod tests {
         assert!(watch.expires(start + LIMIT * 3, LIMIT, false));
         assert!(!watch.expires(start + LIMIT * 9, LIMIT, false), "once");
         assert!(watch.has_expired());
+    }
+
+    #[test]
+    fn a_script_is_slow_once_whatever_it_sends() {
+        let start = Instant::now();
+        let mut watch = Watch::new(None);
+        watch.spoke(false);
+        assert!(!watch.becomes_slow(start + LIMIT / 2, LIMIT));
+        assert!(watch.becomes_slow(start + LIMIT * 2, LIMIT));
+        assert!(!watch.becomes_slow(start + LIMIT * 3, LIMIT));
     }
 
     #[test]

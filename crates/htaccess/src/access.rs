@@ -1,0 +1,392 @@
+//! Who may ask: `Require` and its groups, and the older `Order`, `Allow`, `Deny`, `Satisfy`.
+
+use std::sync::Arc;
+
+use crate::expression::{Evaluation, Expression, Template};
+use crate::network::Network;
+use crate::pattern::TooCostly;
+use crate::problem::Problem;
+use crate::state::{Context, Pass};
+use crate::syntax;
+use crate::text::{self, lossy};
+use crate::variables;
+
+/// The methods that `<Limit>` or `<LimitExcept>` names.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Methods {
+    #[default]
+    All,
+    Only(Arc<[Vec<u8>]>),
+    Except(Arc<[Vec<u8>]>),
+}
+
+impl Methods {
+    /// Whether a method is among them. `GET` includes `HEAD`.
+    pub(crate) fn contain(&self, method: &[u8]) -> bool {
+        let method = if method == b"HEAD" { b"GET" } else { method };
+        let named = |names: &[Vec<u8>]| names.iter().any(|name| name == method);
+        match self {
+            Self::All => true,
+            Self::Only(names) => named(names),
+            Self::Except(names) => !named(names),
+        }
+    }
+}
+
+/// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace those of the folders above.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    order: Vec<(Methods, Order)>,
+    allow: Vec<(Methods, Who)>,
+    deny: Vec<(Methods, Who)>,
+    satisfy: Vec<(Methods, bool)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    DenyAllow,
+    AllowDeny,
+}
+
+#[derive(Debug)]
+enum Who {
+    All,
+    Network(Network),
+    Variable(Vec<u8>),
+    NoVariable(Vec<u8>),
+}
+
+impl Who {
+    fn parse(text: &[u8]) -> Result<Self, Problem> {
+        if text.eq_ignore_ascii_case(b"all") {
+            return Ok(Self::All);
+        }
+        if text::starts_with_ignore_case(text, b"env=!") {
+            return Ok(Self::NoVariable(text[5..].to_vec()));
+        }
+        if text::starts_with_ignore_case(text, b"env=") {
+            return Ok(Self::Variable(text[4..].to_vec()));
+        }
+        Network::parse(text).map(Self::Network).map_err(|_| {
+            let text = lossy(text);
+            Problem::Refused(format!("{text:?} is a host name; write addresses or networks"))
+        })
+    }
+
+    fn is(&self, context: &Context<'_>, pass: &Pass) -> bool {
+        match self {
+            Self::All => true,
+            Self::Network(network) => network.contains(context.request.client.ip()),
+            Self::Variable(name) => pass.variables.get(name).is_some(),
+            Self::NoVariable(name) => pass.variables.get(name).is_none(),
+        }
+    }
+}
+
+impl Hosts {
+    /// `Order ORDER`
+    pub(crate) fn set_order(&mut self, methods: &Methods, text: &[u8]) -> Result<(), Problem> {
+        let order = match text.to_ascii_lowercase().as_slice() {
+            b"deny,allow" => Order::DenyAllow,
+            // Only who is allowed and not denied: the same as the second.
+            b"allow,deny" | b"mutual-failure" => Order::AllowDeny,
+            other => return Err(format!("Order does not know {:?}", lossy(other)).into()),
+        };
+        self.order.push((methods.clone(), order));
+        Ok(())
+    }
+
+    /// `Allow from WHO...`, `Deny from WHO...`
+    pub(crate) fn add(
+        &mut self,
+        allow: bool,
+        methods: &Methods,
+        words: &[Vec<u8>],
+    ) -> Result<(), Problem> {
+        let [from, hosts @ ..] = words else { return Err("\"from\" is missing".into()) };
+        if !from.eq_ignore_ascii_case(b"from") || hosts.is_empty() {
+            return Err("\"from\" and a host are expected".into());
+        }
+        for host in hosts {
+            let who = (methods.clone(), Who::parse(host)?);
+            if allow { self.allow.push(who) } else { self.deny.push(who) }
+        }
+        Ok(())
+    }
+
+    /// `Satisfy all|any`
+    pub(crate) fn set_satisfy(&mut self, methods: &Methods, text: &[u8]) -> Result<(), Problem> {
+        let any = match text.to_ascii_lowercase().as_slice() {
+            b"all" => false,
+            b"any" => true,
+            _ => return Err("Satisfy wants \"all\" or \"any\"".into()),
+        };
+        self.satisfy.push((methods.clone(), any));
+        Ok(())
+    }
+
+    /// Whether the client's address may ask.
+    pub(crate) fn allow(&self, context: &Context<'_>, pass: &Pass) -> bool {
+        let method = context.request.method;
+        let listed = |list: &[(Methods, Who)]| {
+            list.iter().any(|(methods, who)| methods.contain(method) && who.is(context, pass))
+        };
+        match last(&self.order, method).unwrap_or(Order::DenyAllow) {
+            Order::DenyAllow => listed(&self.allow) || !listed(&self.deny),
+            Order::AllowDeny => listed(&self.allow) && !listed(&self.deny),
+        }
+    }
+
+    /// Whether either the address or the user suffices.
+    pub(crate) fn any_suffices(&self, method: &[u8]) -> bool {
+        last(&self.satisfy, method).unwrap_or(false)
+    }
+}
+
+fn last<T: Copy>(list: &[(Methods, T)], method: &[u8]) -> Option<T> {
+    list.iter().rev().find(|(methods, _)| methods.contain(method)).map(|(_, value)| *value)
+}
+
+/// How the parts of a group count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// `<RequireAll>`
+    All,
+    /// `<RequireAny>`, and what stands outside of groups.
+    Any,
+    /// `<RequireNone>`
+    None,
+}
+
+/// A group of requirements.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) counting: Counting,
+    pub(crate) parts: Vec<Requirement>,
+}
+
+/// A requirement.
+#[derive(Debug)]
+pub(crate) enum Requirement {
+    Group(Group),
+    Check { check: Check, negated: bool, methods: Methods },
+}
+
+/// What is required.
+#[derive(Debug)]
+pub(crate) enum Check {
+    Always(bool),
+    Networks(Vec<Network>),
+    /// From this machine.
+    Local,
+    Methods(Vec<Vec<u8>>),
+    Variables(Vec<Vec<u8>>),
+    Expression(Expression),
+    AnyUser,
+    Users(Vec<Template>),
+}
+
+/// What requirements say of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Granted,
+    Denied,
+    /// A user is asked for, and there is none yet.
+    UserWanted,
+    /// Nothing applies.
+    Neutral,
+}
+
+impl Check {
+    /// Parses the arguments of a `Require`.
+    ///
+    /// # Errors
+    /// It is not understood.
+    pub(crate) fn parse(kind: &[u8], rest: &[u8]) -> Result<Self, Problem> {
+        let words = || syntax::words(rest);
+        let some = |words: Vec<Vec<u8>>, what: &str| {
+            if words.is_empty() {
+                Err(Problem::Broken(format!("Require wants {what}")))
+            } else {
+                Ok(words)
+            }
+        };
+        Ok(match kind.to_ascii_lowercase().as_slice() {
+            b"all" => match rest.trim_ascii().to_ascii_lowercase().as_slice() {
+                b"granted" => Self::Always(true),
+                b"denied" => Self::Always(false),
+                _ => return Err("Require all wants \"granted\" or \"denied\"".into()),
+            },
+            b"ip" => {
+                let words = some(words(), "an address")?;
+                let networks = words.iter().map(|word| Network::parse(word));
+                Self::Networks(networks.collect::<Result<_, _>>()?)
+            }
+            b"local" => Self::Local,
+            b"method" => Self::Methods(some(words(), "a method")?),
+            b"env" => Self::Variables(some(words(), "a variable")?),
+            b"expr" => {
+                let mut rest = rest.trim_ascii();
+                let quoted = syntax::word(&mut { rest });
+                if matches!(rest.first(), Some(b'"' | b'\'')) {
+                    let mut after = rest;
+                    let _ = syntax::word(&mut after);
+                    if after.is_empty() {
+                        let quoted = quoted.unwrap_or_default();
+                        return expression(&quoted);
+                    }
+                }
+                rest = rest.trim_ascii();
+                return expression(rest);
+            }
+            b"valid-user" => Self::AnyUser,
+            b"user" => {
+                let names = some(words(), "a user")?;
+                let names = names.iter().map(|name| Template::parse(name));
+                Self::Users(names.collect::<Result<_, _>>().map_err(Problem::Refused)?)
+            }
+            other => {
+                let what = lossy(other);
+                return Err(Problem::Refused(format!("Require {what} is not supported")));
+            }
+        })
+    }
+
+    fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
+        let request = context.request;
+        let holds = match self {
+            Self::Always(granted) => *granted,
+            Self::Networks(networks) => {
+                networks.iter().any(|network| network.contains(request.client.ip()))
+            }
+            Self::Local => {
+                let client = request.client.ip().to_canonical();
+                client.is_loopback() || client == request.server.ip().to_canonical()
+            }
+            Self::Methods(names) => {
+                let method = if request.method == b"HEAD" { b"GET" } else { request.method };
+                names.iter().any(|name| name == method || name == request.method)
+            }
+            Self::Variables(names) => names.iter().any(|name| pass.variables.get(name).is_some()),
+            Self::Expression(expression) => {
+                let mut evaluation = Evaluation::new(context, pass);
+                let holds = evaluation.holds(expression)?;
+                vary.append(&mut evaluation.vary);
+                return Ok(match holds {
+                    true => Verdict::Granted,
+                    // Whoever the user is may decide.
+                    false if pass.user.is_none() && expression.names_user() => Verdict::UserWanted,
+                    false => Verdict::Denied,
+                });
+            }
+            Self::AnyUser if pass.user.is_none() => return Ok(Verdict::UserWanted),
+            Self::Users(_) if pass.user.is_none() => return Ok(Verdict::UserWanted),
+            Self::AnyUser => true,
+            Self::Users(names) => {
+                let mut evaluation = Evaluation::new(context, pass);
+                names.iter().any(|name| Some(name.expand(&mut evaluation)) == pass.user)
+            }
+        };
+        Ok(if holds { Verdict::Granted } else { Verdict::Denied })
+    }
+}
+
+fn expression(text: &[u8]) -> Result<Check, Problem> {
+    Expression::parse(text).map(Check::Expression).map_err(Problem::Refused)
+}
+
+impl Group {
+    /// The group of requirements that stand outside of groups.
+    pub(crate) fn any() -> Self {
+        Self { counting: Counting::Any, parts: Vec::new() }
+    }
+
+    /// What the group says of a request. Adds the request fields that it looks at to `vary`.
+    pub(crate) fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
+        let mut found = Verdict::Neutral;
+        for part in &self.parts {
+            let verdict = part.verdict(context, pass, vary)?;
+            match (verdict, self.counting) {
+                (Verdict::Neutral, _) => {}
+                (Verdict::Granted, Counting::All) => found = Verdict::Granted,
+                (verdict, Counting::All) => return Ok(verdict),
+                (Verdict::Granted, _) => {
+                    found = Verdict::Granted;
+                    break;
+                }
+                (verdict, _) => found = weaker(found, verdict),
+            }
+        }
+        Ok(if self.counting == Counting::None { negate(found) } else { found })
+    }
+}
+
+/// Of two refusals the one that a user could turn.
+fn weaker(one: Verdict, other: Verdict) -> Verdict {
+    if one == Verdict::UserWanted { one } else { other }
+}
+
+/// What is not refused is not granted thereby.
+fn negate(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Granted => Verdict::Denied,
+        _ => Verdict::Neutral,
+    }
+}
+
+impl Requirement {
+    fn verdict(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        vary: &mut Vec<Vec<u8>>,
+    ) -> Result<Verdict, TooCostly> {
+        match self {
+            Self::Group(group) => group.verdict(context, pass, vary),
+            Self::Check { methods, .. } if !methods.contain(context.request.method) => {
+                Ok(Verdict::Neutral)
+            }
+            Self::Check { check, negated, .. } => {
+                let verdict = check.verdict(context, pass, vary)?;
+                Ok(if *negated { negate(verdict) } else { verdict })
+            }
+        }
+    }
+
+    /// Whether the requirement can only refuse.
+    pub(crate) fn is_negative(&self) -> bool {
+        match self {
+            Self::Group(group) => group.counting == Counting::None,
+            Self::Check { negated, .. } => *negated,
+        }
+    }
+}
+
+/// `AuthType`, `AuthName`, `AuthUserFile`: each replaces that of the folders above.
+#[derive(Debug, Default)]
+pub(crate) struct Authentication {
+    /// Whether it is `Basic`; `Some(false)`: `None`.
+    pub(crate) basic: Option<bool>,
+    pub(crate) realm: Option<Vec<u8>>,
+    pub(crate) users: Option<Vec<u8>>,
+}
+
+/// The name of the client's address, for the log.
+pub(crate) fn client(context: &Context<'_>) -> String {
+    lossy(&variables::address(context.request.client.ip()))
+}
+
+/// Whether a value of a setting means no.
+pub(crate) fn is_off(value: &[u8]) -> bool {
+    matches!(value.to_ascii_lowercase().as_slice(), b"" | b"0" | b"off" | b"no" | b"false")
+}

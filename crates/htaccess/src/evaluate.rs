@@ -1,0 +1,685 @@
+//! The phases of a request, in Apache's order: the path meets the file system, rules are collected, variables, access,
+//! types, rewriting, redirects, index files. A rewritten path begins again.
+
+use crate::access::{self, Verdict};
+use crate::environment::Fixed;
+use crate::expression::Evaluation;
+use crate::file::File;
+use crate::limits;
+use crate::media::{self, Media};
+use crate::merged::{Chain, Merged};
+use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Reason, Target};
+use crate::request::{Files, Kind, Request, Site};
+use crate::response::ResponseRules;
+use crate::rewrite::{Rewritten, rewrite};
+use crate::scope::{Document, PathInfo};
+use crate::state::{Budget, Context, LookedUp, Pass, Refusal, Variables};
+use crate::text::{self, BadPath, lossy};
+use crate::variables;
+
+/// What the rules of a site's folders make of a request.
+#[must_use]
+pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Outcome {
+    let context = Context { site, request, files, look_up, budget: Budget::default() };
+    let mut start = Start::first(&context);
+    let mut reasons = Vec::new();
+    let mut effects = Effects::none(Pass::default());
+    for _ in 0..=limits::REDIRECTS {
+        let processed = process(&context, start);
+        reasons.extend(processed.why.clone());
+        match processed.next {
+            Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
+            Next::Again(path) => match again(&processed.effects.pass, &path) {
+                Ok(next) => (start, effects) = (next, processed.effects),
+                Err(status) => {
+                    return outcome(Answer::Refuse { status }, processed.effects, reasons);
+                }
+            },
+        }
+    }
+    let text = format!("more than {} internal redirects", limits::REDIRECTS);
+    reasons.push(Reason { file: ".htaccess".to_owned(), line: 0, text });
+    outcome(Answer::Refuse { status: 500 }, effects, reasons)
+}
+
+fn outcome(answer: Answer, effects: Effects, reasons: Vec<Reason>) -> Outcome {
+    Outcome {
+        answer,
+        environment: effects.pass.variables.0.clone(),
+        response: ResponseRules { pass: effects.pass, ..effects.response },
+        request_fields: effects.request_fields,
+        php: effects.php,
+        error_documents: effects.error_documents,
+        reasons,
+    }
+}
+
+/// Where a pass begins.
+struct Start {
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+    variables: Variables,
+    depth: usize,
+    rewriting_ended: bool,
+    vary: Vec<Vec<u8>>,
+    cookies: Vec<Vec<u8>>,
+    status: u16,
+}
+
+impl Start {
+    fn first(context: &Context<'_>) -> Self {
+        let request = context.request;
+        let mut variables = Variables::default();
+        if let Some(failed) = &request.error {
+            variables = Variables(failed.environment.to_vec()).redirected();
+            redirected_from(&mut variables, failed.status, failed.path, failed.query);
+            variables.set(b"REDIRECT_REQUEST_METHOD", failed.method.to_vec());
+        }
+        Self {
+            path: request.path.to_vec(),
+            query: request.query.map(<[u8]>::to_vec),
+            variables,
+            depth: 0,
+            rewriting_ended: false,
+            vary: Vec::new(),
+            cookies: Vec::new(),
+            status: request.error.map_or(0, |failed| failed.status),
+        }
+    }
+}
+
+/// The variables by which a script knows that its path was not asked for.
+fn redirected_from(variables: &mut Variables, status: u16, path: &[u8], query: Option<&[u8]>) {
+    variables.set(b"REDIRECT_STATUS", status.to_string().into_bytes());
+    variables.set(b"REDIRECT_URL", path.to_vec());
+    match query {
+        Some(query) => variables.set(b"REDIRECT_QUERY_STRING", query.to_vec()),
+        None => variables.remove(b"REDIRECT_QUERY_STRING"),
+    }
+}
+
+/// The pass that an internal redirect begins.
+fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
+    let mark = path.iter().position(|byte| *byte == b'?');
+    let (path, query) = match mark {
+        Some(mark) => (&path[..mark], Some(path[mark + 1..].to_vec())),
+        None => (path, None),
+    };
+    let query = match (query, &pass.query) {
+        (Some(first), Some(second)) => Some(text::concat(&[&first, b"?", second])),
+        (first, second) => first.or_else(|| second.clone()),
+    };
+    let path = text::decode_path(path).map_err(|error| match error {
+        BadPath::Malformed => 400_u16,
+        BadPath::Hidden => 404,
+    })?;
+    let mut variables = pass.variables.redirected();
+    let status = if pass.status == 0 { 200 } else { pass.status };
+    redirected_from(&mut variables, status, &pass.path, pass.query.as_deref());
+    Ok(Start {
+        path,
+        query,
+        variables,
+        depth: pass.depth,
+        rewriting_ended: pass.rewriting_ended,
+        vary: pass.vary.clone(),
+        cookies: pass.cookies.clone(),
+        status: pass.status,
+    })
+}
+
+/// What one pass has come to.
+struct Processed {
+    next: Next,
+    effects: Effects,
+    why: Option<Reason>,
+}
+
+enum Next {
+    Answer(Answer),
+    /// Again with this path, which is not decoded yet, and with the pass's query.
+    Again(Vec<u8>),
+}
+
+/// What the rules do beside the answer.
+struct Effects {
+    pass: Pass,
+    response: ResponseRules,
+    request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    php: Vec<crate::PhpSetting>,
+    error_documents: Vec<(u16, ErrorDocument)>,
+}
+
+impl Effects {
+    fn none(pass: Pass) -> Self {
+        let response = ResponseRules {
+            headers: Vec::new(),
+            expires: crate::expires::Config::default(),
+            default_charset: None,
+            pass: Pass::default(),
+            look_up,
+        };
+        let (request_fields, php, error_documents) = (Vec::new(), Vec::new(), Vec::new());
+        Self { pass, response, request_fields, php, error_documents }
+    }
+
+    fn of(context: &Context<'_>, pass: Pass, merged: &Merged<'_>) -> Self {
+        let response = ResponseRules {
+            headers: merged.response_headers.clone(),
+            expires: merged.expires.clone(),
+            default_charset: merged.default_charset.cloned(),
+            pass: Pass::default(),
+            look_up,
+        };
+        let mut evaluation = Evaluation::new(context, &pass);
+        let documents = merged.error_documents.iter().filter_map(|(status, document)| {
+            let document = match (*document)? {
+                Document::Text(text) => ErrorDocument::Text(text.expand(&mut evaluation)),
+                Document::Path(text) => ErrorDocument::Path(text.expand(&mut evaluation)),
+                Document::Uri(text) => ErrorDocument::Redirect(text.expand(&mut evaluation)),
+            };
+            Some((*status, document))
+        });
+        let error_documents = documents.collect();
+        let request_fields = Vec::new();
+        Self { request_fields, php: merged.php.clone(), error_documents, response, pass }
+    }
+}
+
+/// Runs the rules for another path on behalf of a pass.
+fn look_up(context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp {
+    let failed = |status| LookedUp { status, pass: Pass::default() };
+    let Some(processed) = process_within(context, path, pass) else { return failed(500) };
+    let Some(processed) = processed else { return failed(404) };
+    let status = match &processed.next {
+        Next::Answer(Answer::Refuse { status } | Answer::Redirect { status, .. }) => *status,
+        Next::Answer(Answer::Authenticate { .. }) => 401,
+        Next::Answer(Answer::Serve(_) | Answer::List(_) | Answer::Missing(_)) | Next::Again(_) => {
+            200
+        }
+    };
+    LookedUp { status, pass: processed.effects.pass }
+}
+
+/// A request within a request. `None`: there were too many; `Some(None)`: the path is wrong.
+#[allow(clippy::option_option, reason = "two ways to fail with different statuses")]
+fn process_within(context: &Context<'_>, path: &[u8], pass: &Pass) -> Option<Option<Processed>> {
+    if pass.depth >= limits::LOOKUP_DEPTH || !context.budget.lookup() {
+        return None;
+    }
+    let (path, query) = match path.iter().position(|byte| *byte == b'?') {
+        Some(mark) => (&path[..mark], Some(path[mark + 1..].to_vec())),
+        None => (path, None),
+    };
+    // Relative to the folder of the request.
+    let folder = pass.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let path = if path.first() == Some(&b'/') {
+        path.to_vec()
+    } else {
+        text::concat(&[&pass.path[..folder], path])
+    };
+    let Ok(path) = text::decode_path(&path) else { return Some(None) };
+    let start = Start {
+        path,
+        query,
+        variables: pass.variables.clone(),
+        depth: pass.depth + 1,
+        rewriting_ended: pass.rewriting_ended,
+        vary: Vec::new(),
+        cookies: Vec::new(),
+        status: pass.status,
+    };
+    Some(Some(process(context, start)))
+}
+
+/// One pass.
+fn process(context: &Context<'_>, start: Start) -> Processed {
+    let mut pass = Pass {
+        path: start.path,
+        query: start.query,
+        variables: start.variables,
+        depth: start.depth,
+        rewriting_ended: start.rewriting_ended,
+        vary: start.vary,
+        cookies: start.cookies,
+        status: start.status,
+        ..Pass::default()
+    };
+    let refuse = |pass: Pass, refusal: Refusal| {
+        let answer = Answer::Refuse { status: refusal.status };
+        Processed { next: Next::Answer(answer), effects: Effects::none(pass), why: refusal.why }
+    };
+    let chain = match walk(context, &mut pass) {
+        Ok(chain) => chain,
+        Err(refusal) => return refuse(pass, refusal),
+    };
+    let mut merged = match Merged::of(context, &pass, &chain) {
+        Ok(merged) => merged,
+        Err(refusal) => return refuse(pass, refusal),
+    };
+    pass.depend_on(std::mem::take(&mut merged.vary));
+    let mut phases = Phases { context, merged: &merged, pass, why: None };
+    let decided = phases.decide();
+    let (pass, why) = (phases.pass, phases.why);
+    match decided {
+        Ok(Decided::Index(processed)) => *processed,
+        Ok(Decided::Next(next)) => {
+            let request_fields = request_fields(context, &pass, &merged);
+            let mut effects = Effects::of(context, pass, &merged);
+            effects.request_fields = request_fields;
+            Processed { next, effects, why }
+        }
+        Err(Refusal { status, why }) => {
+            let next = Next::Answer(Answer::Refuse { status });
+            Processed { next, effects: Effects::of(context, pass, &merged), why }
+        }
+    }
+}
+
+/// Follows the path through the folders as far as it leads, and collects their rules.
+fn walk(context: &Context<'_>, pass: &mut Pass) -> Result<Chain, Refusal> {
+    let files = context.files;
+    let (length, folder) = match files.alias(&pass.path) {
+        Some((length, folder)) if length <= pass.path.len() => (length, folder),
+        _ => (0, context.site.root.to_vec()),
+    };
+    (pass.prefix, pass.folder) = (pass.path[..length].to_vec(), folder.clone());
+    let (mut chain, mut here) = (Chain::new(), folder);
+    let mut options = Merged { follow_links: true, ..Merged::default() };
+    let mut rest = pass.path[length..].to_vec();
+    pass.found = files.look(&here);
+    pass.file = here.clone();
+    for depth in 0.. {
+        if pass.found.is_none_or(|found| found.kind != Kind::Folder) {
+            break;
+        }
+        if depth > limits::FOLDERS {
+            return Err(Refusal::status(404));
+        }
+        if let Some(file) = files.rules(&here) {
+            if let Some(why) = file.broken() {
+                return Err(Refusal { status: 500, why: Some(why) });
+            }
+            options.set_options(&file.scope().options);
+            chain.push((here.clone(), file));
+        }
+        let segments = rest.strip_prefix(b"/").unwrap_or_default();
+        if segments.is_empty() {
+            break;
+        }
+        let end = segments.iter().position(|byte| *byte == b'/').unwrap_or(segments.len());
+        let next = text::concat(&[&here, b"/", &segments[..end]]);
+        if !options.follow_links && !options.follow_own_links && files.is_link(&next) {
+            return Err(link_refused(&chain, &next));
+        }
+        pass.found = files.look(&next);
+        rest = segments[end..].to_vec();
+        here = next;
+        pass.file.clone_from(&here);
+    }
+    let is_folder = pass.found.is_some_and(|found| found.kind == Kind::Folder);
+    if is_folder && rest == b"/" {
+        pass.file.push(b'/');
+        rest.clear();
+    }
+    pass.path_info = rest;
+    Ok(chain)
+}
+
+fn link_refused(chain: &Chain, path: &[u8]) -> Refusal {
+    let file = chain.last().map_or_else(String::new, |(_, file)| file.name().to_string());
+    let text = format!("{} is a symbolic link, and Options forbid to follow it", lossy(path));
+    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
+}
+
+enum Decided {
+    Next(Next),
+    /// An index file answers, with the rules that apply to it.
+    Index(Box<Processed>),
+}
+
+struct Phases<'a> {
+    context: &'a Context<'a>,
+    merged: &'a Merged<'a>,
+    pass: Pass,
+    why: Option<Reason>,
+}
+
+impl Phases<'_> {
+    fn decide(&mut self) -> Result<Decided, Refusal> {
+        let (context, merged) = (self.context, self.merged);
+        if let Some(why) = &merged.refused {
+            return Err(Refusal { status: 403, why: Some(why.clone()) });
+        }
+        for conditional in &merged.conditional {
+            let applied = conditional.apply(context, &mut self.pass);
+            applied.map_err(|_| Refusal::status(500))?;
+        }
+        if let Some(answer) = self.authorise()? {
+            return Ok(Decided::Next(Next::Answer(answer)));
+        }
+        let configs: Vec<&media::Config> = merged.media.clone();
+        let media = media::media(context, &configs, &self.pass.file);
+        let again = self.rewrite()?;
+        if let Some(Next::Answer(answer)) = again {
+            return Ok(Decided::Next(Next::Answer(answer)));
+        }
+        for fixed in &merged.fixed {
+            match fixed {
+                Fixed::Set(name, value) => self.pass.variables.set(name, value.clone()),
+                Fixed::Unset(name) => self.pass.variables.remove(name),
+            }
+        }
+        if let Some(answer) = self.redirect()? {
+            return Ok(Decided::Next(Next::Answer(answer)));
+        }
+        let is_folder = self.is(Kind::Folder);
+        if is_folder && self.pass.path_info.is_empty() {
+            if let Some(answer) = self.slash() {
+                return Ok(Decided::Next(Next::Answer(answer)));
+            }
+            if again.is_none() {
+                if let Some(processed) = self.index()? {
+                    return Ok(Decided::Index(Box::new(processed)));
+                }
+            }
+        } else if self.pass.found.is_none() && again.is_none() {
+            if let Some(processed) = self.fallback() {
+                return Ok(Decided::Index(Box::new(processed)));
+            }
+        }
+        match again {
+            Some(next) => Ok(Decided::Next(next)),
+            None => self.target(media).map(|answer| Decided::Next(Next::Answer(answer))),
+        }
+    }
+
+    fn is(&self, kind: Kind) -> bool {
+        self.pass.found.is_some_and(|found| found.kind == kind)
+    }
+
+    fn rewrite(&mut self) -> Result<Option<Next>, Refusal> {
+        let rules = &self.merged.rewrite;
+        if rules.engine && !self.merged.follow_links && !self.merged.follow_own_links {
+            let text = "Options forbid symbolic links, and rewriting with them".to_owned();
+            let file = rules.rules.first().map_or_else(String::new, |(file, _)| file.to_string());
+            return Err(Refusal { status: 403, why: Some(Reason { file, line: 0, text }) });
+        }
+        match rewrite(self.context, &mut self.pass, rules)? {
+            Rewritten::Unchanged => Ok(None),
+            Rewritten::Redirect { status, location, why } => {
+                self.why = Some(why);
+                Ok(Some(Next::Answer(Answer::Redirect { status, location })))
+            }
+            Rewritten::Again(path, why) => {
+                self.why = Some(why);
+                Ok(Some(Next::Again(path)))
+            }
+        }
+    }
+
+    /// `Redirect` and `RedirectMatch`.
+    fn redirect(&mut self) -> Result<Option<Answer>, Refusal> {
+        for (file, redirect) in &self.merged.redirects {
+            let target = redirect.target(self.context, &self.pass);
+            let Some(location) = target.map_err(|_| Refusal::status(500))? else { continue };
+            let (status, line) = (redirect.status, redirect.line);
+            let text = format!("redirected with status {status}");
+            self.why = Some(Reason { file: file.name().to_string(), line, text });
+            return Ok(Some(match status {
+                300..=399 => Answer::Redirect { status, location },
+                _ => Answer::Refuse { status },
+            }));
+        }
+        Ok(None)
+    }
+
+    /// A folder's path ends with a slash.
+    fn slash(&self) -> Option<Answer> {
+        if self.pass.path.last() == Some(&b'/') || self.merged.slash == Some(false) {
+            return None;
+        }
+        let origin = variables::origin(self.context);
+        let mut location = text::concat(&[&origin, &text::escape_path(&self.pass.path), b"/"]);
+        if let Some(query) = &self.pass.query {
+            location = text::concat(&[&location, b"?", query]);
+        }
+        Some(Answer::Redirect { status: 301, location })
+    }
+
+    /// The first index file of a folder that exists.
+    fn index(&mut self) -> Result<Option<Processed>, Refusal> {
+        if self.pass.path.last() != Some(&b'/') {
+            return Ok(None);
+        }
+        let names = self.merged.index.unwrap_or(self.context.site.index);
+        let mut other = None;
+        for name in names {
+            let Some(processed) = self.within(name) else { continue };
+            let found = processed.effects.pass.found.is_some_and(|found| found.kind == Kind::File);
+            match &processed.next {
+                Next::Again(_) | Next::Answer(Answer::Serve(_)) if found => {
+                    return Ok(Some(self.adopted(processed)));
+                }
+                Next::Answer(Answer::Redirect { .. }) => return Ok(Some(self.adopted(processed))),
+                Next::Answer(Answer::Authenticate { .. }) if names.len() == 1 => {
+                    return Ok(Some(self.adopted(processed)));
+                }
+                Next::Answer(Answer::Refuse { status }) if *status != 404 => {
+                    let why = processed.why.clone();
+                    other = Some(Refusal { status: *status, why });
+                }
+                Next::Answer(Answer::Authenticate { .. }) => other = Some(Refusal::status(401)),
+                _ => {}
+            }
+        }
+        match other {
+            Some(refusal) => Err(refusal),
+            None => Ok(self.fallback()),
+        }
+    }
+
+    /// `FallbackResource`
+    fn fallback(&mut self) -> Option<Processed> {
+        let path = self.merged.fallback?;
+        let processed = self.within(path)?;
+        let found = processed.effects.pass.found.is_some_and(|found| found.kind == Kind::File);
+        let serves = matches!(processed.next, Next::Again(_) | Next::Answer(Answer::Serve(_)));
+        (found && serves).then(|| self.adopted(processed))
+    }
+
+    fn within(&self, path: &[u8]) -> Option<Processed> {
+        let path = match &self.pass.query {
+            Some(query) => text::concat(&[path, b"?", query]),
+            None => path.to_vec(),
+        };
+        process_within(self.context, &path, &self.pass)?
+    }
+
+    /// Makes what was looked up the request itself.
+    fn adopted(&self, mut processed: Processed) -> Processed {
+        let pass = &mut processed.effects.pass;
+        pass.depth = self.pass.depth;
+        pass.vary = [self.pass.vary.as_slice(), &pass.vary].concat();
+        pass.cookies = [self.pass.cookies.as_slice(), &pass.cookies].concat();
+        processed
+    }
+
+    /// What is at the path, once nothing else has an answer.
+    fn target(&mut self, media: Media) -> Result<Answer, Refusal> {
+        let (merged, found) = (self.merged, self.pass.found);
+        let handler = self.handler(&media)?;
+        let Media { content_type, by_rule, encodings, languages, charset, .. } = media;
+        let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
+        let charset = charset.filter(|_| forced.is_none());
+        let target = Target {
+            file: self.pass.file.clone(),
+            path: self.pass.path.clone(),
+            path_info: self.pass.path_info.clone(),
+            query: self.pass.query.clone(),
+            handler,
+            content_type: match forced {
+                Some(forced) => Some(Some(forced)),
+                None => by_rule.then_some(content_type),
+            },
+            encoding: media::joined(&encodings),
+            language: media::joined(&languages),
+            charset,
+            etag: merged.etag != Some(false),
+        };
+        let accepts_path_info = match (merged.path_info, handler) {
+            (Some(PathInfo::Always), _) => true,
+            (Some(PathInfo::Never), _) => false,
+            (_, handler) => handler == Handler::Php,
+        };
+        Ok(match found.map(|found| found.kind) {
+            None => Answer::Missing(target),
+            Some(_) if !self.pass.path_info.is_empty() && !accepts_path_info => {
+                Answer::Missing(target)
+            }
+            Some(Kind::Folder) if merged.listing => Answer::List(target),
+            Some(Kind::Folder | Kind::Other) => Answer::Refuse { status: 403 },
+            Some(Kind::File) => Answer::Serve(target),
+        })
+    }
+
+    fn handler(&mut self, media: &Media) -> Result<Handler, Refusal> {
+        let merged = self.merged;
+        let name = self.pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_script = (self.context.site.is_script)(name);
+        let plain = if is_script { Handler::Source } else { Handler::Static };
+        if !self.is(Kind::File) {
+            return Ok(Handler::Static);
+        }
+        let set = merged.handler.map(Option::as_ref);
+        let named = match (&self.pass.forced_handler, set) {
+            (Some(forced), _) => Some(forced),
+            (None, Some(set)) => set,
+            (None, None) => media.handler.as_ref(),
+        };
+        let turned_off = set.is_some() || media.handler_removed;
+        let by_type = media.content_type.as_ref().filter(|_| media.by_rule && set.is_none());
+        let handler = match named.or(by_type.filter(|value| is_php(value))) {
+            Some(handler) if is_php(handler) => Handler::Php,
+            Some(handler) if is_unsupported(handler) => {
+                let text = format!("the handler {} is not supported", lossy(handler));
+                let why = Reason { file: lossy(&self.pass.file), line: 0, text };
+                return Err(Refusal { status: 403, why: Some(why) });
+            }
+            Some(_) => plain,
+            None if is_script && !turned_off => Handler::Php,
+            None => plain,
+        };
+        Ok(if handler == Handler::Php && merged.is_off("engine") {
+            Handler::Source
+        } else {
+            handler
+        })
+    }
+
+    /// Whether the client may ask. An answer means that it may not, or that a password is wanted.
+    fn authorise(&mut self) -> Result<Option<Answer>, Refusal> {
+        let (context, merged) = (self.context, self.merged);
+        let address = merged.hosts.is_none_or(|(_, hosts)| hosts.allow(context, &self.pass));
+        let any = merged.hosts.is_some_and(|(_, h)| h.any_suffices(context.request.method));
+        if any && address {
+            return Ok(None);
+        }
+        if let Some((file, _)) = merged.hosts.filter(|_| !address && !any) {
+            let text = format!("{} may not ask", access::client(context));
+            let why = Reason { file: file.name().to_string(), line: 0, text };
+            return Err(Refusal { status: 403, why: Some(why) });
+        }
+        let verdict = merged.verdict(context, &mut self.pass);
+        match verdict.map_err(|_| Refusal::status(500))? {
+            // Neutral: all requirements are for other methods.
+            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
+            (Verdict::UserWanted, file) => self.authenticate(file),
+            (Verdict::Denied, file) => Err(denied(context, file)),
+        }
+    }
+
+    fn authenticate(&mut self, file: Option<&File>) -> Result<Option<Answer>, Refusal> {
+        let (context, known) = (self.context, &self.merged.authentication);
+        let (Some(true), Some(realm), Some(users)) = (known.basic, &known.realm, &known.users)
+        else {
+            let text = "a user is required; AuthType, AuthName and AuthUserFile must all be given";
+            let file = file.map_or_else(String::new, |file| file.name().to_string());
+            let why = Reason { file, line: 0, text: text.to_owned() };
+            return Err(Refusal { status: 500, why: Some(why) });
+        };
+        let identity = context.request.user.filter(|identity| identity.users == users.as_slice());
+        let ask = Answer::Authenticate { realm: realm.clone(), users: users.clone() };
+        let Some(identity) = identity else { return Ok(Some(ask)) };
+        self.pass.user = Some(identity.name.to_vec());
+        let verdict = self.merged.verdict(context, &mut self.pass);
+        match verdict.map_err(|_| Refusal::status(500))? {
+            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
+            // Another user may be let in.
+            _ => Ok(Some(ask)),
+        }
+    }
+}
+
+fn denied(context: &Context<'_>, file: Option<&File>) -> Refusal {
+    let text = format!("Require does not let {} in", access::client(context));
+    let file = file.map_or_else(String::new, |file| file.name().to_string());
+    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
+}
+
+/// Handlers and types that stand for PHP: Apache's module, php-fpm behind its proxy, the names that hosters use.
+fn is_php(handler: &[u8]) -> bool {
+    let handler = handler.to_ascii_lowercase();
+    text::find(&handler, b"php").is_some() && text::find(&handler, b"source").is_none()
+}
+
+/// Handlers that would do something with the file that this server does not.
+fn is_unsupported(handler: &[u8]) -> bool {
+    const NAMES: [&[u8]; 13] = [
+        b"cgi-script",
+        b"fcgid-script",
+        b"fastcgi-script",
+        b"server-parsed",
+        b"imap-file",
+        b"type-map",
+        b"send-as-is",
+        b"server-status",
+        b"server-info",
+        b"ldap-status",
+        b"isapi-handler",
+        b"balancer-manager",
+        b"lua-script",
+    ];
+    let lower = handler.to_ascii_lowercase();
+    NAMES.contains(&lower.as_slice())
+        || lower.starts_with(b"proxy:")
+        || text::find(&lower, b"source").is_some()
+}
+
+/// What `RequestHeader` makes of the request's fields.
+fn request_fields(
+    context: &Context<'_>,
+    pass: &Pass,
+    merged: &Merged<'_>,
+) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    if merged.request_headers.is_empty() {
+        return Vec::new();
+    }
+    let mut fields = Vec::new();
+    context.request.fields.each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
+    let before = fields.clone();
+    for rule in &merged.request_headers {
+        let applies = rule.applies(context, pass, &[]).unwrap_or(false);
+        if applies && rule.change(context, pass, &[], &mut fields).is_err() {
+            break;
+        }
+    }
+    let has = |fields: &[(Vec<u8>, Vec<u8>)], name: &[u8]| {
+        fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    };
+    let gone = before.iter().filter(|(name, _)| !has(&fields, name));
+    let gone = gone.map(|(name, _)| (name.clone(), None));
+    let changed = fields.iter().filter(|field| !before.contains(field));
+    let changed = changed.map(|(name, value)| (name.clone(), Some(value.clone())));
+    gone.chain(changed).collect()
+}

@@ -1,0 +1,241 @@
+//! Apache's expressions: `<If>`, `Require expr`, `RewriteCond expr`, `Header ... expr=`, `SetEnvIfExpr`.
+
+mod evaluate;
+mod parse;
+mod template;
+
+use std::sync::Arc;
+
+pub(crate) use evaluate::{Evaluation, path_of};
+pub(crate) use template::Template;
+
+use crate::network::Network;
+use crate::pattern::Pattern;
+
+/// A parsed expression.
+#[derive(Debug)]
+pub(crate) enum Expression {
+    Constant(bool),
+    Not(Box<Self>),
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    /// `-f WORD` and its like.
+    Test(Test, Word),
+    /// `WORD == WORD` by bytes.
+    Text(Word, Order, Word),
+    /// `WORD -eq WORD` by numbers.
+    Number(Word, Order, Word),
+    Matches(Word, Arc<Pattern>),
+    In(Word, Vec<Word>),
+    /// `-ipmatch`
+    InNetwork(Word, Network),
+    /// `-strmatch`, `-strcmatch`, `-fnmatch`
+    Glob(Word, Word, Globbing),
+}
+
+/// How a shell pattern is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Globbing {
+    Exact,
+    IgnoreCase,
+    /// Stars do not match slashes.
+    Path,
+}
+
+/// Tests of one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Test {
+    Folder,
+    Exists,
+    File,
+    NotEmpty,
+    Link,
+    Executable,
+    /// `-F`: the file may be read.
+    AccessibleFile,
+    /// `-U`, `-A`: the path may be asked for.
+    AccessiblePath,
+    /// `-n`
+    HasText,
+    /// `-z`
+    HasNoText,
+    /// `-T`: not empty, `0`, `off`, `false` or `no`.
+    IsTrue,
+    /// `-R`: the client is in this network.
+    FromNetwork,
+}
+
+/// How two values compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Order {
+    /// Whether two values compare like this.
+    pub(crate) fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::NotEqual => left != right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+/// A text that is made for each request.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Literal(Vec<u8>),
+    /// One after the other.
+    Joined(Vec<Self>),
+    /// `%{NAME}`
+    Variable(Vec<u8>),
+    /// `$1`
+    Group(usize),
+    /// `NAME(WORD)`, `%{NAME:TEXT}`
+    Call(Function, Box<Self>),
+}
+
+/// What a call computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Function {
+    /// A request field; the response then depends on it.
+    Field,
+    FieldWithoutVary,
+    ResponseField,
+    Environment,
+    /// The environment of the server, notes between modules: empty here.
+    Empty,
+    ToLower,
+    ToUpper,
+    Escape,
+    Unescape,
+    Base64,
+    FromBase64,
+}
+
+impl Function {
+    /// A function by its name.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"req" | b"http" | b"HTTP" => Self::Field,
+            b"req_novary" => Self::FieldWithoutVary,
+            b"resp" => Self::ResponseField,
+            b"reqenv" | b"env" | b"ENV" => Self::Environment,
+            b"osenv" | b"note" => Self::Empty,
+            b"tolower" => Self::ToLower,
+            b"toupper" => Self::ToUpper,
+            b"escape" => Self::Escape,
+            b"unescape" => Self::Unescape,
+            b"base64" => Self::Base64,
+            b"unbase64" => Self::FromBase64,
+            _ => return None,
+        })
+    }
+}
+
+impl Expression {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// A sentence that says what is not understood.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        parse::expression(text)
+    }
+}
+
+/// The variables that exist; others are a mistake that Apache reports.
+pub(crate) fn is_variable(name: &[u8]) -> bool {
+    const NAMES: [&str; 51] = [
+        "REQUEST_METHOD",
+        "REQUEST_SCHEME",
+        "REQUEST_URI",
+        "DOCUMENT_URI",
+        "REQUEST_FILENAME",
+        "SCRIPT_FILENAME",
+        "LAST_MODIFIED",
+        "SCRIPT_USER",
+        "SCRIPT_GROUP",
+        "PATH_INFO",
+        "QUERY_STRING",
+        "IS_SUBREQ",
+        "THE_REQUEST",
+        "REMOTE_ADDR",
+        "REMOTE_HOST",
+        "REMOTE_USER",
+        "REMOTE_IDENT",
+        "REMOTE_PORT",
+        "SERVER_NAME",
+        "SERVER_PORT",
+        "SERVER_ADMIN",
+        "SERVER_PROTOCOL",
+        "DOCUMENT_ROOT",
+        "AUTH_TYPE",
+        "CONTENT_TYPE",
+        "HANDLER",
+        "HTTP2",
+        "HTTPS",
+        "IPV6",
+        "REQUEST_STATUS",
+        "REQUEST_LOG_ID",
+        "CONN_LOG_ID",
+        "CONN_REMOTE_ADDR",
+        "CONTEXT_PREFIX",
+        "CONTEXT_DOCUMENT_ROOT",
+        "TIME_YEAR",
+        "TIME_MON",
+        "TIME_DAY",
+        "TIME_HOUR",
+        "TIME_MIN",
+        "TIME_SEC",
+        "TIME_WDAY",
+        "TIME",
+        "SERVER_SOFTWARE",
+        "API_VERSION",
+        "HTTP_USER_AGENT",
+        "HTTP_REFERER",
+        "HTTP_COOKIE",
+        "HTTP_FORWARDED",
+        "HTTP_HOST",
+        "HTTP_ACCEPT",
+    ];
+    NAMES.iter().any(|known| known.as_bytes() == name) || name == b"HTTP_PROXY_CONNECTION"
+}
+
+impl Word {
+    fn names(&self, variable: &[u8]) -> bool {
+        match self {
+            Self::Variable(name) => name == variable,
+            Self::Joined(words) => words.iter().any(|word| word.names(variable)),
+            Self::Call(_, word) => word.names(variable),
+            Self::Literal(_) | Self::Group(_) => false,
+        }
+    }
+}
+
+impl Expression {
+    /// Whether the user's name is part of the expression.
+    pub(crate) fn names_user(&self) -> bool {
+        let named = |word: &Word| word.names(b"REMOTE_USER");
+        match self {
+            Self::Constant(_) => false,
+            Self::Not(inner) => inner.names_user(),
+            Self::And(left, right) | Self::Or(left, right) => {
+                left.names_user() || right.names_user()
+            }
+            Self::Text(left, _, right)
+            | Self::Number(left, _, right)
+            | Self::Glob(left, right, _) => named(left) || named(right),
+            Self::Test(_, word) | Self::Matches(word, _) | Self::InNetwork(word, _) => named(word),
+            Self::In(word, words) => named(word) || words.iter().any(named),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! A parsed file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::access::{Counting, Group, Methods, Requirement};
+use crate::directives::{self, Place};
+use crate::expression::Expression;
+use crate::limits;
+use crate::modules;
+use crate::outcome::Reason;
+use crate::pattern::Pattern;
+use crate::problem::{Problem, Remark, Severity};
+use crate::scope::{Covers, Scope, Section};
+use crate::syntax::{self, Line};
+use crate::text::lossy;
+
+/// The rules of a folder: its `.htaccess`, parsed and compiled.
+pub struct File {
+    name: Arc<str>,
+    scope: Scope,
+    remarks: Vec<Remark>,
+    broken: Option<usize>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// Parses a file. `name` is what remarks and reasons call it: its path. What cannot be parsed is remembered: a
+    /// request to its folder is refused.
+    #[must_use]
+    pub fn parse(bytes: &[u8], name: &str) -> Self {
+        let mut parser = Parser { lines: Vec::new(), at: 0, depth: 0, remarks: Vec::new() };
+        let mut scope = Scope::default();
+        let parsed = parser.file(bytes, &mut scope);
+        let broken = parsed.err().map(|Broken { line, text }| {
+            let index = parser.remarks.len();
+            parser.remarks.push(Remark { line, severity: Severity::Broken, text });
+            index
+        });
+        if broken.is_some() {
+            scope = Scope::default();
+        }
+        Self { name: name.into(), scope, remarks: parser.remarks, broken }
+    }
+
+    /// A file that exists and cannot be read, or is too large: requests to its folder are refused.
+    #[must_use]
+    pub fn unreadable(name: &str, why: &str) -> Self {
+        let remark = Remark { line: 0, severity: Severity::Broken, text: why.to_owned() };
+        let (name, scope) = (name.into(), Scope::default());
+        Self { name, scope, remarks: vec![remark], broken: Some(0) }
+    }
+
+    /// What an operator should know of the file.
+    #[must_use]
+    pub fn remarks(&self) -> &[Remark] {
+        &self.remarks
+    }
+
+    /// Why requests to the folder are answered with 500; `None`: they are not.
+    #[must_use]
+    pub fn broken(&self) -> Option<Reason> {
+        let remark = self.remarks.get(self.broken?)?;
+        Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
+    }
+
+    /// What the file is called.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+/// The whole file is refused.
+struct Broken {
+    line: usize,
+    text: String,
+}
+
+struct Parser {
+    lines: Vec<Line>,
+    at: usize,
+    depth: usize,
+    remarks: Vec<Remark>,
+}
+
+/// Where directives of a section go.
+struct Target<'a> {
+    scope: &'a mut Scope,
+    methods: Methods,
+    /// Groups of requirements that are open; directives other than `Require` are not allowed in them.
+    groups: Vec<Group>,
+}
+
+impl Parser {
+    fn file(&mut self, bytes: &[u8], scope: &mut Scope) -> Result<(), Broken> {
+        if bytes.len() > limits::FILE {
+            let text = format!("the file is larger than {} bytes", limits::FILE);
+            return Err(Broken { line: 1, text });
+        }
+        self.lines = syntax::lines(bytes).map_err(|error| Broken {
+            line: error.number,
+            text: format!("the line is longer than {} bytes", limits::LINE),
+        })?;
+        if let Some(line) = self.lines.get(limits::DIRECTIVES) {
+            let text = format!("the file has more than {} directives", limits::DIRECTIVES);
+            return Err(Broken { line: line.number, text });
+        }
+        let mut target = Target { scope, methods: Methods::All, groups: Vec::new() };
+        self.block(&mut target, None)
+    }
+
+    /// Parses up to the end of a section, or of the file.
+    fn block(&mut self, target: &mut Target<'_>, section: Option<&Line>) -> Result<(), Broken> {
+        self.depth += 1;
+        if self.depth > limits::NESTING {
+            let line = section.map_or(0, |line| line.number);
+            return Err(Broken { line, text: "sections are nested too deeply".to_owned() });
+        }
+        while let Some(line) = self.lines.get(self.at).cloned() {
+            self.at += 1;
+            if line.name.starts_with(b"</") {
+                check_end(section, &line)?;
+                self.depth -= 1;
+                return Ok(());
+            }
+            if line.name.starts_with(b"<") {
+                self.section(target, &line)?;
+            } else {
+                self.directive(target, &line)?;
+            }
+        }
+        self.depth -= 1;
+        match section {
+            None => Ok(()),
+            Some(line) => {
+                let text = format!("{} is not closed", lossy(&line.name));
+                Err(Broken { line: line.number, text })
+            }
+        }
+    }
+
+    fn directive(&mut self, target: &mut Target<'_>, line: &Line) -> Result<(), Broken> {
+        let Some(directive) = directives::find(&line.name) else {
+            return Err(unknown(line));
+        };
+        let in_group = !target.groups.is_empty();
+        if in_group && !line.name.eq_ignore_ascii_case(b"Require") {
+            let text = format!("{} is not allowed among requirements", lossy(&line.name));
+            return Err(Broken { line: line.number, text });
+        }
+        let mut place = Place {
+            scope: target.scope,
+            methods: &target.methods,
+            group: target.groups.last_mut(),
+            line: line.number,
+        };
+        let parsed = (directive.parse)(&mut place, &line.rest);
+        self.settle(target.scope, line, parsed)
+    }
+
+    /// Remembers what was wrong with a line.
+    fn settle(
+        &mut self,
+        scope: &mut Scope,
+        line: &Line,
+        parsed: Result<(), Problem>,
+    ) -> Result<(), Broken> {
+        let Err(problem) = parsed else { return Ok(()) };
+        let named = |text: String| format!("{}: {text}", lossy(&line.name));
+        let (severity, text) = match problem {
+            Problem::Broken(text) => return Err(Broken { line: line.number, text: named(text) }),
+            Problem::Refused(text) => {
+                let text = named(text);
+                scope.refusals.push((line.number, text.clone()));
+                (Severity::Refused, text)
+            }
+            Problem::Ignored(text) => (Severity::Ignored, named(text)),
+        };
+        self.remarks.push(Remark { line: line.number, severity, text });
+        Ok(())
+    }
+
+    fn section(&mut self, target: &mut Target<'_>, line: &Line) -> Result<(), Broken> {
+        let broken = |text: &str| Broken { line: line.number, text: text.to_owned() };
+        let (name, rest) =
+            section_head(line).ok_or_else(|| broken("the section's > is missing"))?;
+        let words = syntax::words(rest);
+        let first = words.first().map_or(&b""[..], Vec::as_slice);
+        if !target.groups.is_empty() && !name.starts_with(b"require") {
+            return Err(broken("only requirements are allowed here"));
+        }
+        match name.as_slice() {
+            b"ifmodule" | b"ifdefine" | b"iffile" | b"ifdirective" | b"ifsection"
+            | b"ifversion" => {
+                let holds = self.holds(&name, &words).map_err(|text| broken(&text))?;
+                if holds { self.block(target, Some(line)) } else { self.skip(line) }
+            }
+            b"files" | b"filesmatch" => {
+                let is_pattern = name == b"filesmatch" || first == b"~";
+                let text = words.get(usize::from(first == b"~"));
+                let text = text.ok_or_else(|| broken("the section wants a name"))?;
+                let covers = if is_pattern {
+                    let pattern = Pattern::new(text, false).map_err(|text| broken(&text))?;
+                    Covers::Matching(pattern)
+                } else {
+                    Covers::Name(text.clone())
+                };
+                self.covered(target, line, covers)
+            }
+            b"if" => self.conditional(target, line, first, Covers::If),
+            b"elseif" => {
+                self.follows_if(target, line)?;
+                self.conditional(target, line, first, Covers::ElseIf)
+            }
+            b"else" => {
+                self.follows_if(target, line)?;
+                self.covered(target, line, Covers::Else)
+            }
+            b"limit" | b"limitexcept" => {
+                let methods = words.into_iter().collect();
+                let methods = match name.as_slice() {
+                    b"limit" => Methods::Only(methods),
+                    _ => Methods::Except(methods),
+                };
+                let before = std::mem::replace(&mut target.methods, methods);
+                let parsed = self.block(target, Some(line));
+                target.methods = before;
+                parsed
+            }
+            b"requireall" => self.group(target, line, Counting::All),
+            b"requireany" => self.group(target, line, Counting::Any),
+            b"requirenone" => self.group(target, line, Counting::None),
+            _ => Err(unknown(line)),
+        }
+    }
+
+    /// Whether a section that is decided while the file is read applies.
+    fn holds(&self, name: &[u8], words: &[Vec<u8>]) -> Result<bool, String> {
+        if name == b"ifversion" {
+            return modules::version(words);
+        }
+        let word = words.first().ok_or("the section wants a name")?;
+        let (negated, word) = match word.strip_prefix(b"!") {
+            Some(rest) => (true, rest),
+            None => (false, word.as_slice()),
+        };
+        let holds = match name {
+            b"ifmodule" => modules::is_loaded(word),
+            b"ifdirective" => directives::find(word).is_some(),
+            b"ifsection" => SECTIONS.iter().any(|s| s.as_bytes().eq_ignore_ascii_case(word)),
+            // Nothing is defined, and no file of the system is looked at.
+            _ => false,
+        };
+        Ok(holds != negated)
+    }
+
+    /// Leaves out a section that does not apply.
+    fn skip(&mut self, section: &Line) -> Result<(), Broken> {
+        let mut open = vec![section.clone()];
+        while let Some(line) = self.lines.get(self.at).cloned() {
+            self.at += 1;
+            if line.name.starts_with(b"</") {
+                check_end(open.last(), &line)?;
+                open.pop();
+                if open.is_empty() {
+                    return Ok(());
+                }
+            } else if line.name.starts_with(b"<") {
+                open.push(line);
+            }
+        }
+        let text = format!("{} is not closed", lossy(&section.name));
+        Err(Broken { line: section.number, text })
+    }
+
+    fn covered(
+        &mut self,
+        target: &mut Target<'_>,
+        line: &Line,
+        covers: Covers,
+    ) -> Result<(), Broken> {
+        let mut scope = Scope::default();
+        let methods = target.methods.clone();
+        let mut inner = Target { scope: &mut scope, methods, groups: Vec::new() };
+        self.block(&mut inner, Some(line))?;
+        target.scope.sections.push(Section { covers, scope });
+        Ok(())
+    }
+
+    fn conditional(
+        &mut self,
+        target: &mut Target<'_>,
+        line: &Line,
+        expression: &[u8],
+        covers: fn(Option<Expression>) -> Covers,
+    ) -> Result<(), Broken> {
+        match Expression::parse(expression) {
+            Ok(expression) => self.covered(target, line, covers(Some(expression))),
+            Err(text) => {
+                self.covered(target, line, covers(None))?;
+                if let Some(section) = target.scope.sections.last_mut() {
+                    self.settle(&mut section.scope, line, Err(Problem::Refused(text)))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn follows_if(&self, target: &Target<'_>, line: &Line) -> Result<(), Broken> {
+        let before = target.scope.sections.last();
+        match before.map(|section| &section.covers) {
+            Some(Covers::If(_) | Covers::ElseIf(_)) => Ok(()),
+            _ => {
+                let text = format!("{} does not follow an <If>", lossy(&line.name));
+                Err(Broken { line: line.number, text })
+            }
+        }
+    }
+
+    fn group(
+        &mut self,
+        target: &mut Target<'_>,
+        line: &Line,
+        counting: Counting,
+    ) -> Result<(), Broken> {
+        target.groups.push(Group { counting, parts: Vec::new() });
+        self.block(target, Some(line))?;
+        let Some(group) = target.groups.pop() else { return Ok(()) };
+        if group.parts.is_empty() {
+            let text = "the group has no requirement".to_owned();
+            return Err(Broken { line: line.number, text });
+        }
+        let negative = group.parts.iter().all(Requirement::is_negative);
+        if counting != Counting::None && negative {
+            let text = "requirements that only refuse never grant anything".to_owned();
+            return Err(Broken { line: line.number, text });
+        }
+        let outer = match target.groups.last_mut() {
+            Some(group) => group,
+            None => target.scope.require.get_or_insert_with(Group::any),
+        };
+        outer.parts.push(Requirement::Group(group));
+        Ok(())
+    }
+}
+
+/// The sections that are known, as the documentation lists them.
+pub(crate) const SECTIONS: [&str; 16] = [
+    "IfModule",
+    "IfDefine",
+    "IfFile",
+    "IfDirective",
+    "IfSection",
+    "IfVersion",
+    "Files",
+    "FilesMatch",
+    "If",
+    "ElseIf",
+    "Else",
+    "Limit",
+    "LimitExcept",
+    "RequireAll",
+    "RequireAny",
+    "RequireNone",
+];
+
+/// A section's name in small letters, and what follows it up to its `>`.
+fn section_head(line: &Line) -> Option<(Vec<u8>, &[u8])> {
+    let name = line.name.strip_prefix(b"<")?;
+    if let Some(name) = name.strip_suffix(b">") {
+        return Some((name.to_ascii_lowercase(), b""));
+    }
+    let end = line.rest.iter().rposition(|byte| *byte == b'>')?;
+    Some((name.to_ascii_lowercase(), &line.rest[..end]))
+}
+
+fn check_end(section: Option<&Line>, end: &Line) -> Result<(), Broken> {
+    let closed = end.name.strip_prefix(b"</").unwrap_or_default();
+    let closed = closed.strip_suffix(b">").unwrap_or(closed);
+    let open = section.map(|line| {
+        let name = line.name.strip_prefix(b"<").unwrap_or_default();
+        name.strip_suffix(b">").unwrap_or(name)
+    });
+    match open {
+        Some(open) if open.eq_ignore_ascii_case(closed) => Ok(()),
+        Some(open) => {
+            let text = format!("<{}> is expected to end, not <{}>", lossy(open), lossy(closed));
+            Err(Broken { line: end.number, text })
+        }
+        None => {
+            let text = format!("</{}> ends nothing", lossy(closed));
+            Err(Broken { line: end.number, text })
+        }
+    }
+}
+
+fn unknown(line: &Line) -> Broken {
+    let name = lossy(&line.name);
+    let text =
+        format!("{name} is unknown, or not allowed in .htaccess files; put it into <IfModule>");
+    Broken { line: line.number, text }
+}

@@ -1,0 +1,331 @@
+//! `Header` and `RequestHeader`.
+
+use std::time::UNIX_EPOCH;
+
+use crate::expression::{Evaluation, Expression, Template};
+use crate::limits;
+use crate::pattern::{Pattern, TooCostly};
+use crate::problem::Problem;
+use crate::state::{Context, Pass};
+use crate::syntax;
+use crate::text::{self, lossy};
+
+/// A header section.
+pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A change of a header section.
+#[derive(Debug)]
+pub(crate) struct HeaderRule {
+    /// `always`: also where the response is an error page.
+    pub(crate) always: bool,
+    action: Action,
+    name: Vec<u8>,
+    condition: Condition,
+}
+
+#[derive(Debug)]
+enum Action {
+    Set(Text),
+    SetIfEmpty(Text),
+    Append(Text),
+    Merge(Text),
+    Add(Text),
+    Unset,
+    /// The request's fields whose names match.
+    Echo(Pattern),
+    Edit {
+        pattern: Pattern,
+        by: Text,
+        all: bool,
+    },
+}
+
+#[derive(Debug)]
+enum Condition {
+    None,
+    Variable { name: Vec<u8>, set: bool },
+    Expression(Expression),
+}
+
+#[derive(Debug)]
+enum Text {
+    Format(Vec<Part>),
+    Expression(Template),
+}
+
+#[derive(Debug)]
+enum Part {
+    Literal(Vec<u8>),
+    Variable(Vec<u8>),
+    /// `%t`: the time of the request.
+    Time,
+}
+
+impl Text {
+    fn parse(text: &[u8]) -> Result<Self, Problem> {
+        if let Some(expression) = text.strip_prefix(b"expr=") {
+            let template = Template::parse(expression).map_err(Problem::Refused)?;
+            return Ok(Self::Expression(template));
+        }
+        let (mut parts, mut literal, mut at) = (Vec::new(), Vec::new(), 0);
+        while let Some(&byte) = text.get(at) {
+            at += 1;
+            if byte != b'%' {
+                literal.push(byte);
+                continue;
+            }
+            let part = match text.get(at) {
+                Some(b'%') => {
+                    literal.push(b'%');
+                    at += 1;
+                    continue;
+                }
+                Some(b't') => Part::Time,
+                Some(b'{') => {
+                    let end = text[at..].iter().position(|byte| *byte == b'}');
+                    let end = at + end.ok_or("a variable is not closed")?;
+                    let name = text[at + 1..end].to_vec();
+                    at = end + 1;
+                    match text.get(at) {
+                        Some(b'e') => Part::Variable(name),
+                        Some(b's') => {
+                            return Err(Problem::Ignored(
+                                "TLS variables are not supported".to_owned(),
+                            ));
+                        }
+                        _ => return Err("%{NAME} must be followed by e".into()),
+                    }
+                }
+                Some(b'D' | b'l' | b'i' | b'b') => {
+                    let why = "the server's load and times are not supported in headers";
+                    return Err(Problem::Ignored(why.to_owned()));
+                }
+                _ => return Err("% in a header's value must be doubled".into()),
+            };
+            at += 1;
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(part);
+        }
+        parts.push(Part::Literal(literal));
+        Ok(Self::Format(parts))
+    }
+
+    fn make(&self, evaluation: &mut Evaluation<'_>, context: &Context<'_>, pass: &Pass) -> Vec<u8> {
+        let parts = match self {
+            Self::Expression(template) => return clean(template.expand(evaluation)),
+            Self::Format(parts) => parts,
+        };
+        let mut made = Vec::new();
+        for part in parts {
+            match part {
+                Part::Literal(literal) => made.extend_from_slice(literal),
+                Part::Variable(name) => {
+                    made.extend_from_slice(pass.variables.get(name).unwrap_or(b"(null)"));
+                }
+                Part::Time => {
+                    let time = context.request.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    made.extend_from_slice(format!("t={}", time.as_micros()).as_bytes());
+                }
+            }
+        }
+        made.truncate(limits::VALUE);
+        clean(made)
+    }
+}
+
+/// Line ends would begin another field.
+fn clean(mut value: Vec<u8>) -> Vec<u8> {
+    for byte in &mut value {
+        if matches!(byte, b'\r' | b'\n' | 0) {
+            *byte = b' ';
+        }
+    }
+    value
+}
+
+impl HeaderRule {
+    /// Parses the arguments of `Header`, or of `RequestHeader`.
+    ///
+    /// # Errors
+    /// It is not understood.
+    pub(crate) fn parse(of_request: bool, rest: &[u8]) -> Result<Self, Problem> {
+        let words = syntax::words(rest);
+        let mut words = words.into_iter().peekable();
+        let mut always = false;
+        let next_lower = |words: &mut std::iter::Peekable<std::vec::IntoIter<Vec<u8>>>| {
+            words.next().map(|word| word.to_ascii_lowercase()).ok_or("an action is missing")
+        };
+        let mut action = next_lower(&mut words)?;
+        if !of_request && matches!(action.as_slice(), b"always" | b"onsuccess") {
+            always = action == b"always";
+            action = next_lower(&mut words)?;
+        }
+        if action == b"unset" && words.peek().is_none() {
+            return Err(Problem::Ignored("the name of a field is missing".to_owned()));
+        }
+        let name = words.next().ok_or("the name of a field is missing")?;
+        let name = name.strip_suffix(b":").unwrap_or(&name).to_vec();
+        let action = match action.as_slice() {
+            b"unset" => Action::Unset,
+            b"echo" if !of_request => Action::Echo(Pattern::new(&name, true)?),
+            b"note" => {
+                return Err(Problem::Ignored("notes for the log are not supported".to_owned()));
+            }
+            b"edit" | b"edit*" => {
+                let pattern = words.next().ok_or("the expression to look for is missing")?;
+                let by = words.next().ok_or("the text to put in is missing")?;
+                let pattern = Pattern::new(&pattern, false)?;
+                Action::Edit { pattern, by: Text::parse(&by)?, all: action == b"edit*" }
+            }
+            other => {
+                let value = words.next().ok_or("the value of the field is missing")?;
+                let value = Text::parse(&value)?;
+                match other {
+                    b"set" => Action::Set(value),
+                    b"setifempty" => Action::SetIfEmpty(value),
+                    b"append" => Action::Append(value),
+                    b"merge" => Action::Merge(value),
+                    b"add" => Action::Add(value),
+                    _ => return Err(format!("the action {:?} is unknown", lossy(other)).into()),
+                }
+            }
+        };
+        let condition = match words.next() {
+            None => Condition::None,
+            Some(text) => Condition::parse(&text)?,
+        };
+        if words.peek().is_some() {
+            return Err("there are too many words; quote the value".into());
+        }
+        let is_token =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        if !matches!(action, Action::Echo(_)) && !(name.iter().all(is_token) && !name.is_empty()) {
+            return Err(format!("{:?} is no name of a field", lossy(&name)).into());
+        }
+        Ok(Self { always, action, name, condition })
+    }
+
+    /// Whether the rule is about `Content-Type`, which every response has once.
+    pub(crate) fn is_content_type(&self) -> bool {
+        self.name.eq_ignore_ascii_case(b"Content-Type")
+    }
+
+    /// Whether the rule applies. `response` has the fields that expressions see.
+    pub(crate) fn applies(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        response: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<bool, TooCostly> {
+        match &self.condition {
+            Condition::None => Ok(true),
+            Condition::Variable { name, set } => Ok(pass.variables.get(name).is_some() == *set),
+            Condition::Expression(expression) => {
+                Evaluation::new(context, pass).of_response(response).holds(expression)
+            }
+        }
+    }
+
+    /// Changes a header section.
+    pub(crate) fn change(
+        &self,
+        context: &Context<'_>,
+        pass: &Pass,
+        response: &[(Vec<u8>, Vec<u8>)],
+        fields: &mut Fields,
+    ) -> Result<(), TooCostly> {
+        let mut evaluation = Evaluation::new(context, pass).of_response(response);
+        let mut make = |text: &Text| text.make(&mut evaluation, context, pass);
+        let is = |(name, _): &&mut (Vec<u8>, Vec<u8>)| name.eq_ignore_ascii_case(&self.name);
+        match &self.action {
+            Action::Set(text) => set(fields, &self.name, make(text)),
+            Action::SetIfEmpty(text) => {
+                if !fields.iter_mut().any(|mut field| is(&&mut field)) {
+                    fields.push((self.name.clone(), make(text)));
+                }
+            }
+            Action::Append(text) => {
+                let more = make(text);
+                append(fields, &self.name, &more);
+            }
+            Action::Merge(text) => {
+                let more = make(text);
+                let wanted = more.trim_ascii();
+                let there = fields.iter_mut().filter(is).any(|(_, value)| {
+                    value.split(|byte| *byte == b',').any(|item| item.trim_ascii() == wanted)
+                });
+                if !there {
+                    append(fields, &self.name, &more);
+                }
+            }
+            Action::Add(text) => fields.push((self.name.clone(), make(text))),
+            Action::Unset => fields.retain(|(name, _)| !name.eq_ignore_ascii_case(&self.name)),
+            Action::Echo(pattern) => {
+                let (mut found, mut costly) = (Vec::new(), false);
+                context.request.fields.each(&mut |name, value| match pattern.matches(name) {
+                    Ok(true) => found.push((name.to_vec(), value.to_vec())),
+                    Ok(false) => {}
+                    Err(TooCostly) => costly = true,
+                });
+                if costly {
+                    return Err(TooCostly);
+                }
+                fields.extend(found);
+            }
+            Action::Edit { pattern, by, all } => {
+                let by = make(by);
+                for (_, value) in fields.iter_mut().filter(is) {
+                    *value = clean(pattern.replace(value, &by, *all)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replaces all fields of a name, at the place of the first.
+pub(crate) fn set(fields: &mut Fields, name: &[u8], value: Vec<u8>) {
+    let is = |known: &[u8]| known.eq_ignore_ascii_case(name);
+    let Some(first) = fields.iter().position(|(known, _)| is(known)) else {
+        fields.push((name.to_vec(), value));
+        return;
+    };
+    let mut index = 0;
+    fields.retain(|(known, _)| {
+        index += 1;
+        index - 1 <= first || !is(known)
+    });
+    fields[first] = (name.to_vec(), value);
+}
+
+/// Adds a value behind a comma to the first field of a name.
+pub(crate) fn append(fields: &mut Fields, name: &[u8], more: &[u8]) {
+    match fields.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        Some((_, value)) => {
+            value.extend_from_slice(b", ");
+            value.extend_from_slice(more);
+        }
+        None => fields.push((name.to_vec(), more.to_vec())),
+    }
+}
+
+impl Condition {
+    fn parse(text: &[u8]) -> Result<Self, Problem> {
+        if let Some(name) = text.strip_prefix(b"env=!") {
+            return Ok(Self::Variable { name: name.to_vec(), set: false });
+        }
+        if let Some(name) = text.strip_prefix(b"env=") {
+            return Ok(Self::Variable { name: name.to_vec(), set: true });
+        }
+        if let Some(expression) = text.strip_prefix(b"expr=") {
+            return Expression::parse(expression).map(Self::Expression).map_err(Problem::Refused);
+        }
+        if text::starts_with_ignore_case(text, b"early") {
+            let why = "\"early\" has no effect in .htaccess files".to_owned();
+            return Err(Problem::Ignored(why));
+        }
+        Err(format!("the condition {:?} is not understood; quote the value", lossy(text)).into())
+    }
+}

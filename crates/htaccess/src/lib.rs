@@ -1,0 +1,43 @@
+//! Apache's `.htaccess` files: parsed once, then evaluated for each request as Apache 2.4 does.
+//!
+//! The crate reads no file and knows no socket. The server gives it parsed files and a view of the file system
+//! ([`Files`]), a [`Request`] and a [`Site`]; [`evaluate`] says in an [`Outcome`] what to answer. Rewritten paths, index files and
+//! internal redirects are already followed in it.
+//!
+//! What is about access and is not understood refuses what it covers: see docs/htaccess.md.
+#![forbid(unsafe_code)]
+
+mod access;
+mod directives;
+mod environment;
+mod evaluate;
+mod expires;
+mod expression;
+mod file;
+mod header;
+mod limits;
+mod media;
+mod merged;
+mod modules;
+mod network;
+mod outcome;
+mod pattern;
+mod problem;
+mod redirect;
+mod request;
+mod response;
+mod rewrite;
+mod scope;
+mod state;
+mod syntax;
+mod text;
+mod variables;
+
+pub use directives::{Effect, directives};
+pub use evaluate::evaluate;
+pub use file::File;
+pub use limits::FILE as MAX_FILE;
+pub use outcome::{Answer, ErrorDocument, Handler, Outcome, PhpSetting, Reason, Target};
+pub use problem::{Remark, Severity};
+pub use request::{Failed, Fields, Files, Found, Identity, Kind, Request, Site};
+pub use response::{Head, ResponseRules};

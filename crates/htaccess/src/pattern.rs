@@ -1,0 +1,223 @@
+//! Regular expressions: PCRE2, with a bound on what a match may cost.
+
+use std::fmt;
+use std::ops::Range;
+
+use pcre2::bytes::{Regex, RegexBuilder};
+
+use crate::limits;
+
+/// Groups that texts may refer to, the whole match included.
+const GROUPS: usize = 10;
+
+/// A compiled expression.
+pub(crate) struct Pattern {
+    regex: Regex,
+    text: String,
+}
+
+/// A match took too long.
+#[derive(Debug)]
+pub(crate) struct TooCostly;
+
+/// What an expression has matched: `$0` to `$9`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Groups {
+    subject: Vec<u8>,
+    ranges: Vec<Option<Range<usize>>>,
+}
+
+impl Groups {
+    /// A group; empty if it took no part in the match.
+    pub(crate) fn get(&self, number: usize) -> &[u8] {
+        let range = self.ranges.get(number).cloned().flatten();
+        range.and_then(|range| self.subject.get(range)).unwrap_or_default()
+    }
+}
+
+impl Pattern {
+    /// Compiles an expression as Apache does: `.` matches line ends, `$` nothing but the end.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the expression.
+    pub(crate) fn new(text: &[u8], ignore_case: bool) -> Result<Self, String> {
+        let text = std::str::from_utf8(text)
+            .map_err(|_| "the expression is not UTF-8".to_owned())?
+            .to_owned();
+        let source = format!("{}{}", limits::PATTERN, only_at_the_end(&text));
+        let regex = RegexBuilder::new()
+            .caseless(ignore_case)
+            .dotall(true)
+            .jit_if_available(true)
+            .max_jit_stack_size(Some(limits::JIT_STACK))
+            .build(&source)
+            .map_err(|error| format!("the expression {text:?} does not compile: {error}"))?;
+        Ok(Self { regex, text })
+    }
+
+    /// Whether the expression has groups.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.regex.capture_names().len() > 1
+    }
+
+    /// Whether the expression matches anywhere.
+    pub(crate) fn matches(&self, subject: &[u8]) -> Result<bool, TooCostly> {
+        self.regex.is_match(subject).map_err(|_| TooCostly)
+    }
+
+    /// The groups of the first match.
+    pub(crate) fn groups(&self, subject: &[u8]) -> Result<Option<Groups>, TooCostly> {
+        let found = self.find_at(subject, 0)?;
+        Ok(found.map(|ranges| Groups { subject: subject.to_vec(), ranges }))
+    }
+
+    fn find_at(
+        &self,
+        subject: &[u8],
+        start: usize,
+    ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
+        let mut places = self.regex.capture_locations();
+        let found = self.regex.captures_read_at(&mut places, subject, start);
+        if found.map_err(|_| TooCostly)?.is_none() {
+            return Ok(None);
+        }
+        let group = |number| places.get(number).map(|(start, end)| start..end);
+        Ok(Some((0..GROUPS.min(places.len())).map(group).collect()))
+    }
+
+    /// Replaces the first match, or all, by a text that may refer to groups (`$0` to `$9`).
+    pub(crate) fn replace(
+        &self,
+        subject: &[u8],
+        by: &[u8],
+        all: bool,
+    ) -> Result<Vec<u8>, TooCostly> {
+        let (mut result, mut at) = (Vec::new(), 0);
+        while let Some(ranges) = self.find_at(subject, at)? {
+            let Some(whole) = ranges.first().cloned().flatten() else { break };
+            result.extend_from_slice(&subject[at..whole.start]);
+            let groups = Groups { subject: subject.to_vec(), ranges };
+            result.extend_from_slice(&fill(by, &groups));
+            at = whole.end;
+            if whole.is_empty() {
+                let Some(&byte) = subject.get(at) else { break };
+                result.push(byte);
+                at += 1;
+            }
+            if !all || result.len() > limits::VALUE {
+                break;
+            }
+        }
+        result.extend_from_slice(subject.get(at..).unwrap_or_default());
+        Ok(result)
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+/// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
+pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
+    let (mut filled, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = text.get(at) {
+        let next = text.get(at + 1);
+        match (byte, next) {
+            (b'$', Some(digit)) if digit.is_ascii_digit() => {
+                filled.extend_from_slice(groups.get(usize::from(digit - b'0')));
+                at += 1;
+            }
+            (b'\\', Some(b'$')) => {
+                filled.push(text[at + 1]);
+                at += 1;
+            }
+            _ => filled.push(byte),
+        }
+        at += 1;
+    }
+    filled
+}
+
+/// The expression with `\z` for `$`. PCRE2's `$` also matches before a line end at the end, which a path may have; its
+/// option against that is not in the library's interface.
+fn only_at_the_end(text: &str) -> String {
+    if text.contains("(?m") || text.contains("\\Q") {
+        return text.to_owned();
+    }
+    let mut result = String::with_capacity(text.len() + 8);
+    let (mut chars, mut class, mut at_start) = (text.chars().peekable(), false, false);
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => {
+                result.push(char);
+                result.extend(chars.next());
+                at_start = false;
+                continue;
+            }
+            '[' if !class => {
+                class = true;
+                result.push(char);
+                if chars.peek() == Some(&'^') {
+                    result.extend(chars.next());
+                }
+                at_start = true;
+                continue;
+            }
+            // A named class within a class.
+            '[' if class && matches!(chars.peek(), Some(':' | '.' | '=')) => {
+                result.push(char);
+                for char in chars.by_ref() {
+                    result.push(char);
+                    if char == ']' {
+                        break;
+                    }
+                }
+                at_start = false;
+                continue;
+            }
+            // A bracket right at the start of a class is a member.
+            ']' if class && !at_start => class = false,
+            '$' if !class => {
+                result.push_str("\\z");
+                continue;
+            }
+            _ => {}
+        }
+        at_start = false;
+        result.push(char);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_the_end() {
+        let pattern = Pattern::new(b"\\.php$", false).unwrap();
+        assert!(pattern.matches(b"a.php").unwrap());
+        assert!(!pattern.matches(b"a.php\n").unwrap());
+        assert_eq!(only_at_the_end("[$]$|\\$[]$]"), "[$]\\z|\\$[]$]");
+        assert_eq!(only_at_the_end("[[:alpha:]$]$"), "[[:alpha:]$]\\z");
+    }
+
+    #[test]
+    fn a_hostile_expression_ends() {
+        let pattern = Pattern::new(b"^(a+)+(?=b)$", false).unwrap();
+        assert!(pattern.groups(&[b'a'; 2000]).is_err());
+    }
+
+    #[test]
+    fn groups_and_replacing() {
+        let pattern = Pattern::new(b"(b)(x)?", false).unwrap();
+        let groups = pattern.groups(b"abc").unwrap().unwrap();
+        assert_eq!((groups.get(0), groups.get(1), groups.get(2)), (&b"b"[..], &b"b"[..], &b""[..]));
+        assert_eq!(pattern.replace(b"abab", b"<$1>", true).unwrap(), b"a<b>a<b>");
+        assert_eq!(pattern.replace(b"abab", b"<$1>", false).unwrap(), b"a<b>ab");
+        let empty = Pattern::new(b"x*", false).unwrap();
+        assert_eq!(empty.replace(b"ab", b"-", true).unwrap(), b"-a-b-");
+    }
+}

@@ -1,0 +1,140 @@
+//! The state of a request while its rules are applied.
+
+use std::cell::Cell;
+
+use crate::limits;
+use crate::outcome::Reason;
+use crate::request::{Files, Found, Request, Site};
+
+/// A request is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) why: Option<Reason>,
+}
+
+impl Refusal {
+    /// A refusal without a rule.
+    pub(crate) fn status(status: u16) -> Self {
+        Self { status, why: None }
+    }
+}
+
+/// Variables of a request, as scripts see them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Variables(pub(crate) Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Variables {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
+    }
+
+    pub(crate) fn set(&mut self, name: &[u8], value: Vec<u8>) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.to_vec(), value)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    /// The variables of the request that an internal redirect makes.
+    pub(crate) fn redirected(&self) -> Self {
+        let rename = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            ([b"REDIRECT_", name.as_slice()].concat(), value.clone())
+        };
+        Self(self.0.iter().map(rename).collect())
+    }
+}
+
+/// One run of the rules: of the request itself, of an internal redirect, or of a look-up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pass {
+    /// The path, decoded.
+    pub(crate) path: Vec<u8>,
+    pub(crate) query: Option<Vec<u8>>,
+    /// What the path leads to: a file, a folder, or the first part that does not exist.
+    pub(crate) file: Vec<u8>,
+    /// What follows the file in the path.
+    pub(crate) path_info: Vec<u8>,
+    /// What is at `file`.
+    pub(crate) found: Option<Found>,
+    /// The prefix and the folder of the alias; the site's root without one.
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) folder: Vec<u8>,
+    pub(crate) variables: Variables,
+    pub(crate) user: Option<Vec<u8>>,
+    /// Request fields that decided: `Vary`.
+    pub(crate) vary: Vec<Vec<u8>>,
+    /// How many look-ups deep; zero for the request itself.
+    pub(crate) depth: usize,
+    /// The type and the handler that a rewrite rule forces.
+    pub(crate) forced_type: Option<Vec<u8>>,
+    pub(crate) forced_handler: Option<Vec<u8>>,
+    /// A rule had the flag END.
+    pub(crate) rewriting_ended: bool,
+    /// Response fields by rewrite rules: cookies.
+    pub(crate) cookies: Vec<Vec<u8>>,
+    /// The status that the response will have, for error documents.
+    pub(crate) status: u16,
+}
+
+impl Pass {
+    /// Remembers request fields that decided.
+    pub(crate) fn depend_on(&mut self, fields: Vec<Vec<u8>>) {
+        for field in fields {
+            if !self.vary.iter().any(|known| known.eq_ignore_ascii_case(&field)) {
+                self.vary.push(field);
+            }
+        }
+    }
+}
+
+/// What a look-up has found.
+pub(crate) struct LookedUp {
+    pub(crate) status: u16,
+    pub(crate) pass: Pass,
+}
+
+/// What does not change while a request is evaluated.
+pub(crate) struct Context<'a> {
+    pub(crate) site: &'a Site<'a>,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) files: &'a dyn Files,
+    /// Runs the rules for another path on behalf of a pass. A function, because evaluation knows the rules and not the
+    /// other way round.
+    pub(crate) look_up: fn(&Context<'_>, &[u8], &Pass) -> LookedUp,
+    pub(crate) budget: Budget,
+}
+
+/// What may still be done for a request.
+pub(crate) struct Budget {
+    steps: Cell<usize>,
+    lookups: Cell<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { steps: Cell::new(limits::RULE_STEPS), lookups: Cell::new(limits::LOOKUPS) }
+    }
+}
+
+impl Budget {
+    /// Whether another rule may be tried.
+    pub(crate) fn step(&self) -> bool {
+        take(&self.steps)
+    }
+
+    /// Whether another path may be looked up.
+    pub(crate) fn lookup(&self) -> bool {
+        take(&self.lookups)
+    }
+}
+
+fn take(left: &Cell<usize>) -> bool {
+    let before = left.get();
+    left.set(before.saturating_sub(1));
+    before > 0
+}

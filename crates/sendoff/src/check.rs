@@ -1,0 +1,56 @@
+//! `sendoff check`, and `sendoff serve --print-config`.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::configure::sections;
+use crate::failure::Failure;
+use crate::options::{Check, Serve};
+use crate::source::Resolved;
+
+/// Checks a file, and prints one line if it can be used.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn run(check: &Check) -> Result<(), Failure> {
+    if check.schema {
+        return print(&sendoff_settings::schema());
+    }
+    let resolved = Resolved::from_file(&check.config)?;
+    let colours = io::stdout().is_terminal();
+    let warnings = resolved.problems.report(&resolved.sources, colours);
+    let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
+    let routes: usize = resolved.config.sites.iter().map(|site| site.routes.len()).sum();
+    let file = check.config.display();
+    print(&format!(
+        "{warnings}{file}: {}, {}, {}: fine\n",
+        count(sites, "site"),
+        count(routes, "route"),
+        count(pools, "pool"),
+    ))
+}
+
+/// Prints the file that stands for a command line, which must be one that can be served.
+///
+/// # Errors
+/// The command line cannot be served, or no file can express it.
+pub(crate) fn print_config(serve: &Serve) -> Result<(), Failure> {
+    Resolved::from_options(serve)?;
+    let top = sections(serve)?;
+    let text = sendoff_settings::print(&top);
+    if sendoff_settings::read_text(&text) != Some(top) {
+        return Err(Failure::Input("a path is not UTF-8, which no file can express".to_owned()));
+    }
+    print(&text)
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::system("standard output"))
+}
+
+fn count(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}

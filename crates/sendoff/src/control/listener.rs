@@ -1,0 +1,136 @@
+//! The server's end of the control socket. Every client has its own task, so one that stalls holds up nothing; there are at most
+//! [`MOST_CLIENTS`] at a time, each for a bounded time.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::{Answer, Command, MAX_COMMAND, PATIENCE};
+use crate::runtime_folder;
+
+/// Clients at a time; others wait in the backlog.
+const MOST_CLIENTS: usize = 16;
+
+/// A command of a client, and where its answer goes.
+pub(crate) type Asked = (Command, oneshot::Sender<Answer>);
+
+/// The commands that clients of the control socket send. The socket's file is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    asked: mpsc::Receiver<Asked>,
+    path: Option<PathBuf>,
+}
+
+impl Commands {
+    /// The next command. Waits for ever if there is no socket. A call that is dropped loses none.
+    pub(crate) async fn next(&mut self) -> Asked {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // A file that is left over opens nothing.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Opens the socket, named after this process. If that is impossible, a warning says so, and no command will come.
+pub(crate) fn open() -> Commands {
+    let (sender, asked) = mpsc::channel(MOST_CLIENTS);
+    let Some(folder) = runtime_folder::candidates().into_iter().next() else {
+        return Commands { asked, path: None };
+    };
+    let path = folder.join(format!("{}.sock", std::process::id()));
+    let listener = runtime_folder::make(&folder).and_then(|()| {
+        // Left over from a server that was killed and had the same process id.
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(listener)
+    });
+    match listener {
+        Ok(listener) => {
+            tokio::spawn(accept(listener, sender));
+            Commands { asked, path: Some(path) }
+        }
+        Err(error) => {
+            tracing::warn!(
+                "{}: {error}: sendoff status, reload, reopen and stop will not work",
+                path.display()
+            );
+            Commands { asked, path: None }
+        }
+    }
+}
+
+async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
+    let room = Arc::new(Semaphore::new(MOST_CLIENTS));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let commands = commands.clone();
+                tokio::spawn(async move {
+                    serve(client, &commands).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the control socket accepts no connection");
+                sleep(PATIENCE).await;
+            }
+        }
+    }
+}
+
+async fn serve(mut client: UnixStream, commands: &mpsc::Sender<Asked>) {
+    if !is_allowed(&client) {
+        return;
+    }
+    // A client that leaves or takes too long gets no answer.
+    let Ok(Ok(line)) = timeout(PATIENCE, read_line(&mut client)).await else { return };
+    let answer = match Command::parse(&line) {
+        Some(command) => {
+            let (reply, replied) = oneshot::channel();
+            if commands.send((command, reply)).await.is_err() {
+                return;
+            }
+            // The server ends and drops its end.
+            let Ok(answer) = replied.await else { return };
+            answer
+        }
+        None => Answer::Failed("that is no command".to_owned()),
+    };
+    let Ok(mut text) = serde_json::to_vec(&answer) else { return };
+    text.push(b'\n');
+    let _ = timeout(PATIENCE, client.write_all(&text)).await;
+}
+
+/// Whether the client runs as our user or as root. The permissions of folder and file say so too.
+fn is_allowed(client: &UnixStream) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    client.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
+}
+
+async fn read_line(client: &mut UnixStream) -> io::Result<String> {
+    let mut line = Vec::with_capacity(MAX_COMMAND);
+    while !line.ends_with(b"\n") {
+        if line.len() >= MAX_COMMAND || client.read_buf(&mut line).await? == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+}

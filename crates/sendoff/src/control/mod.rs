@@ -1,0 +1,79 @@
+//! The control socket: how `sendoff status`, `reload`, `reopen` and `stop` reach a running supervisor.
+//!
+//! A UNIX stream socket that only the user of the server, and root, may connect to. A client sends one line with the name of a
+//! command; the server answers with one JSON value and closes the connection. A server that ends at the client's command answers by
+//! closing the connection, when it has ended.
+
+mod client;
+mod listener;
+mod report;
+
+pub(crate) use client::run;
+pub(crate) use listener::{Commands, open};
+pub(crate) use report::{PoolReport, Reloaded, Report};
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::signals::Asked;
+
+/// Bytes of a command, with the end of its line.
+const MAX_COMMAND: usize = 64;
+
+/// How long a client may take to send its command or to read the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Status,
+    Reload,
+    Reopen,
+    /// As SIGTERM.
+    Stop,
+    /// As SIGINT.
+    StopNow,
+}
+
+impl Command {
+    const ALL: [Self; 5] = [Self::Status, Self::Reload, Self::Reopen, Self::Stop, Self::StopNow];
+
+    /// What the command asks for, if a signal could ask for it too.
+    pub(crate) fn asks_for(self) -> Option<Asked> {
+        match self {
+            Self::Status => None,
+            Self::Reload => Some(Asked::Reload),
+            Self::Reopen => Some(Asked::Reopen),
+            Self::Stop => Some(Asked::Drain),
+            Self::StopNow => Some(Asked::Cut),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|command| command.to_string() == line)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Status => "status",
+            Self::Reload => "reload",
+            Self::Reopen => "reopen",
+            Self::Stop => "stop",
+            Self::StopNow => "stop now",
+        })
+    }
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The command has been followed; a sentence for the operator.
+    Done(String),
+    /// It has not; why.
+    Failed(String),
+    Status(Box<Report>),
+}

@@ -1,0 +1,233 @@
+//! A child process that is started again when it dies, or when it is needed again.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, Signal};
+use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::children::{Recipe, Started};
+use crate::failure::Failure;
+use crate::orders::Socket;
+
+/// A child that lived shorter than this is started again with a pause, which doubles each time.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A child that is started again when it dies.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// For the next start.
+    pub(crate) recipe: Recipe,
+    state: State,
+    /// How long the next start waits if the child lives shortly.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Running {
+        child: Child,
+        orders: Option<Socket>,
+        since: Instant,
+    },
+    Down {
+        until: Instant,
+    },
+    /// Nothing needs it.
+    Resting,
+}
+
+impl State {
+    fn running(Started { child, orders }: Started) -> Self {
+        Self::Running { child, orders, since: Instant::now() }
+    }
+}
+
+impl Kept {
+    /// Starts the child, unless it runs only while it is needed.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn start(recipe: Recipe) -> Result<Self, Failure> {
+        let state = match recipe.calls {
+            None => State::running(recipe.start()?),
+            Some(_) => State::Resting,
+        };
+        Ok(Self { recipe, state, pause: FIRST_PAUSE })
+    }
+
+    /// Ends when the child dies before it was of any use.
+    pub(crate) async fn failure(&mut self) -> Failure {
+        let name = &self.recipe.name;
+        let child = match &mut self.state {
+            State::Running { child, .. } => child,
+            State::Down { .. } => return Failure::System(format!("the {name} does not run")),
+            State::Resting => pending().await,
+        };
+        let ended = child.wait().await;
+        // A child that ended by itself has said why.
+        if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
+            return Failure::Said(u8::try_from(code).unwrap_or(1));
+        }
+        Failure::System(format!("the {name} {} before it was ready", how(ended)))
+    }
+
+    /// Whether the child runs only while it is needed.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.recipe.calls.is_some()
+    }
+
+    /// Starts the child again whenever it dies, or whenever it is needed. A call that is dropped forgets nothing.
+    pub(crate) async fn keep(&mut self) -> Infallible {
+        loop {
+            match &mut self.state {
+                State::Running { child, since, .. } => {
+                    let ended = child.wait().await;
+                    let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
+                    if is_done && self.recipe.calls.is_some() {
+                        tracing::debug!("the {} is not needed, it has ended", self.recipe.name);
+                        self.state = State::Resting;
+                        continue;
+                    }
+                    tracing::error!("the {} {}, it is started again", self.recipe.name, how(ended));
+                    let lived = since.elapsed();
+                    let until = if lived < SHORT_LIFE {
+                        self.next_attempt()
+                    } else {
+                        self.pause = FIRST_PAUSE;
+                        Instant::now()
+                    };
+                    self.state = State::Down { until };
+                }
+                State::Down { until } => {
+                    sleep_until(*until).await;
+                    self.state = match self.recipe.calls {
+                        None => self.attempt(),
+                        // Messages for the one that died are no calls; a front that still waits repeats its own.
+                        Some(_) => State::Resting,
+                    };
+                }
+                State::Resting => {
+                    let Some(calls) = &self.recipe.calls else { pending().await };
+                    self.state = match called(calls).await {
+                        Ok(()) => self.attempt(),
+                        Err(error) => {
+                            tracing::error!("the {} cannot be called: {error}", self.recipe.name);
+                            State::Down { until: self.next_attempt() }
+                        }
+                    };
+                }
+            }
+        }
+    }
+
+    fn attempt(&mut self) -> State {
+        match self.recipe.start() {
+            Ok(started) => State::running(started),
+            Err(failure) => {
+                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
+                tracing::error!("{failure}");
+                State::Down { until: self.next_attempt() }
+            }
+        }
+    }
+
+    fn next_attempt(&mut self) -> Instant {
+        let at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        at
+    }
+
+    /// Ends when the child does, or when it does not run.
+    pub(crate) async fn ended(&mut self) {
+        if let State::Running { child, .. } = &mut self.state {
+            // An error means that it is gone.
+            let _ = child.wait().await;
+        }
+    }
+
+    /// Where the child takes orders; `None` if it does not run.
+    pub(crate) fn orders(&self) -> Option<&Socket> {
+        match &self.state {
+            State::Running { orders, .. } => orders.as_ref(),
+            State::Down { .. } | State::Resting => None,
+        }
+    }
+
+    /// The child's process; `None` if it does not run.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match &self.state {
+            State::Running { child, .. } => child.id(),
+            State::Down { .. } | State::Resting => None,
+        }
+    }
+
+    /// Sends a signal to the child if it runs.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have died already, which will be noticed.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Waits for the end of the child until the deadline. Returns whether it has ended.
+    pub(crate) async fn ends_by(&mut self, deadline: Instant) -> bool {
+        match &mut self.state {
+            State::Running { child, .. } => timeout_at(deadline, child.wait()).await.is_ok(),
+            State::Down { .. } | State::Resting => true,
+        }
+    }
+
+    /// Kills the child if it has not ended by then.
+    pub(crate) async fn end_by(&mut self, deadline: Instant) {
+        if !self.ends_by(deadline).await {
+            tracing::warn!("the {} has not ended in time, it is killed", self.recipe.name);
+            self.kill().await;
+        }
+    }
+
+    /// Kills the child if it runs.
+    pub(crate) async fn kill(&mut self) {
+        if let State::Running { child, .. } = &mut self.state {
+            // An error means that it is gone.
+            let _ = child.kill().await;
+        }
+    }
+}
+
+/// Ends when the front wants workers of a pool without a master. Its other messages concern a master that is gone.
+async fn called(socket: &OwnedFd) -> io::Result<()> {
+    // A packet socket; the type is used to wait for it and for nothing else.
+    let socket = std::os::unix::net::UnixStream::from(socket.try_clone()?);
+    socket.set_nonblocking(true)?;
+    let socket = UnixStream::from_std(socket)?;
+    let mut message = [0; MAX_MESSAGE];
+    loop {
+        let received = socket.async_io(Interest::READABLE, || {
+            Ok(rustix::net::recv(&socket, &mut message, RecvFlags::DONTWAIT)?)
+        });
+        let (len, _) = received.await?;
+        if let Some(ToMaster::Workers(1..)) = ToMaster::decode(&message[..len]) {
+            return Ok(());
+        }
+    }
+}
+
+fn how(ended: io::Result<ExitStatus>) -> String {
+    match ended {
+        Ok(status) => format!("ended ({status})"),
+        Err(error) => format!("is lost: {error}"),
+    }
+}

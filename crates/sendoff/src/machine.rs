@@ -1,0 +1,78 @@
+//! What a configuration asks of this machine.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use sendoff_config::MAX_THREADS;
+use sendoff_settings::{Chosen, Kind, Machine};
+
+use crate::account;
+
+/// The machine on which the program runs.
+#[derive(Debug)]
+pub(crate) struct ThisMachine;
+
+/// Bytes of a file: a configuration of thousands of sites has one or two million.
+const LONGEST_FILE: u64 = 64 << 20;
+
+impl Machine for ThisMachine {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        // Opening a pipe would wait for its writer.
+        if !path.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut text = String::new();
+        let read = File::open(path)?.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
+        if read as u64 > LONGEST_FILE {
+            return Err(io::Error::other("the file is too large"));
+        }
+        Ok(text)
+    }
+
+    fn matching(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+        let pattern = pattern.to_str().ok_or("not UTF-8")?;
+        let paths = glob::glob(pattern).map_err(|error| error.msg.to_owned())?;
+        paths.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        let data = path.metadata()?;
+        Ok(if data.is_dir() {
+            Kind::Folder
+        } else if data.is_file() {
+            Kind::File
+        } else {
+            Kind::Other
+        })
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        path.canonicalize()
+    }
+
+    fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String> {
+        account::choose(user, root)
+    }
+
+    fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let mut addresses: Vec<_> =
+            (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();
+        addresses.dedup();
+        Ok(addresses)
+    }
+
+    fn has_ipv6(&self) -> bool {
+        std::fs::read("/proc/net/if_inet6").is_ok_and(|list| !list.is_empty())
+    }
+
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS.into()))
+    }
+
+    fn memory(&self) -> u64 {
+        let memory = rustix::system::sysinfo();
+        memory.totalram.saturating_mul(memory.mem_unit.max(1).into())
+    }
+}

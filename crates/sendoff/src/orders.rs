@@ -1,0 +1,245 @@
+//! How the supervisor reaches the running front: over a socket that keeps the boundaries of messages (`SOCK_SEQPACKET`). Each front
+//! gets a socket of its own at its start, so that no front reads what was meant for the previous one. Messages are JSON;
+//! descriptors travel with them (`SCM_RIGHTS`).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use rustix::pipe::PipeFlags;
+use sendoff_config::Config;
+use sendoff_server::front::{self, Order, Orders, PoolSource, Reload};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::{UnixStream, unix::pipe};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::signals::{Asked, Signals};
+
+/// The largest message, in bytes.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+/// What the supervisor tells the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToFront {
+    /// The access log has been opened again; its descriptor comes along.
+    ReopenLog,
+    /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
+    Status,
+    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, and the configuration; then the
+    /// front's end of each new pool's socket; then the access log's file if it changes.
+    Reload {
+        /// For each pool the number of the same pool in the current configuration; `None`: it is new.
+        pools: Vec<Option<usize>>,
+        log: LogTarget,
+    },
+}
+
+/// Where the access log goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LogTarget {
+    Same,
+    Nowhere,
+    File,
+}
+
+/// The most that an answer to an order may be long, in bytes.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// The answer to an order, which is on its way through a pipe.
+#[derive(Debug)]
+pub(crate) struct Reply(pipe::Receiver);
+
+impl Reply {
+    /// The reply, and the end of the pipe that goes along with the order.
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self(pipe::Receiver::from_owned_fd(reader)?), writer))
+    }
+
+    /// Waits for the whole answer, at most for `limit`.
+    ///
+    /// # Errors
+    /// The front ends, or does not answer in time.
+    pub(crate) async fn receive<A: for<'a> Deserialize<'a>>(
+        self,
+        limit: Duration,
+    ) -> io::Result<A> {
+        let mut text = Vec::new();
+        let mut answer = self.0.take(MAX_ANSWER as u64);
+        timeout(limit, answer.read_to_end(&mut text)).await??;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+/// Where the front puts its answer to an order; it is written to the pipe then.
+fn reply_to<A: Serialize + 'static>(pipe: OwnedFd) -> oneshot::Sender<A> {
+    let (sender, answered) = oneshot::channel();
+    tokio::task::spawn_local(async move {
+        if let Ok(value) = answered.await {
+            // The supervisor may have given up.
+            let _ = answer(pipe, value).await;
+        }
+    });
+    sender
+}
+
+/// The configuration that came along with the order to serve by it.
+fn reload(
+    pools: &[Option<usize>],
+    log: LogTarget,
+    mut descriptors: VecDeque<OwnedFd>,
+) -> Result<Reload, String> {
+    let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");
+    let config = Config::read(next()?).map_err(|error| error.to_string())?;
+    let source = |kept: &Option<usize>| {
+        Ok(match kept {
+            Some(number) => PoolSource::Kept(*number),
+            None => PoolSource::New(next()?),
+        })
+    };
+    let pools = pools.iter().map(source).collect::<Result<_, &str>>()?;
+    let log = match log {
+        LogTarget::Same => front::LogTarget::Same,
+        LogTarget::Nowhere => front::LogTarget::Nowhere,
+        LogTarget::File => front::LogTarget::File(File::from(next()?)),
+    };
+    Ok(Reload { config, pools, log })
+}
+
+/// Writes the answer to an order.
+async fn answer(pipe: OwnedFd, answer: impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(&answer)?;
+    pipe::Sender::from_owned_fd(pipe)?.write_all(&text).await
+}
+
+/// Both ends: the supervisor's and the front's.
+pub(crate) fn sockets() -> io::Result<(Socket, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((Socket::new(ours)?, theirs))
+}
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Socket(UnixStream);
+
+impl Socket {
+    fn new(socket: OwnedFd) -> io::Result<Self> {
+        // A packet socket; the type is used to wait for it and for nothing else.
+        let socket = std::os::unix::net::UnixStream::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(Self(UnixStream::from_std(socket)?))
+    }
+
+    /// Sends a message. Never waits: a process that does not read its messages must not stop the other.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the other end is behind with its messages; those of `sendmsg(2)`.
+    pub(crate) fn send(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let message = serde_json::to_vec(message)?;
+        let rights = SendAncillaryMessage::ScmRights(descriptors);
+        let mut space = vec![MaybeUninit::uninit(); rights.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(rights);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&self.0, &[IoSlice::new(&message)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// The next message, with its descriptors; `None` when the other end is closed. A call that is dropped loses none.
+    async fn receive<M: for<'m> Deserialize<'m>>(
+        &self,
+    ) -> io::Result<Option<(M, VecDeque<OwnedFd>)>> {
+        let mut message = BytesMut::with_capacity(MAX_MESSAGE);
+        let mut descriptors = VecDeque::new();
+        let received = self.0.async_io(Interest::READABLE, || {
+            sendoff_sys::fdpass::receive(self.0.as_fd(), &mut message, &mut descriptors)
+        });
+        if received.await? == 0 {
+            return Ok(None);
+        }
+        Ok(Some((serde_json::from_slice(&message)?, descriptors)))
+    }
+}
+
+/// The orders of a front: what its supervisor says, and signals.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// `None`: the supervisor has closed its end.
+    socket: Option<Socket>,
+    signals: Signals,
+}
+
+impl Inbox {
+    /// To be called inside an event loop.
+    ///
+    /// # Errors
+    /// The system has no descriptor for it.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: Some(Socket::new(socket)?), signals: Signals::new()? })
+    }
+}
+
+impl Orders for Inbox {
+    async fn next(&mut self) -> Order {
+        let Self { socket, signals } = self;
+        loop {
+            tokio::select! {
+                order = order_from(socket) => return order,
+                asked = signals.next() => match asked {
+                    Asked::Drain => return Order::Drain,
+                    Asked::Cut => return Order::Cut,
+                    Asked::Reopen | Asked::Reload | Asked::Upgrade => {}
+                },
+            }
+        }
+    }
+}
+
+/// The next order of the supervisor. Waits for ever once there is none.
+async fn order_from(inbox: &mut Option<Socket>) -> Order {
+    while let Some(socket) = inbox {
+        match socket.receive().await {
+            Ok(Some((message, mut descriptors))) => {
+                let Some(descriptor) = descriptors.pop_front() else { continue };
+                return match message {
+                    ToFront::Reload { pools, log } => match reload(&pools, log, descriptors) {
+                        Ok(reload) => Order::Reload(Box::new(reload), reply_to(descriptor)),
+                        Err(why) => {
+                            let _ = answer(descriptor, Err::<(), _>(why)).await;
+                            continue;
+                        }
+                    },
+                    ToFront::ReopenLog => Order::ReopenLog(File::from(descriptor)),
+                    ToFront::Status => Order::Status(reply_to(descriptor)),
+                };
+            }
+            // The end of the supervisor is noticed by the pool socket, and by a signal.
+            Ok(None) => *inbox = None,
+            Err(error) => {
+                tracing::error!(%error, "what the supervisor says cannot be read");
+                *inbox = None;
+            }
+        }
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,84 @@
+//! What signals ask for.
+//!
+//! | signal | supervisor | front |
+//! |---|---|---|
+//! | TERM, QUIT | drain | drain |
+//! | INT | cut | cut |
+//! | USR1 | open the logs again | nothing |
+//! | HUP | read the configuration again | nothing |
+//! | USR2 | a line in the log | nothing |
+//!
+//! The front ignores what is the supervisor's to do, because `pkill -HUP sendoff` reaches both.
+
+use std::io;
+
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// End when open responses have been sent.
+    Drain,
+    /// End at once.
+    Cut,
+    /// Open the logs again: they were renamed.
+    Reopen,
+    /// Read the configuration again.
+    Reload,
+    /// Replace the program. Not implemented.
+    Upgrade,
+}
+
+/// The signals that the server understands. While the value exists, none of them ends the process by itself.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Stream,
+    quit: Stream,
+    interrupt: Stream,
+    user_1: Stream,
+    user_2: Stream,
+    hangup: Stream,
+}
+
+impl Signals {
+    /// To be called inside an event loop.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            quit: signal(SignalKind::quit())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            user_1: signal(SignalKind::user_defined1())?,
+            user_2: signal(SignalKind::user_defined2())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// What the next signal asks for that ends the server. Others are kept.
+    pub(crate) async fn next_end(&mut self) -> Asked {
+        let Self { terminate, quit, interrupt, .. } = self;
+        end(interrupt, terminate, quit).await
+    }
+
+    /// What the next signal asks for. Of signals that are there together, the one that ends the server faster counts first.
+    pub(crate) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            biased;
+            asked = end(&mut self.interrupt, &mut self.terminate, &mut self.quit) => asked,
+            _ = self.user_1.recv() => Asked::Reopen,
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.user_2.recv() => Asked::Upgrade,
+        }
+    }
+}
+
+async fn end(interrupt: &mut Stream, terminate: &mut Stream, quit: &mut Stream) -> Asked {
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Asked::Cut,
+        _ = terminate.recv() => Asked::Drain,
+        _ = quit.recv() => Asked::Drain,
+    }
+}

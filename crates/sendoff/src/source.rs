@@ -1,0 +1,96 @@
+//! Where the configuration comes from: a command line, or a file.
+
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+
+use sendoff_config::Config;
+use sendoff_settings::{Problems, Sources, load, resolve};
+
+use crate::configure::{about_edge, log_filter, sections};
+use crate::failure::Failure;
+use crate::machine::ThisMachine;
+use crate::options::Serve;
+
+/// Where the configuration comes from. It can be resolved again, and be another one then.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The options of `sendoff serve`.
+    CommandLine(Box<Serve>),
+    /// A file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// Resolves the configuration. Also returns what the operator should know although it can be used.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(crate) fn resolve(&self) -> Result<(Config, Vec<String>), Failure> {
+        let resolved = match self {
+            Self::CommandLine(serve) => Resolved::from_options(serve)?,
+            Self::File(path) => Resolved::from_file(path)?,
+        };
+        let warnings = resolved.problems.0.iter().map(|problem| problem.line(&resolved.sources));
+        let warnings = warnings.collect();
+        let mut config = resolved.config;
+        config.log = log_filter(config.log);
+        Ok((config, warnings))
+    }
+}
+
+/// A file or a command line that can be used.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// What it stands for.
+    pub(crate) config: Config,
+    /// What was read.
+    pub(crate) sources: Sources,
+    /// Warnings.
+    pub(crate) problems: Problems,
+}
+
+impl Resolved {
+    /// Reads and resolves a file.
+    ///
+    /// # Errors
+    /// It cannot be used; the failure says everything that is wrong with it.
+    pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
+        let path = std::path::absolute(path).map_err(Failure::input(path.display()))?;
+        let mut loaded = load(&path, &ThisMachine);
+        let config = resolve(&loaded.top, &loaded.sources, &ThisMachine, &mut loaded.problems);
+        let (sources, problems) = (loaded.sources, loaded.problems);
+        match config {
+            Some(config) => Ok(Self { config, sources, problems }),
+            None => Err(Failure::Input(refusal(&path, &problems, &sources))),
+        }
+    }
+
+    /// Resolves a command line.
+    ///
+    /// # Errors
+    /// It cannot be used; the failure is the first thing that is wrong with it.
+    pub(crate) fn from_options(serve: &Serve) -> Result<Self, Failure> {
+        let (top, sources) = (sections(serve)?, Sources::default());
+        let mut problems = Problems::default();
+        match resolve(&top, &sources, &ThisMachine, &mut problems) {
+            Some(mut config) => {
+                about_edge(serve, &mut config);
+                Ok(Self { config, sources, problems })
+            }
+            None => {
+                let first = problems.0.first().map(|problem| problem.line(&sources));
+                Err(Failure::Input(first.unwrap_or_default()))
+            }
+        }
+    }
+}
+
+/// Why a file cannot be used.
+fn refusal(path: &Path, problems: &Problems, sources: &Sources) -> String {
+    let errors = match problems.errors() {
+        1 => "1 error".to_owned(),
+        errors => format!("{errors} errors"),
+    };
+    let report = problems.report(sources, stderr().is_terminal());
+    format!("{}: {errors}\n{}", path.display(), report.trim_end())
+}

@@ -1,0 +1,93 @@
+//! A generation: what the event loops serve by from one reload to the next. A request is served by the generation in which it began.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::upstream::{Application, Channel, Master, Pool};
+
+/// What the event loops serve by.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) config: Arc<Config>,
+    /// Those of each site, by the numbers of both.
+    pub(super) applications: Arc<[Vec<Arc<Application>>]>,
+    /// Where applications on this host may open links.
+    pub(super) channel: Option<Channel>,
+    /// By the number of the pool in the configuration.
+    pub(super) pools: Vec<PoolUse>,
+}
+
+/// A generation's use of a pool.
+#[derive(Debug, Clone)]
+pub(super) struct PoolUse {
+    /// The pool's place among all that the front ever had: places are not used again.
+    pub(super) place: usize,
+    /// Held as long as a request may ask for a worker of the pool.
+    pub(super) in_use: watch::Receiver<()>,
+}
+
+/// A pool that event loops are about to take on.
+#[derive(Debug, Clone)]
+pub(super) struct NewPool {
+    pub(super) shared: Arc<Pool>,
+    pub(super) master: Master,
+    pub(super) config: Arc<PoolConfig>,
+}
+
+impl Generation {
+    /// Every application once.
+    pub(super) fn unique_applications(&self) -> Arc<[Arc<Application>]> {
+        let mut all: Vec<Arc<Application>> = Vec::new();
+        for application in self.applications.iter().flatten() {
+            if !all.iter().any(|known| Arc::ptr_eq(known, application)) {
+                all.push(Arc::clone(application));
+            }
+        }
+        all.into()
+    }
+
+    /// The applications of another configuration. Those that stay keep their connections.
+    pub(super) fn applications_for(&self, config: &Config) -> Arc<[Vec<Arc<Application>>]> {
+        let known = self.config.sites.iter().zip(&*self.applications);
+        let known = known.flat_map(|(site, applications)| {
+            let addresses = site.fastcgi.iter().map(|attachment| &attachment.address);
+            addresses
+                .map(|address| (address, site.fastcgi_timeout))
+                .zip(applications.iter().cloned())
+        });
+        applications(&config.sites, known.collect())
+    }
+}
+
+/// One for each attachment of each site. Attachments to the same address with the same time limit share it, and with it the
+/// connections. `known`: those that exist already.
+pub(super) fn applications<'c>(
+    sites: &'c [Site],
+    mut known: HashMap<(&'c Address, Duration), Arc<Application>>,
+) -> Arc<[Vec<Arc<Application>>]> {
+    let mut all = Vec::with_capacity(sites.len());
+    for Site { fastcgi, fastcgi_timeout, .. } in sites {
+        let application = |attachment: &'c Attachment| {
+            let address = &attachment.address;
+            let new = || Application::new(address.clone(), *fastcgi_timeout);
+            Arc::clone(known.entry((address, *fastcgi_timeout)).or_insert_with(new))
+        };
+        all.push(fastcgi.iter().map(application).collect());
+    }
+    all.into()
+}
+
+/// Tasks that end when this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Tasks(pub(super) Vec<JoinHandle<()>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}

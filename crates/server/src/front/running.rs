@@ -1,0 +1,321 @@
+//! A front that runs: what it serves by, and how it follows orders.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sendoff_config::{Config, PoolConfig};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{Instant, sleep};
+
+use super::generation::{Generation, NewPool, PoolUse};
+use super::orders::{LogTarget, Order, Orders, PoolSource, Reload};
+use super::running_loop::LoopOrder;
+use crate::observe::access_log;
+use crate::observe::status::Status;
+use crate::upstream::{Master, NewLink, Pool, receive_workers};
+
+/// How long the first workers of a new pool may take to arrive.
+const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often it is checked whether they have.
+const WORKERS_CHECK: Duration = Duration::from_millis(5);
+
+/// How the front is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Drain,
+    Cut,
+}
+
+/// How to reach an event loop.
+#[derive(Debug, Clone)]
+pub(super) struct LoopHandle {
+    pub(super) orders: mpsc::UnboundedSender<LoopOrder>,
+    pub(super) links: mpsc::UnboundedSender<NewLink>,
+}
+
+/// A front that runs.
+pub(super) struct Running {
+    loops: Vec<LoopHandle>,
+    generation: RefCell<Arc<Generation>>,
+    /// The pools of the current generation, by their numbers.
+    pools: RefCell<Vec<Rc<RunningPool>>>,
+    /// Places that pools have had.
+    places: Cell<usize>,
+    /// The front waits for its end at its own.
+    log: Rc<RefCell<Option<access_log::Writer>>>,
+    /// Told when the pool socket of a pool in use is closed.
+    lost: mpsc::UnboundedSender<io::Result<()>>,
+}
+
+/// A pool whose workers the front receives.
+struct RunningPool {
+    place: usize,
+    /// Its users are gone when this is closed.
+    users: watch::Sender<()>,
+    receives: JoinHandle<()>,
+    /// What the end of its socket means.
+    phase: Rc<Cell<Phase>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The reload that brings the pool fails.
+    Arriving,
+    /// The front ends.
+    Serving,
+    /// Nothing: its master may end.
+    Leaving,
+    /// The socket is closed before the pool was of use.
+    Failed,
+}
+
+impl Running {
+    /// `users`: for each pool of the generation what tells whether it has users. `lost` is told when a pool socket is closed.
+    pub(super) fn new(
+        loops: Vec<LoopHandle>,
+        generation: Arc<Generation>,
+        pools: Vec<(watch::Sender<()>, OwnedFd)>,
+        log: Rc<RefCell<Option<access_log::Writer>>>,
+        lost: mpsc::UnboundedSender<io::Result<()>>,
+    ) -> Rc<Self> {
+        let places = Cell::new(pools.len());
+        let generation = RefCell::new(generation);
+        let running = Self { loops, generation, pools: RefCell::default(), places, log, lost };
+        let pools = pools.into_iter().enumerate();
+        let pools = pools
+            .map(|(place, (users, socket))| running.receive(place, users, socket, Phase::Serving));
+        *running.pools.borrow_mut() = pools.collect();
+        Rc::new(running)
+    }
+
+    /// Receives the workers of a pool. Goes on after the stop: requests that are still open may need the workers that take the
+    /// place of others.
+    fn receive(
+        &self,
+        place: usize,
+        users: watch::Sender<()>,
+        socket: OwnedFd,
+        phase: Phase,
+    ) -> Rc<RunningPool> {
+        let links: Vec<_> = self.loops.iter().map(|event_loop| event_loop.links.clone()).collect();
+        let phase = Rc::new(Cell::new(phase));
+        let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
+        let receives = spawn_local(async move {
+            let result = receive_workers(place, socket, &links).await;
+            match at_end.get() {
+                Phase::Serving => drop(lost.send(result)),
+                Phase::Arriving | Phase::Failed => at_end.set(Phase::Failed),
+                Phase::Leaving => {}
+            }
+        });
+        Rc::new(RunningPool { place, users, receives, phase })
+    }
+
+    /// The configuration in use.
+    pub(super) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.generation.borrow().config)
+    }
+
+    /// Follows orders until one of them ends the front.
+    pub(super) async fn follow(self: &Rc<Self>, orders: &mut impl Orders) -> End {
+        loop {
+            match orders.next().await {
+                Order::Drain => return End::Drain,
+                Order::Cut => return End::Cut,
+                Order::ReopenLog(file) => {
+                    if let Some(log) = &*self.log.borrow() {
+                        log.reopen(file);
+                    }
+                }
+                Order::Status(reply) => drop(spawn_local(self.status(reply))),
+                Order::Reload(reload, reply) => {
+                    let running = Rc::clone(self);
+                    spawn_local(async move {
+                        // It fails if the answer is not waited for any more.
+                        let _ = reply.send(running.reload(*reload).await);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits until a front that drains is told to end at once.
+    pub(super) async fn told_to_cut(self: &Rc<Self>, orders: &mut impl Orders) {
+        while self.follow(orders).await != End::Cut {}
+    }
+
+    /// Asks every event loop what it does.
+    fn status(&self, reply: oneshot::Sender<Status>) -> impl Future<Output = ()> + use<> {
+        let (sender, mut said) = mpsc::unbounded_channel();
+        self.tell(|| LoopOrder::Status(sender.clone()));
+        drop(sender);
+        async move {
+            let mut status = Status::default();
+            while let Some(of_loop) = said.recv().await {
+                status.add(of_loop);
+            }
+            // It fails if the answer is not waited for any more.
+            let _ = reply.send(status);
+        }
+    }
+
+    fn tell(&self, order: impl Fn() -> LoopOrder) {
+        for event_loop in &self.loops {
+            // A loop that has ended needs no order.
+            let _ = event_loop.orders.send(order());
+        }
+    }
+
+    /// Tells every loop, and waits until all have followed.
+    async fn tell_and_wait(&self, order: impl Fn(mpsc::Sender<Infallible>) -> LoopOrder) {
+        let (done, mut followed) = mpsc::channel(1);
+        self.tell(|| order(done.clone()));
+        drop(done);
+        let None = followed.recv().await;
+    }
+
+    /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
+    /// nothing changes.
+    async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
+        let Reload { config, pools: sources, log } = reload;
+        let before = Arc::clone(&self.generation.borrow());
+        let mut pools = Vec::new();
+        let mut arriving = Vec::new();
+        for (source, pool_config) in sources.into_iter().zip(&config.pools) {
+            let pool = match source {
+                PoolSource::Kept(number) => {
+                    let kept = self.pools.borrow().get(number).cloned();
+                    kept.ok_or("a pool that is to stay does not exist")?
+                }
+                PoolSource::New(socket) => {
+                    let (pool, workers) = self.add_pool(pool_config, socket).await?;
+                    arriving
+                        .push((Arriving { pool: Some(Rc::clone(&pool)), running: &self }, workers));
+                    pool
+                }
+            };
+            pools.push(pool);
+        }
+        for ((new, workers), pool_config) in arriving.iter().zip(config.pools.iter()) {
+            new.arrive(workers, pool_config.first_workers()).await?;
+        }
+        let (log, writer) = match log {
+            LogTarget::Same => (None, None),
+            LogTarget::Nowhere => (Some(()), None),
+            LogTarget::File(file) => {
+                let format = config.front.access_log.as_ref().map(|log| log.format.clone());
+                let format = format.unwrap_or_else(sendoff_config::LogFormat::combined);
+                let writer = access_log::Writer::start(file, format);
+                (Some(()), Some(writer.map_err(|error| format!("the access log: {error}"))?))
+            }
+        };
+        let config = Arc::new(config);
+        let used =
+            |pool: &Rc<RunningPool>| PoolUse { place: pool.place, in_use: pool.users.subscribe() };
+        let generation = Arc::new(Generation {
+            applications: before.applications_for(&config),
+            channel: before.channel.clone(),
+            pools: pools.iter().map(used).collect(),
+            config,
+        });
+        self.tell_and_wait(|done| LoopOrder::Serve {
+            generation: Arc::clone(&generation),
+            log: log.map(|()| writer.as_ref().map(access_log::Writer::log)),
+            done,
+        })
+        .await;
+        if log.is_some() {
+            // Its thread ends with the last response that it logs.
+            self.log.replace(writer);
+        }
+        arriving.into_iter().for_each(|(new, _)| new.stay());
+        pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
+        self.generation.replace(generation);
+        let left = self.pools.replace(pools);
+        let pools = self.pools.borrow();
+        for pool in left.into_iter().filter(|left| !pools.iter().any(|pool| Rc::ptr_eq(pool, left)))
+        {
+            pool.phase.set(Phase::Leaving);
+            let running = Rc::clone(&self);
+            spawn_local(async move {
+                pool.users.closed().await;
+                running.end_pool(&pool);
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes on a pool on every event loop, and then receives its workers.
+    async fn add_pool(
+        &self,
+        config: &PoolConfig,
+        socket: OwnedFd,
+    ) -> Result<(Rc<RunningPool>, Arc<Pool>), String> {
+        let master = Master::new(&socket).and_then(|master| {
+            master.front_started()?;
+            Ok(master)
+        });
+        let master =
+            master.map_err(|error| format!("the PHP master takes no messages: {error}"))?;
+        let shared = Pool::new(self.loops.len());
+        let pool =
+            NewPool { shared: Arc::clone(&shared), master, config: Arc::new(config.clone()) };
+        let place = self.places.get();
+        self.places.set(place + 1);
+        self.tell_and_wait(|done| LoopOrder::AddPool { pool: pool.clone(), done }).await;
+        let (users, _) = watch::channel(());
+        Ok((self.receive(place, users, socket, Phase::Arriving), shared))
+    }
+
+    /// Ends the workers of a pool that no request uses. Their master ends because its socket is closed.
+    fn end_pool(&self, pool: &RunningPool) {
+        self.tell(|| LoopOrder::EndPool { place: pool.place });
+        pool.receives.abort();
+    }
+}
+
+/// A new pool, which is ended again unless the reload that brings it succeeds.
+struct Arriving<'r> {
+    pool: Option<Rc<RunningPool>>,
+    running: &'r Running,
+}
+
+impl Arriving<'_> {
+    /// The reload has succeeded.
+    fn stay(mut self) {
+        self.pool.take();
+    }
+
+    /// Waits for the first workers.
+    async fn arrive(&self, pool: &Pool, workers: usize) -> Result<(), String> {
+        let deadline = Instant::now() + WORKERS_TIMEOUT;
+        while pool.workers() < workers {
+            let has_failed =
+                self.pool.as_ref().is_some_and(|pool| pool.phase.get() == Phase::Failed);
+            if has_failed {
+                return Err("the PHP master of a new pool has ended".to_owned());
+            }
+            if Instant::now() >= deadline {
+                let limit = WORKERS_TIMEOUT.as_secs();
+                return Err(format!("the workers of a new pool have not started within {limit} s"));
+            }
+            sleep(WORKERS_CHECK).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            self.running.end_pool(pool);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a site's routes and `.htaccess` files make of a request: who answers, and what changes on the way.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_config::{BasicAuth, Cache};
+use sendoff_htaccess as apache;
+
+use super::router::Route;
+
+/// What routes change beside the choice of the handler.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Changes of the response's fields, in order.
+    pub(crate) response_headers: Vec<FieldChange>,
+    /// What caches are told.
+    pub(crate) cache: Option<Rc<Cache>>,
+    /// Parameters for scripts.
+    pub(crate) params: Vec<(Bytes, Vec<u8>)>,
+    /// Bytes of the request body.
+    pub(crate) max_body: Option<u64>,
+    /// How long a script may send nothing; zero: for ever.
+    pub(crate) request_timeout: Option<Duration>,
+    /// A name and a password are asked for.
+    pub(crate) auth: Option<Rc<BasicAuth>>,
+    /// The charset of a static file whose type is text and names none.
+    pub(crate) charset: Option<Bytes>,
+    /// What `.htaccess` files say about the response.
+    pub(crate) htaccess: Option<Box<Response>>,
+}
+
+/// A change of the response's fields, ready to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FieldChange {
+    Set(Bytes, Bytes),
+    Add(Bytes, Bytes),
+    Default(Bytes, Bytes),
+    Remove(Bytes),
+}
+
+/// Who answers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// What the site's folders have, or an error page.
+    Route(Route),
+    /// A redirect to this URI.
+    Redirect { status: StatusCode, location: Bytes },
+    /// A fixed response.
+    Respond { status: StatusCode, content_type: Bytes, body: Bytes },
+    /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
+    Authenticate { realm: String, users: PathBuf },
+    /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.
+    Unauthorized { challenge: Bytes },
+}
+
+impl Answer {
+    pub(crate) fn refused(status: StatusCode, why: String) -> Self {
+        Self::Route(Route::Refused { status, why: Some(why.into()) })
+    }
+}
+
+/// What the rules say about the response, kept until its head is known.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(super) rules: apache::ResponseRules,
+    pub(super) error_documents: Vec<(u16, apache::ErrorDocument)>,
+    pub(super) environment: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) user: Option<User>,
+}
+
+/// Whose password a client has shown.
+#[derive(Debug, Clone)]
+pub(crate) struct User {
+    /// The file with the password.
+    pub(crate) file: PathBuf,
+    pub(crate) name: Vec<u8>,
+}
+
+impl Response {
+    /// Whether any head is changed.
+    pub(crate) fn changes_heads(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// What the client gets with an error status.
+    pub(crate) fn error_document(&self, status: StatusCode) -> Option<&apache::ErrorDocument> {
+        let mut documents = self.error_documents.iter();
+        documents.find(|(code, _)| *code == status.as_u16()).map(|(_, document)| document)
+    }
+}

@@ -1,0 +1,85 @@
+//! Why a path cannot be served.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+
+/// Why a path cannot be served.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The path does not exist.
+    NotFound,
+    /// The path exists and must not be served.
+    Forbidden(Forbidden),
+    /// A system call failed, or the file changes faster than it can be read.
+    Failed(io::Error),
+}
+
+/// Why a path must not be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forbidden {
+    /// A system call refuses it.
+    Denied(Errno),
+    /// A symbolic link leads to this place, outside the root.
+    Outside(PathBuf),
+    /// A symbolic link does not belong to the owner of this place, to which it leads.
+    OtherOwner(PathBuf),
+    /// It is neither a regular file nor a directory, or it is a directory and a file is wanted.
+    NoFile,
+    /// The root has been removed, or another folder has its name.
+    RootReplaced,
+}
+
+impl fmt::Display for Forbidden {
+    /// The reason and, if there is one, the option that would help.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(errno) => {
+                write!(f, "{}: may the server's user read it (--user)?", io::Error::from(*errno))
+            }
+            Self::Outside(place) => {
+                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
+                write!(f, "it leads to {shown}; --follow-symlinks-into {folder} would allow it")
+            }
+            Self::OtherOwner(place) => {
+                let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
+                write!(
+                    f,
+                    "a symbolic link leads to {shown}, which belongs to another user than the link; --follow-symlinks-into {folder} would allow it"
+                )
+            }
+            Self::NoFile => f.write_str("it is no regular file"),
+            Self::RootReplaced => {
+                f.write_str("the root is not the folder that it was at the start")
+            }
+        }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Self::NotFound,
+            Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => {
+                Self::Forbidden(Forbidden::Denied(errno))
+            }
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+/// The name of an open file in `/proc`.
+pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+/// The place of an open file, as the kernel reports it.
+pub fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
+    let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))
+}

@@ -1,0 +1,55 @@
+//! docs/config.md.
+
+use std::fmt::Write;
+
+use crate::keys::{Auth, Pool, Route, Site, Top};
+use crate::print::inline;
+use crate::schema::sentence;
+use crate::section::{Default, Key, Section};
+
+/// What stands before the lists of keys.
+const INTRODUCTION: &str = include_str!("docs.md");
+
+/// The page about the configuration file.
+#[must_use]
+pub fn docs() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    section::<Top>(&mut text);
+    section::<Site>(&mut text);
+    section::<Route>(&mut text);
+    section::<Auth>(&mut text);
+    section::<Pool>(&mut text);
+    text
+}
+
+fn section<T: Section>(text: &mut String) {
+    let title = match T::TITLE.chars().next() {
+        Some('[') => format!("`{}`", T::TITLE),
+        _ if T::TITLE == "auth" => "`auth` of a route".to_owned(),
+        _ => "Before the first section".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\n## {title}\n\n{}\n\n", sentence(T::DOC));
+    text.push_str("| key | value | default | meaning | example |\n|---|---|---|---|---|\n");
+    for key in T::KEYS.iter().filter(|key| !key.example.starts_with("see ")) {
+        let cells = [
+            format!("`{}`", key.name),
+            (key.kind)(),
+            default(key),
+            sentence(key.doc),
+            format!("`{} = {}`", key.name, key.example),
+        ];
+        let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+}
+
+fn default(key: &Key) -> String {
+    match (key.default)() {
+        Default::Value(value) => match inline(&value) {
+            empty if empty == "{}" => "none".to_owned(),
+            value => format!("`{value}`"),
+        },
+        Default::Described(text) => text.to_owned(),
+        Default::Nothing => String::new(),
+    }
+}

@@ -1,0 +1,283 @@
+//! The keys of the configuration file. Everything that knows them is made from these declarations.
+
+use std::time::Duration;
+
+use crate::section::section;
+use crate::value::{Inline, List, Map, Number, Sections, Yes};
+use crate::words::{
+    App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
+    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
+    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Size, Snapshot,
+    Status, Symlinks, Template, Time, UrlPath,
+};
+
+const fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+section! {
+    /// What holds for the whole server. These keys stand before the first section.
+    Top "the top level"
+
+    /// Further files, with `*` and `?` in their names; their sections count as if they stood here.
+    include: List<FilePath>,
+        example "\"/etc/sendoff/sites/*.toml\"", also "import";
+    /// Addresses of the sites that name none. `8080` is every address of the machine; behind the address,
+    /// `proxy_protocol` says that connections begin with a header of the PROXY protocol.
+    listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
+        example "[\"80\", \"unix:/run/sendoff/http.sock\"]", also "Listen" "bind" "port" "address";
+    /// The user that the server and PHP run as, if root starts them.
+    user: Free, unless "the owner of the first site's root",
+        example "\"www-data\"", also "User" "username" "run_as";
+    /// Event loops that speak HTTP.
+    threads: Number<1, 63>, unless "one per core",
+        example "4", also "worker_processes";
+    /// Which events are logged: `error`, `warn`, `info`, `debug`; `SENDOFF_LOG` in the environment comes first.
+    log: Free = Free("info".to_owned()),
+        example "\"warn\"", also "error_log" "ErrorLog" "log_level" "LogLevel";
+    /// Where requests are logged; `-` is standard output.
+    access_log: FilePath, unless "nowhere",
+        example "\"/var/log/sendoff/access.log\"", also "CustomLog";
+    /// Proxies whose word about the client is taken (`X-Forwarded-For`, `X-Forwarded-Proto`, `Forwarded`, PROXY protocol).
+    trusted_proxies: List<Client>, unless "none",
+        example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
+    /// The largest request body, unless a route says otherwise.
+    max_body: Size = Size(1 << 30),
+        example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
+    /// How long a request head may take.
+    head_timeout: PositiveTime = PositiveTime(seconds(30)),
+        example "\"10s\"", also "client_header_timeout" "read_header";
+    /// How long a client may pause within a request body.
+    body_timeout: PositiveTime = PositiveTime(seconds(60)),
+        example "\"60s\"", also "client_body_timeout" "read_body";
+    /// How long a connection may wait for a request.
+    idle_timeout: PositiveTime = PositiveTime(seconds(75)),
+        example "\"15s\"", also "keepalive_timeout" "KeepAliveTimeout" "idle";
+    /// How long a client may take nothing of its response.
+    send_timeout: PositiveTime = PositiveTime(seconds(60)),
+        example "\"60s\"", also "write";
+    /// Time from the signal that ends the server until it has ended; open responses may finish until then.
+    shutdown_timeout: Time = Time(seconds(30)),
+        example "\"2m\"", also "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
+    /// The sites.
+    site: Sections<Site> = Sections(Vec::new()),
+        example "see below", also "server" "sites" "VirtualHost" "vhost";
+    /// The pools of PHP workers. Without one, there is a pool with the defaults.
+    pool: Sections<Pool> = Sections(Vec::new()),
+        example "see below", also "pools" "php";
+}
+
+section! {
+    /// A site: the hosts it answers for, its folder, and what applies to its requests.
+    Site "[[site]]"
+
+    /// The hosts that the site answers for. A site without hosts answers for all that no other site has.
+    hosts: List<HostName>, unless "every other host",
+        example "[\"example.org\", \"*.example.org\"]", also "host" "server_name" "ServerName" "ServerAlias" "names" "domain" "domains";
+    /// The folder with its files and scripts.
+    root: FilePath,
+        example "\"/var/www/example\"", also "document_root" "DocumentRoot" "documentroot" "folder" "path" "dir";
+    /// Its addresses, as in the top level.
+    listen: List<Listen>, unless "those of the top level",
+        example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
+    /// Its name in logs.
+    name: Free, unless "its first host",
+        example "\"shop\"";
+    /// An application whose vendor's rules apply after the site's own.
+    app: App,
+        example "\"wordpress\"", also "application" "preset";
+    /// Names of the files that stand for their folder, in order.
+    index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
+        example "[\"index.html\"]", also "DirectoryIndex";
+    /// Which script answers for paths that lead nowhere: one for the site, one per folder, the nearest
+    /// `index.php` above the path, or none.
+    front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
+        example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
+    /// Folders outside the root that stand at a path of the site.
+    alias: Map<Prefix, FilePath>, unless "none",
+        example "{ \"/javascript\" = \"/usr/share/javascript\" }", also "Alias" "aliases";
+    /// Where symbolic links may lead: nowhere outside the root, to what belongs to the owner of the link, anywhere.
+    symlinks: Symlinks = Symlinks::Owner,
+        example "\"inside\"", also "disable_symlinks" "FollowSymLinks" "follow_symlinks";
+    /// Folders outside the root that symbolic links may lead to in any case.
+    follow_symlinks_into: List<FilePath>, unless "none",
+        example "\"/usr/share/php\"";
+    /// The pool that runs its scripts.
+    pool: Free, unless "the first pool",
+        example "\"blog\"";
+    /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
+    php_only: List<UrlPath>, unless "all scripts run",
+        example "[\"/index.php\", \"/admin/\"]", also "scripts";
+    /// Whether scripts run beneath folders that the user of their workers may write to, as uploads are.
+    scripts_in_writable_folders: bool = true,
+        example "false";
+    /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
+    serve: List<FileName>, unless "none",
+        example "[\"composer.json\"]", also "allow_files" "expose";
+    /// Media types by ending, on top of the built-in ones.
+    media_types: Map<Ending, MimeType>, unless "the built-in ones",
+        example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
+    /// Pages of the site for error statuses; the status stays.
+    error_pages: Map<Status, UrlPath>, unless "the built-in ones",
+        example "{ 404 = \"/404.html\" }", also "error_page" "ErrorDocument" "errors" "handle_errors";
+    /// While this file exists, every request is answered with 503.
+    maintenance: FilePath,
+        example "\"/run/example.maintenance\"";
+    /// What scripts see as `SERVER_SOFTWARE`.
+    server_software: Free, unless "`Sendoff/` and the version",
+        example "\"Apache\"";
+    /// Whether `.htaccess` files are obeyed.
+    htaccess: bool = false,
+        example "true", also "AllowOverride" "allow_override";
+    /// FastCGI applications, each with the files or the folder that it answers for.
+    fastcgi: Map<Matching, AppAddress>, unless "none",
+        example "{ \".php\" = \"unix:/run/php/php8.2-fpm.sock\" }", also "fastcgi_pass" "php_fastcgi" "ProxyPassMatch";
+    /// How long a FastCGI application may be silent while it has a request.
+    fastcgi_timeout: PositiveTime = PositiveTime(seconds(60)),
+        example "\"5m\"", also "fastcgi_read_timeout" "ProxyTimeout";
+    /// Folders outside the root whose files applications may name in `X-Sendfile`.
+    sendfile_from: List<FilePath>, unless "none",
+        example "\"/var/lib/moodle\"", also "XSendFilePath";
+    /// What the beginnings of URIs in `X-Accel-Redirect` stand for.
+    accel: Map<UrlPath, FilePath>, unless "files beneath the root",
+        example "{ \"/protected\" = \"/var/lib/files\" }", also "internal" "x_accel";
+    /// How responses leave the workers.
+    delivery: Delivery = Delivery::Auto,
+        example "\"file\"";
+    /// Its routes.
+    route: Sections<Route> = Sections(Vec::new()),
+        example "see below", also "location" "routes" "Location" "handle" "rule" "rules";
+}
+
+section! {
+    /// A route: which requests it concerns, what it changes, and who answers. A site tries its routes in order. A route
+    /// whose conditions all hold applies its rules; if it has a handler (`static`, `php`, `fastcgi`, `redirect`, `respond`,
+    /// `deny`), that answers and no further route is tried. What no route answers is looked up in the root.
+    Route "[[site.route]]"
+
+    /// Condition: these paths.
+    path: List<UrlPath>,
+        example "[\"/\", \"/status\"]", also "paths" "exact" "location";
+    /// Condition: these folders and everything beneath them.
+    prefix: List<Prefix>,
+        example "\"/admin\"", also "prefixes" "folder" "directory" "Directory";
+    /// Condition: paths that end so, in small or capital letters.
+    extension: List<Ending>,
+        example "[\"png\", \"webp\"]", also "extensions" "ext" "suffix" "ending";
+    /// Condition: paths in which the expression (PCRE2) matches. Its groups are `$1` to `$9` in the texts of the route.
+    matching as "match": Expression,
+        example "'^/old/(.+)$'", also "regex" "regexp" "matches" "path_regexp" "LocationMatch" "expression" "pattern";
+    /// Condition: these methods; `GET` includes `HEAD`.
+    method: List<Method>,
+        example "[\"POST\", \"PUT\"]", also "methods" "limit_except" "Limit";
+    /// Condition: request fields. An expression for the value, with `!` in front for all others; `true`: it is there.
+    header: Map<FieldName, FieldTest>,
+        example "{ Cookie = 'session=' }", also "headers" "field";
+    /// Condition: parameters of the query string, as for `header`.
+    query: Map<QueryName, FieldTest>,
+        example "{ v = true }", also "args" "params_get" "query_string";
+    /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
+    rewrite: Template,
+        example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
+    /// Rule: the first of these that exists becomes the path; one with a slash at its end is a folder. The last one is
+    /// taken in any case, or is `=404`.
+    try_files: List<Template>,
+        example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
+    /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
+    request_headers: Map<HeaderOp, HeaderText>,
+        example "{ X-Forwarded-Proto = \"https\", Proxy = false }", also "RequestHeader" "request_header" "proxy_set_header";
+    /// Rule: changes of response fields, as for `request_headers`.
+    response_headers: Map<HeaderOp, HeaderText>,
+        example "{ X-Frame-Options = \"SAMEORIGIN\" }", also "add_header" "Header" "response_header" "set_headers";
+    /// Rule: what caches are told, unless the application says so itself.
+    cache: Caching,
+        example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";
+    /// Rule: parameters for scripts, in place of the server's own of the same name.
+    params: Map<ParamName, Template>,
+        example "{ APP_ENV = \"production\" }", also "fastcgi_param" "env" "SetEnv" "environment";
+    /// Rule: the largest request body.
+    max_body: Size,
+        example "\"512M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
+    /// Rule: how long a script may send nothing; 0: for ever.
+    request_timeout: Time,
+        example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
+    /// Rule: a name and a password are asked for.
+    auth: Inline<Auth>,
+        example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
+    /// Rule: only these networks may ask.
+    allow_from: List<Client>,
+        example "[\"10.0.0.0/8\"]", also "allow" "Require" "remote_ip" "Allow";
+    /// Rule: these networks may not ask; the longest network that contains the address decides.
+    deny_from: List<Client>,
+        example "[\"10.66.0.0/16\"]", also "Deny";
+    /// Handler: the file at the path is sent. What looks like a script is refused.
+    statics as "static": Yes,
+        example "true", also "file_server" "static_files";
+    /// Handler: a PHP worker runs the script at the path, or this one.
+    php: Php,
+        example "\"/index.php\"", also "script";
+    /// The pool of the handler `php`.
+    pool: Free, unless "the pool of the site",
+        example "\"reports\"";
+    /// Handler: a FastCGI application.
+    fastcgi: AppAddress,
+        example "\"unix:/run/app.sock\"", also "fastcgi_pass" "php_fastcgi";
+    /// With `fastcgi`: only paths that lead to a file of the site go to the application.
+    only_files: Yes,
+        example "true";
+    /// Handler: a redirect.
+    redirect: Template,
+        example "\"https://example.org$uri\"", also "redir" "Redirect" "RedirectMatch" "return";
+    /// Handler: this text.
+    respond: Template,
+        example "\"ok\"", also "body";
+    /// Handler: an error page.
+    deny: Yes,
+        example "true", also "forbidden" "abort";
+    /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
+    status: Number<200, 599>,
+        example "301", also "code";
+    /// The media type of `respond`.
+    content_type: MimeType, unless "`text/plain; charset=utf-8`",
+        example "\"application/json\"", also "default_type" "type";
+}
+
+section! {
+    /// Who may ask, by name and password (basic authentication). Write it as one value: `auth = { users = "..." }`.
+    Auth "auth"
+
+    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
+    users: FilePath,
+        example "\"/etc/sendoff/admins\"", also "auth_basic_user_file" "AuthUserFile" "file";
+    /// What the client shows its user.
+    realm: Free = Free("Restricted".to_owned()),
+        example "\"Administration\"", also "AuthName" "name";
+}
+
+section! {
+    /// A pool of PHP workers.
+    Pool "[[pool]]"
+
+    /// Its name, by which sites and routes refer to it.
+    name: Free = Free("default".to_owned()),
+        example "\"blog\"";
+    /// Requests that scripts work on at the same time; `auto`: as many as requests need that would wait otherwise; `ondemand`: as
+    /// `auto`, and an idle pool has no process.
+    workers: Count = Count::Auto,
+        example "16", also "pm.max_children" "max_children" "processes";
+    /// Time after which `auto` and `ondemand` end workers that had no request.
+    worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
+        example "\"10s\"", also "process_idle_timeout" "idle_timeout";
+    /// Settings on top of php.ini.
+    php_ini: IniSettings = IniSettings::none(),
+        example "{ memory_limit = \"256M\" }", also "php_admin_value" "php_value" "ini" "php_admin_flag";
+    /// Requests after which a worker is replaced; 0: never.
+    max_requests: Number<0, { u64::MAX }> = Number(0),
+        example "1000", also "pm.max_requests";
+    /// How long a script may send nothing before it counts as stuck; 0: for ever.
+    request_timeout: Time = Time(seconds(300)),
+        example "\"2m\"", also "request_terminate_timeout" "timeout";
+    /// What keeps a file as the script read it until it is sent: a lease on it, or a copy.
+    snapshot: Snapshot = Snapshot::Lease,
+        example "\"copy\"";
+}

@@ -1,0 +1,36 @@
+//! The operator's configuration: from the file, or from a command line, to the resolved configuration.
+//!
+//! ```text
+//!   sendoff.toml ──load──▶ Top ──resolve──▶ sendoff_config::Config
+//!   command line ────────▶  │  ──print────▶ sendoff.toml
+//!                           └── its declaration (keys.rs) ──▶ docs/config.md, JSON schema, messages
+//! ```
+//!
+//! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`], so that tests give the
+//! same messages everywhere.
+#![forbid(unsafe_code)]
+
+mod docs;
+pub mod keys;
+mod load;
+mod machine;
+mod place;
+mod print;
+mod problem;
+mod read;
+mod resolve;
+mod schema;
+mod section;
+mod value;
+pub mod words;
+
+pub use docs::docs;
+pub use load::{Loaded, load, read_text};
+pub use machine::{Chosen, Kind, Machine};
+pub use place::{At, Place, Source, Sources};
+pub use print::print;
+pub use problem::{Problem, Problems};
+pub use read::Scope;
+pub use resolve::resolve;
+pub use schema::schema;
+pub use value::{Inline, List, Map, Number, Sections, Word, Wrong, Yes};

@@ -1,0 +1,111 @@
+//! From files to sections: the file itself, and what it includes.
+
+use std::path::{Path, PathBuf};
+
+use crate::keys::Top;
+use crate::machine::Machine;
+use crate::place::{At, Place, Sources};
+use crate::problem::Problems;
+use crate::read::read;
+use crate::resolve::unusable;
+use crate::section::Section;
+
+/// What the files say.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The sections of all files.
+    pub top: Top,
+    /// The files.
+    pub sources: Sources,
+    /// What is wrong with them so far.
+    pub problems: Problems,
+}
+
+/// Reads a file and those that it includes. The path must be absolute.
+#[must_use]
+pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
+    let (mut sources, mut problems) = (Sources::default(), Problems::default());
+    let mut top = match machine.read(path) {
+        Ok(text) => {
+            let file = sources.add(path.to_owned(), text);
+            read::<Top>(&sources, file, &mut problems)
+        }
+        Err(error) => {
+            problems
+                .error(Place::Default, unusable(path, &error))
+                .help("name the file with --config FILE");
+            let mut top = Top::empty(Place::Default);
+            top.broken = true;
+            top
+        }
+    };
+    let mut wanted = top.include.take().map(|list| list.value.0).unwrap_or_default();
+    while let Some(pattern) = wanted.pop() {
+        for path in matching(&pattern, machine, &mut problems) {
+            if sources.contains(&path) {
+                let says = format!("{} is included twice", path.display());
+                problems.error(pattern.place, says);
+                continue;
+            }
+            if sources.len() >= Sources::MAX_FILES {
+                problems.error(pattern.place, "these are too many files");
+                break;
+            }
+            match machine.read(&path) {
+                Ok(text) => {
+                    let file = sources.add(path, text);
+                    let part = read::<Top>(&sources, file, &mut problems);
+                    wanted.extend(add(&mut top, part, &mut problems));
+                }
+                Err(error) => {
+                    problems.error(pattern.place, unusable(&path, &error));
+                }
+            }
+        }
+    }
+    Loaded { top, sources, problems }
+}
+
+/// Reads the text of a file that includes nothing; `None`: something is wrong with it.
+#[must_use]
+pub fn read_text(text: &str) -> Option<Top> {
+    let (mut sources, mut problems) = (Sources::default(), Problems::default());
+    let file = sources.add("/sendoff.toml".into(), text.to_owned());
+    let top = read::<Top>(&sources, file, &mut problems);
+    (problems.errors() == 0).then_some(top)
+}
+
+fn matching(
+    pattern: &At<crate::words::FilePath>,
+    machine: &dyn Machine,
+    problems: &mut Problems,
+) -> Vec<PathBuf> {
+    let text = pattern.value.0.to_string_lossy();
+    let is_pattern = text.contains(['*', '?', '[']);
+    match machine.matching(&pattern.value.0) {
+        Ok(paths) if paths.is_empty() && !is_pattern => {
+            problems.error(pattern.place, format!("{text} does not exist"));
+            paths
+        }
+        // A folder of sites may be empty.
+        Ok(paths) => paths,
+        Err(error) => {
+            problems.error(pattern.place, format!("this pattern is wrong: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+/// Adds the sections of an included file. Returns what that includes.
+fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<crate::words::FilePath>> {
+    let include = part.include.take().map(|list| list.value.0).unwrap_or_default();
+    for (key, _, place) in part.entries() {
+        problems
+            .error(place, format!("\"{}\" cannot stand in an included file", key.name))
+            .help("in included files only [[site]], [[pool]] and include stand; move the key to the first file");
+    }
+    top.site.value.0.append(&mut part.site.value.0);
+    top.pool.value.0.append(&mut part.pool.value.0);
+    top.broken |= part.broken;
+    include
+}

@@ -1,0 +1,314 @@
+//! From the text of a file to its sections.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use crate::keys::{Auth, Pool, Route, Site, Top};
+use crate::place::{Place, Sources};
+use crate::problem::Problems;
+use crate::section::{Key, Section};
+use crate::value::{Item, Wrong};
+
+/// What a text may refer to.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// The folder to which paths are relative.
+    pub folder: &'a Path,
+}
+
+/// Mistakes in the syntax of one file that are shown: a file in another format is one mistake.
+const MAX_SYNTAX_ERRORS: usize = 5;
+
+/// Reads one file.
+pub(crate) struct Reader<'a> {
+    file: u16,
+    text: &'a str,
+    folder: &'a Path,
+    pub(crate) problems: &'a mut Problems,
+}
+
+/// Reads a file that is in `sources`. What is wrong with it is in `problems`.
+pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Problems) -> T {
+    let whole = Place::File { file, start: 0, end: 0 };
+    let Some(source) = sources.get(file) else { return T::empty(whole) };
+    let folder = source.path.parent().unwrap_or(Path::new("/"));
+    let (table, errors) = DeTable::parse_recoverable(&source.text);
+    let mut reader = Reader { file, text: &source.text, folder, problems };
+    for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
+        let place = reader.place(error.span().unwrap_or(0..0));
+        reader.syntax(place, error.message());
+    }
+    // After a mistake in the syntax the rest of the table is what the parser made of it, which need not be what was meant.
+    if !errors.is_empty() {
+        return T::empty(whole);
+    }
+    T::read(table.get_ref(), whole, &mut reader)
+}
+
+impl Reader<'_> {
+    /// What texts may refer to.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        Scope { folder: self.folder }
+    }
+
+    fn place(&self, span: Range<usize>) -> Place {
+        let number = |at: usize| u32::try_from(at.min(self.text.len())).unwrap_or(u32::MAX);
+        Place::File { file: self.file, start: number(span.start), end: number(span.end) }
+    }
+
+    /// A value and its place.
+    pub(crate) fn item<'v>(&self, value: &'v Spanned<DeValue<'v>>) -> Item<'v> {
+        Item { value: value.get_ref(), place: self.place(value.span()) }
+    }
+
+    /// The place of a key.
+    pub(crate) fn key(&self, key: &Spanned<DeString<'_>>) -> Place {
+        self.place(key.span())
+    }
+
+    fn syntax(&mut self, place: Place, message: &str) {
+        let place = self.visible(place);
+        let marked = match place {
+            Place::File { start, end, .. } => self.text.get(start as usize..end as usize),
+            _ => None,
+        };
+        let marked = marked.unwrap_or_default().trim();
+        let single = "a text in single quotes keeps its backslashes: '^/\\d+$'".to_owned();
+        let (says, help) = match message {
+            _ if message.contains("duplicate key") => (
+                "the same key stands twice in one section",
+                "remove one of them; several values are a list: [\"a\", \"b\"]".to_owned(),
+            ),
+            _ if message.contains("string values must be quoted") => match marked {
+                "" => ("the value is missing", "write KEY = VALUE".to_owned()),
+                marked => ("a text stands in quotation marks", format!("write \"{marked}\"")),
+            },
+            _ if message.contains("key with no value") => match marked {
+                "{" => (
+                    "sections have no braces",
+                    "a section begins with its name in brackets: [[site]]; its keys follow, one per line"
+                        .to_owned(),
+                ),
+                _ => ("an equals sign is missing", "write KEY = VALUE".to_owned()),
+            },
+            _ if message.contains("missing escaped value") => {
+                ("a backslash begins an escape in double quotes", single)
+            }
+            _ if message.contains("basic string") || message.contains("literal string") => (
+                "the quotation mark at the end is missing",
+                "a text begins and ends with the same mark, in one line".to_owned(),
+            ),
+            _ if message.contains("unclosed array table") => {
+                ("a bracket is missing", "a section begins with [[NAME]]".to_owned())
+            }
+            _ if message.contains("unclosed array") => {
+                ("this list does not end", "a list ends with ]".to_owned())
+            }
+            _ if message.contains("unquoted key") && marked.starts_with(['/', ';']) => {
+                ("this is not a key", "comments begin with #".to_owned())
+            }
+            _ => {
+                self.problems.error(place, format!("this is not TOML: {message}"));
+                return;
+            }
+        };
+        self.problems.error(place, says).help(help);
+    }
+
+    /// Shows how a key is used, beneath the problems with its value that do not say what to do.
+    pub(crate) fn give_example(&mut self, before: usize, name: &str, example: &str) {
+        let sections = example.starts_with("see ");
+        for problem in self.problems.0.iter_mut().skip(before).filter(|_| !sections) {
+            if problem.help.is_none() {
+                problem.help(format!("for example: {name} = {example}"));
+            }
+        }
+    }
+
+    /// A place that is not empty, so that something can be marked.
+    fn visible(&self, place: Place) -> Place {
+        match place {
+            Place::File { file, start, end } if start == end => {
+                let end = self.text.len().min(start as usize + 1);
+                Place::File { file, start, end: u32::try_from(end).unwrap_or(start) }
+            }
+            place => place,
+        }
+    }
+
+    /// A value of the wrong type.
+    pub(crate) fn expected(&mut self, item: Item<'_>, kind: &str) {
+        let found = match item.value {
+            DeValue::String(_) => "a text",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        let says = format!("expected {kind}");
+        let found = match item.value {
+            DeValue::Integer(_) if kind.starts_with("a number") => "this number is out of bounds",
+            DeValue::Boolean(_) if kind.starts_with("true") => "this is false",
+            _ => &format!("this is {found}"),
+        };
+        self.problems.error(item.place, says).label(found);
+    }
+
+    /// A text that is not what its key wants.
+    pub(crate) fn wrong(&mut self, item: Item<'_>, wrong: Wrong) {
+        let Place::File { start, end, .. } = item.place else { return };
+        let place = match wrong.at {
+            None => item.place,
+            Some(at) => {
+                let (start, end) = (start as usize, end as usize);
+                let source = self.text.get(start..end).unwrap_or_default();
+                let at = start + offset_in_source(source, at);
+                // The quotation mark at the end is one byte.
+                let width = self.text.get(at..).and_then(|rest| rest.chars().next());
+                self.place(at..at + width.map_or(1, char::len_utf8))
+            }
+        };
+        self.report(place, wrong);
+    }
+
+    /// A key, of a table whose keys the operator chooses, that cannot be one.
+    pub(crate) fn wrong_key(&mut self, place: Place, wrong: Wrong) {
+        self.report(place, wrong);
+    }
+
+    fn report(&mut self, place: Place, wrong: Wrong) {
+        let problem = self.problems.error(place, wrong.says);
+        if let Some(help) = wrong.help {
+            problem.help(help);
+        }
+    }
+
+    /// `[site]` where `[[site]]` is meant, or a value where sections are.
+    pub(crate) fn not_sections(&mut self, item: Item<'_>, title: &str) {
+        let problem = self.problems.error(item.place, format!("expected sections {title}"));
+        problem.label("not such a section").help(format!(
+            "write {title}, with two brackets on each side: there may be several of them"
+        ));
+    }
+
+    /// A key that the section does not have.
+    pub(crate) fn unknown_key<T: Section>(&mut self, key: &Spanned<DeString<'_>>) {
+        let (name, place) = (key.get_ref().as_ref(), self.key(key));
+        let problem = self.problems.error(place, format!("there is no key \"{name}\" here"));
+        match T::KEYS.iter().find(|known| known.also.contains(&name)) {
+            Some(known) => {
+                problem.label(format!("it is called \"{}\"", known.name));
+                problem.help(format!("for example: {} = {}", known.name, known.example));
+                return;
+            }
+            None => problem.label(format!("not a key of {}", T::TITLE)),
+        };
+        if let Some(similar) = similar(name, T::KEYS.iter().map(|key| key.name)) {
+            problem.label(format!("did you mean \"{similar}\"?"));
+            return;
+        }
+        let others: [(&str, &[Key]); 5] = [
+            (Top::TITLE, Top::KEYS),
+            (Site::TITLE, Site::KEYS),
+            (Route::TITLE, Route::KEYS),
+            (Pool::TITLE, Pool::KEYS),
+            (Auth::TITLE, Auth::KEYS),
+        ];
+        let called = |known: &Key| known.name == name || known.also.contains(&name);
+        let found = others.iter().find_map(|(title, keys)| {
+            keys.iter().find(|known| called(known)).map(|known| (*title, known.name))
+        });
+        problem.help(match found {
+            Some((title, "route")) => {
+                format!(
+                    "a route belongs to a site: write {} behind the keys of its {title}",
+                    Route::TITLE
+                )
+            }
+            Some((title, known)) => format!("\"{known}\" is a key of {title}"),
+            None => {
+                let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
+                format!("the keys of {} are {}", T::TITLE, names.join(", "))
+            }
+        });
+    }
+}
+
+/// The known word that is most like an unknown one, if it is like it at all.
+pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    const ALIKE: f64 = 0.8;
+    let word = word.to_ascii_lowercase();
+    let scored = known.map(|known| (strsim::jaro_winkler(&word, known), known));
+    let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (best.0 >= ALIKE).then_some(best.1)
+}
+
+/// Where byte `at` of a text is in its source, which has quotation marks and perhaps escapes.
+fn offset_in_source(source: &str, at: usize) -> usize {
+    let quotes = ["\"\"\"", "'''", "\"", "'"];
+    let Some(quote) = quotes.into_iter().find(|quote| source.starts_with(quote)) else {
+        return at.min(source.len());
+    };
+    let mut offset = quote.len();
+    if quote.len() == 3 {
+        // A line break directly behind the marks is not part of the text.
+        let rest = &source[offset..];
+        offset += if rest.starts_with("\r\n") { 2 } else { usize::from(rest.starts_with('\n')) };
+    }
+    let mut decoded = 0;
+    while decoded < at {
+        let rest = source.get(offset..).unwrap_or_default();
+        let Some(first) = rest.chars().next() else { break };
+        let (taken, made) = match rest.as_bytes() {
+            [b'\\', kind, ..] if quote.starts_with('"') => {
+                let digits = match kind {
+                    b'x' => 2,
+                    b'u' => 4,
+                    b'U' => 8,
+                    _ => 0,
+                };
+                let number = rest.get(2..2 + digits).unwrap_or_default();
+                let number = u32::from_str_radix(number, 16).ok().and_then(char::from_u32);
+                (2 + digits, number.map_or(1, char::len_utf8))
+            }
+            _ => (first.len_utf8(), first.len_utf8()),
+        };
+        offset += taken;
+        decoded += made;
+    }
+    offset.min(source.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_texts_are_found_in_their_sources() {
+        for (source, at, expected) in [
+            (r#""a(b""#, 1, "(b\""),
+            (r"'a\d('", 3, "('"),
+            (r#""a\\d(""#, 3, "(\""),
+            (r#""\u00e4(""#, 2, "(\""),
+            ("\"ä(\"", 2, "(\""),
+            ("'''\na('''", 1, "('''"),
+            ("\"\"\"\na(\"\"\"", 1, "(\"\"\""),
+        ] {
+            assert_eq!(&source[offset_in_source(source, at)..], expected, "{source}");
+        }
+        assert_eq!(offset_in_source("\"a\"", 100), 3);
+        assert_eq!(offset_in_source("8080", 2), 2);
+    }
+
+    #[test]
+    fn words_that_are_alike_are_found() {
+        let known = || ["listen", "root", "response_headers", "request_headers"].into_iter();
+        assert_eq!(similar("lisen", known()), Some("listen"));
+        assert_eq!(similar("respons_header", known()), Some("response_headers"));
+        assert_eq!(similar("zebra", known()), None);
+    }
+}

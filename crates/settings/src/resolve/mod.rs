@@ -1,0 +1,160 @@
+//! From sections to the resolved configuration: defaults, names, files, and what does not fit together.
+
+mod hosts;
+mod listen;
+mod pool;
+mod route;
+mod site;
+
+use std::path::{Path, PathBuf};
+
+use sendoff_config::{
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, Timeouts,
+    TrustedProxies,
+};
+
+use crate::keys::Top;
+use crate::machine::{Chosen, Kind, Machine};
+use crate::place::{At, Place, Sources};
+use crate::problem::Problems;
+use crate::words::FilePath;
+
+/// What resolving needs everywhere.
+pub(crate) struct Context<'a> {
+    pub(crate) machine: &'a dyn Machine,
+    pub(crate) sources: &'a Sources,
+    pub(crate) problems: &'a mut Problems,
+}
+
+/// Resolves what files or a command line say. `None`: there are errors in `problems`.
+pub fn resolve(
+    top: &Top,
+    sources: &Sources,
+    machine: &dyn Machine,
+    problems: &mut Problems,
+) -> Option<Config> {
+    let mut context = Context { machine, sources, problems };
+    let config = context.config(top);
+    context.problems.sort();
+    config.filter(|_| context.problems.errors() == 0)
+}
+
+impl Context<'_> {
+    fn config(&mut self, top: &Top) -> Option<Config> {
+        if top.site.value.0.is_empty() && !top.broken && self.problems.errors() == 0 {
+            self.problems
+                .error(top.place, "there is no site in the configuration")
+                .help("a site begins with [[site]] and needs a root");
+        }
+        let mut listeners = listen::Listeners::default();
+        let shared = listeners.add(&top.listen.value, self);
+        let mut pools = pool::Pools::resolve(top, self);
+        let mut hosts = hosts::Taken::default();
+        let mut sites = Vec::with_capacity(top.site.value.0.len());
+        for section in &top.site.value.0 {
+            let listeners = match &section.listen {
+                Some(list) => listeners.add(&list.value, self),
+                None => shared.clone(),
+            };
+            if !section.broken {
+                hosts.take(section, &listeners, self);
+            }
+            sites.extend(self.site(section, listeners, &mut pools));
+        }
+        let listen = listeners.used(&mut sites);
+        let account = sites.first().and_then(|first| self.account(top, &first.root));
+        let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
+            path if path.ends_with("-") => LogTarget::Stdout,
+            path => LogTarget::File(path.to_owned()),
+        });
+        let access_log = access_log.map(|to| AccessLog { to, format: LogFormat::combined() });
+        for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
+            if network.value.0.prefix == 0 {
+                self.problems
+                    .warning(network.place, "every client is trusted to say who it is")
+                    .help("name only the networks of your proxies");
+            }
+        }
+        let threads = top.threads.as_ref().map_or(self.machine.cores() as u64, |n| n.value.0);
+        Some(Config {
+            log: top.log.value.0.clone(),
+            listen,
+            trusted_proxies: TrustedProxies {
+                networks: top
+                    .trusted_proxies
+                    .iter()
+                    .flat_map(|list| list.value.values())
+                    .map(|client| client.0)
+                    .collect(),
+                ..TrustedProxies::default()
+            },
+            account,
+            shutdown_timeout: top.shutdown_timeout.value.0,
+            front: FrontConfig {
+                threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),
+                access_log,
+                request_ids: false,
+                timeouts: Timeouts {
+                    head: top.head_timeout.value.0,
+                    body: top.body_timeout.value.0,
+                    idle: top.idle_timeout.value.0,
+                    send: top.send_timeout.value.0,
+                },
+                limits: Limits { max_body: top.max_body.value.0 },
+            },
+            pools: pools.used(account, &mut sites, self),
+            sites,
+        })
+    }
+
+    fn account(&mut self, top: &Top, root: &Path) -> Option<Account> {
+        let place = top.user.as_ref().map_or(Place::Default, |user| user.place);
+        let name = top.user.as_ref().map(|user| user.value.0.as_str());
+        match self.machine.account(name, root) {
+            Ok(Chosen { account, warning }) => {
+                if let Some(warning) = warning {
+                    self.problems.warning(place, warning);
+                }
+                account
+            }
+            Err(says) => {
+                self.problems.error(place, says);
+                None
+            }
+        }
+    }
+
+    /// A folder that must exist, without symbolic links.
+    pub(crate) fn folder(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
+        let place = path.place;
+        let path = &path.value.0;
+        let says = match self.machine.canonical(path) {
+            Ok(real) => match self.machine.kind(&real) {
+                Ok(Kind::Folder) => return Some(real),
+                Ok(_) => format!("{} is not a folder", path.display()),
+                Err(error) => unusable(path, &error),
+            },
+            Err(error) => unusable(path, &error),
+        };
+        let is_folder =
+            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == Kind::Folder);
+        let nearest = path.ancestors().skip(1).find(is_folder);
+        let nearest = nearest.filter(|_| self.machine.kind(path).is_err());
+        let problem = self.problems.error(place, says);
+        if let Some(nearest) = nearest
+            && nearest != Path::new("/")
+            && place != Place::Default
+        {
+            problem.help(format!("{} exists, but not what follows", nearest.display()));
+        }
+        None
+    }
+}
+
+/// Why a file or folder cannot be used.
+pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> String {
+    let error = error.to_string();
+    // The number says nothing that the words do not say.
+    let words = error.split(" (os error").next().unwrap_or_default();
+    format!("{}: {words}", path.display())
+}

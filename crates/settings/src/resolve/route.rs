@@ -1,0 +1,453 @@
+//! Routes.
+
+use sendoff_config::{
+    Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
+    Matching, Network, Route, Rules,
+};
+
+use super::pool::Pools;
+use super::{Context, unusable};
+use crate::keys;
+use crate::place::{At, Place};
+use crate::value::{List, Map, Word};
+use crate::words::{Change, Client, FieldTest, HeaderOp, HeaderText, Php, Template};
+
+/// Resolves the routes of one site.
+pub(crate) struct Routes<'a, 'c> {
+    attached: &'a mut Vec<Attachment>,
+    /// The pool of the site.
+    pool: Option<usize>,
+    pools: &'a mut Pools,
+    context: &'a mut Context<'c>,
+}
+
+impl<'a, 'c> Routes<'a, 'c> {
+    /// The routes of a site. Applications that only routes name are added to `attached`.
+    pub(crate) fn resolve(
+        site: &keys::Site,
+        attached: &'a mut Vec<Attachment>,
+        pool: Option<usize>,
+        pools: &'a mut Pools,
+        context: &'a mut Context<'c>,
+    ) -> Vec<Route> {
+        let mut this = Self { attached, pool, pools, context };
+        let sections = &site.route.value.0;
+        let routes: Vec<_> = sections.iter().map(|section| this.route(section)).collect();
+        this.reachable(sections, &routes);
+        routes
+    }
+
+    fn route(&mut self, section: &keys::Route) -> Route {
+        let conditions = conditions(section);
+        let errors = self.context.problems.errors();
+        self.groups_exist(section);
+        let rules = self.rules(section);
+        let handler = self.handler(section);
+        let is_empty = handler.is_none() && rules == Rules::default();
+        if is_empty && !section.broken && self.context.problems.errors() == errors {
+            self.context
+                .problems
+                .warning(section.place, "this route changes nothing and answers nothing")
+                .help("give it a rule (rewrite, response_headers, ...) or a handler (deny, redirect, ...)");
+        }
+        let mut origin = self.context.sources.show(section.place);
+        // An option may be given several times.
+        if let (Place::Option(_), Some(prefix)) = (section.place, conditions.prefixes.first()) {
+            origin = format!("{origin} {prefix}");
+        }
+        Route { origin, conditions, rules, handler }
+    }
+
+    fn rules(&mut self, section: &keys::Route) -> Rules {
+        let texts = |list: &At<List<Template>>| {
+            list.value.values().map(|text| text.text.clone()).collect::<Vec<_>>()
+        };
+        if let Some(list) = &section.try_files {
+            self.only_last_is_a_status(&list.value);
+        }
+        Rules {
+            rewrite: section.rewrite.as_ref().map(|text| text.value.text.clone()),
+            try_files: section.try_files.as_ref().map(texts).unwrap_or_default(),
+            request_headers: header_rules(section.request_headers.as_ref()),
+            response_headers: header_rules(section.response_headers.as_ref()),
+            cache: section.cache.as_ref().map(|caching| Cache {
+                max_age: caching.value.max_age,
+                directives: caching.value.directives.clone(),
+            }),
+            params: section
+                .params
+                .iter()
+                .flat_map(|map| &map.value.0)
+                .map(|(name, text)| (name.value.0.clone(), text.value.text.clone()))
+                .collect(),
+            max_body: section.max_body.as_ref().map(|size| size.value.0),
+            request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
+            auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
+            clients: clients(section),
+        }
+    }
+
+    fn auth(&mut self, section: &keys::Auth) -> Option<BasicAuth> {
+        let Some(users) = &section.users else {
+            if !section.broken {
+                self.context
+                    .problems
+                    .error(section.place, "users is missing")
+                    .help("users is a file of lines NAME:HASH; `htpasswd -cB FILE NAME` makes one");
+            }
+            return None;
+        };
+        match self.context.machine.read(&users.value.0) {
+            Ok(text) => self.users_are_hashed(&text, users.place),
+            Err(error) => {
+                let says = unusable(&users.value.0, &error);
+                let problem = self.context.problems.error(users.place, says);
+                problem.help(match error.kind() {
+                    std::io::ErrorKind::NotFound => "`htpasswd -cB FILE NAME` makes such a file",
+                    _ => "it must be readable for the user who starts the server",
+                });
+            }
+        }
+        let realm = section.realm.value.0.clone();
+        if let Some(at) = realm.find(['"', '\\']) {
+            let says = format!("{:?} cannot stand in a realm", &realm[at..=at]);
+            self.context.problems.error(section.realm.place, says);
+        }
+        Some(BasicAuth { realm, users: users.value.0.clone() })
+    }
+
+    /// Warns of lines that no password can match.
+    fn users_are_hashed(&mut self, text: &str, place: Place) {
+        let lines = || {
+            text.lines()
+                .enumerate()
+                .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        };
+        if lines().next().is_none() {
+            self.context.problems.warning(place, "this file names no user, so nobody is let in");
+        }
+        let known = ["$2y$", "$2b$", "$2a$", "$apr1$", "{SHA}"];
+        let is_hashed = |line: &str| {
+            line.split_once(':')
+                .is_some_and(|(_, hash)| known.iter().any(|start| hash.starts_with(start)))
+        };
+        if let Some((number, _)) = lines().find(|(_, line)| !is_hashed(line)) {
+            let says = format!("line {} of this file is not NAME:HASH", number + 1);
+            self.context
+                .problems
+                .warning(place, says)
+                .help("hashes are those of `htpasswd`: bcrypt (-B), apr1 (-m), sha (-s)");
+        }
+    }
+
+    fn handler(&mut self, section: &keys::Route) -> Option<Handler> {
+        let given: Vec<(&str, Place)> = [
+            section.statics.as_ref().map(|at| ("static", at.place)),
+            section.php.as_ref().map(|at| ("php", at.place)),
+            section.fastcgi.as_ref().map(|at| ("fastcgi", at.place)),
+            section.redirect.as_ref().map(|at| ("redirect", at.place)),
+            section.respond.as_ref().map(|at| ("respond", at.place)),
+            section.deny.as_ref().map(|at| ("deny", at.place)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if let [(first, at), (second, place), ..] = &*given {
+            self.context
+                .problems
+                .error(*place, format!("a route has one handler, not {first} and {second}"))
+                .other(*at, "the other one")
+                .help("write two routes: the first that concerns a request answers it");
+        }
+        let handler = given.first().map(|(name, _)| *name);
+        self.belongs(
+            "status",
+            section.status.as_ref().map(|at| at.place),
+            handler,
+            &["redirect", "respond", "deny"],
+            section.broken,
+        );
+        self.belongs(
+            "content_type",
+            section.content_type.as_ref().map(|at| at.place),
+            handler,
+            &["respond"],
+            section.broken,
+        );
+        self.belongs(
+            "pool",
+            section.pool.as_ref().map(|at| at.place),
+            handler,
+            &["php"],
+            section.broken,
+        );
+        self.belongs(
+            "only_files",
+            section.only_files.as_ref().map(|at| at.place),
+            handler,
+            &["fastcgi"],
+            section.broken,
+        );
+        Some(match handler? {
+            "static" => Handler::Static,
+            "php" => self.php(section)?,
+            "fastcgi" => self.fastcgi(section)?,
+            "redirect" => Handler::Redirect {
+                status: self.status(section, 302, &[301, 302, 303, 307, 308]),
+                to: section.redirect.as_ref()?.value.text.clone(),
+            },
+            "respond" => Handler::Respond {
+                status: self.status(section, 200, &[]),
+                content_type: section
+                    .content_type
+                    .as_ref()
+                    .map_or("text/plain; charset=utf-8", |at| &at.value.0)
+                    .to_owned(),
+                body: section.respond.as_ref()?.value.text.clone(),
+            },
+            _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
+        })
+    }
+
+    /// A key that has a meaning only with certain handlers.
+    fn belongs(
+        &mut self,
+        key: &str,
+        place: Option<Place>,
+        handler: Option<&str>,
+        handlers: &[&str],
+        is_broken: bool,
+    ) {
+        let Some(place) = place else { return };
+        if !handler.is_some_and(|handler| handlers.contains(&handler)) && !is_broken {
+            let handlers = handlers.join(" or ");
+            self.context
+                .problems
+                .error(place, format!("{key} has a meaning only beside {handlers}"))
+                .help(format!("add {handlers}, or remove {key}"));
+        }
+    }
+
+    fn status(&mut self, section: &keys::Route, usual: u16, allowed: &[u16]) -> u16 {
+        let Some(At { value, place }) = &section.status else { return usual };
+        let status = u16::try_from(value.0).unwrap_or(usual);
+        if !allowed.is_empty() && !allowed.contains(&status) {
+            let allowed: Vec<_> = allowed.iter().map(u16::to_string).collect();
+            self.context
+                .problems
+                .error(*place, format!("{status} is not a status for this handler"))
+                .help(format!("expected one of {}", allowed.join(", ")));
+        }
+        status
+    }
+
+    fn php(&mut self, section: &keys::Route) -> Option<Handler> {
+        let pool = match &section.pool {
+            Some(name) => self.pools.number(Some(name), self.context),
+            None => self.pool,
+        };
+        let script = match &section.php.as_ref()?.value {
+            Php::Requested => None,
+            Php::Script(path) => Some(path.0.clone()),
+        };
+        Some(Handler::Php { pool: pool?, script })
+    }
+
+    fn fastcgi(&mut self, section: &keys::Route) -> Option<Handler> {
+        let address = &section.fastcgi.as_ref()?.value.0;
+        let known = self.attached.iter().position(|attached| attached.address == *address);
+        let application = known.unwrap_or_else(|| {
+            let matching = Matching::Routes;
+            self.attached.push(Attachment { matching, address: address.clone() });
+            self.attached.len() - 1
+        });
+        Some(Handler::FastCgi { application, only_files: section.only_files.is_some() })
+    }
+
+    /// In `try_files`, `=404` may only be last.
+    fn only_last_is_a_status(&mut self, list: &List<Template>) {
+        for (number, At { value, place }) in list.0.iter().enumerate() {
+            let is_last = number + 1 == list.0.len();
+            let text = &value.text;
+            match text.strip_prefix('=') {
+                Some(_) if !is_last => {
+                    self.context
+                        .problems
+                        .error(*place, "a status may only be the last of try_files")
+                        .help("what follows it would never be tried");
+                }
+                Some(status) if !matches!(status.parse(), Ok(400..=599_u16)) => {
+                    self.context
+                        .problems
+                        .error(*place, format!("\"{text}\" is not a status"))
+                        .help("expected = and a status from 400 to 599, such as \"=404\"");
+                }
+                None if !text.starts_with(['/', '$']) => {
+                    self.context
+                        .problems
+                        .error(*place, format!("\"{text}\" is neither a path nor a status"))
+                        .help("a path begins with a slash or with $path, a status with =");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Groups that texts name exist in the expression.
+    fn groups_exist(&mut self, section: &keys::Route) {
+        let groups = section.matching.as_ref().map(|at| at.value.groups);
+        // What is missing may be what could not be read.
+        if section.broken && groups.is_none() {
+            return;
+        }
+        let headers = [&section.request_headers, &section.response_headers];
+        let headers = headers.into_iter().flatten().flat_map(|map| &map.value.0);
+        let headers = headers.filter_map(|(_, text)| match &text.value {
+            HeaderText::Values(values) => Some(&values.0),
+            HeaderText::Remove => None,
+        });
+        let single = [&section.rewrite, &section.redirect, &section.respond];
+        let texts = single
+            .into_iter()
+            .flatten()
+            .chain(section.try_files.iter().flat_map(|list| &list.value.0))
+            .chain(section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text))
+            .chain(headers.flatten());
+        for At { value, place } in texts {
+            let group = value.group;
+            let (says, help) = match groups {
+                Some(groups) if group <= groups => continue,
+                None if group == 0 => continue,
+                None => (
+                    format!("${group} stands for a group of match, but there is no match"),
+                    "add match = '...(...)...', or write $$ for a dollar sign".to_owned(),
+                ),
+                Some(0) => (
+                    format!("${group} stands for a group, but the expression has none"),
+                    "put parentheses around the part that is meant".to_owned(),
+                ),
+                Some(groups) => {
+                    (format!("there is no group ${group}"), format!("the expression has {groups}"))
+                }
+            };
+            let problem = self.context.problems.error(*place, says);
+            problem.help(help);
+            if let Some(matching) = &section.matching {
+                problem.other(matching.place, "the expression");
+            }
+        }
+    }
+
+    /// Warns of routes that no request can reach, because one before them answers all that they concern.
+    fn reachable(&mut self, sections: &[keys::Route], routes: &[Route]) {
+        let mut answering: Vec<(&Conditions, Place)> = Vec::new();
+        let mut end: Option<Place> = None;
+        for (section, route) in sections.iter().zip(routes) {
+            let before = end.or_else(|| {
+                let concerned = &route.conditions;
+                let found = answering.iter().find(|(earlier, _)| covers(earlier, concerned));
+                found.map(|(_, place)| *place)
+            });
+            if let Some(place) = before {
+                self.context
+                    .problems
+                    .warning(section.place, "no request reaches this route")
+                    .other(place, "this one answers before it")
+                    .help("the first route that concerns a request answers it: move this one up");
+            }
+            if route.handler.is_none() || section.broken {
+                continue;
+            }
+            if route.conditions == Conditions::default() {
+                end = end.or(Some(section.place));
+            } else if is_by_path_alone(&route.conditions) {
+                answering.push((&route.conditions, section.place));
+            }
+        }
+    }
+}
+
+/// Whether only paths and prefixes decide.
+fn is_by_path_alone(conditions: &Conditions) -> bool {
+    let paths = conditions.paths.clone();
+    let prefixes = conditions.prefixes.clone();
+    // One of both: if both are given, both must hold.
+    paths.is_empty() != prefixes.is_empty()
+        && *conditions == Conditions { paths, prefixes, ..Conditions::default() }
+}
+
+/// Whether every request that `other` concerns is one that `earlier` concerns, which is by path alone.
+fn covers(earlier: &Conditions, other: &Conditions) -> bool {
+    let holds = |path: &String| {
+        earlier.paths.contains(path)
+            || earlier.prefixes.iter().any(|prefix| {
+                path.strip_prefix(prefix.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+    };
+    if !other.paths.is_empty() {
+        return other.paths.iter().all(holds);
+    }
+    !other.prefixes.is_empty() && earlier.paths.is_empty() && other.prefixes.iter().all(holds)
+}
+
+fn conditions(section: &keys::Route) -> Conditions {
+    fn list<T>(at: Option<&At<List<T>>>, text: impl Fn(&T) -> String) -> Vec<String> {
+        at.iter().flat_map(|at| at.value.values()).map(text).collect()
+    }
+    fn fields<K: Word>(map: Option<&At<Map<K, FieldTest>>>) -> Vec<FieldCondition> {
+        let pairs = map.iter().flat_map(|map| &map.value.0);
+        pairs.map(|(name, test)| field(name.value.text(), &test.value)).collect()
+    }
+    Conditions {
+        paths: list(section.path.as_ref(), |path| path.0.clone()),
+        prefixes: list(section.prefix.as_ref(), |prefix| prefix.0.clone()),
+        extensions: list(section.extension.as_ref(), |ending| ending.0.clone()),
+        expression: section.matching.as_ref().map(|at| at.value.text.clone()),
+        methods: list(section.method.as_ref(), |method| method.0.clone()),
+        headers: fields(section.header.as_ref()),
+        query: fields(section.query.as_ref()),
+    }
+}
+
+fn field(name: String, test: &FieldTest) -> FieldCondition {
+    match test {
+        FieldTest::There(there) => FieldCondition { name, value: None, negated: !there },
+        FieldTest::Matches(expression, matches) => {
+            let value = Some(expression.text.clone());
+            FieldCondition { name, value, negated: !matches }
+        }
+    }
+}
+
+fn header_rules(map: Option<&At<Map<HeaderOp, HeaderText>>>) -> Vec<HeaderRule> {
+    let mut rules = Vec::new();
+    for (op, text) in map.iter().flat_map(|map| &map.value.0) {
+        let HeaderOp { change, name } = &op.value;
+        let HeaderText::Values(values) = &text.value else {
+            rules.push(HeaderRule::Remove(name.clone()));
+            continue;
+        };
+        for (number, value) in values.values().enumerate() {
+            let (name, text) = (name.clone(), value.text.clone());
+            rules.push(match change {
+                Change::Set if number == 0 => HeaderRule::Set(name, text),
+                Change::Set | Change::Add => HeaderRule::Add(name, text),
+                Change::Default => HeaderRule::Default(name, text),
+            });
+        }
+    }
+    rules
+}
+
+fn clients(section: &keys::Route) -> Option<Clients> {
+    let networks = |at: Option<&At<List<Client>>>| -> Vec<Network> {
+        at.iter().flat_map(|at| at.value.values()).map(|client| client.0).collect()
+    };
+    let (allow, deny) = (&section.allow_from, &section.deny_from);
+    (allow.is_some() || deny.is_some()).then(|| Clients {
+        allow: networks(allow.as_ref()),
+        deny: networks(deny.as_ref()),
+        otherwise: allow.is_none(),
+    })
+}

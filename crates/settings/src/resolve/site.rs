@@ -1,0 +1,178 @@
+//! Sites.
+
+use std::cmp::Reverse;
+use std::path::PathBuf;
+
+use sendoff_config::{
+    Accel, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host, Site,
+};
+
+use super::Context;
+use super::pool::Pools;
+use super::route::Routes;
+use crate::keys;
+use crate::machine::Kind;
+use crate::place::{At, Place};
+use crate::value::{List, Map, Word};
+use crate::words::{FilePath, FrontController, HostName, Matching, Prefix, UrlPath};
+
+impl Context<'_> {
+    /// Resolves a site; `None`: without a folder there is none.
+    pub(crate) fn site(
+        &mut self,
+        section: &keys::Site,
+        listeners: Vec<usize>,
+        pools: &mut Pools,
+    ) -> Option<Site> {
+        let pool = pools.number(section.pool.as_ref(), self);
+        let mut attached: Vec<_> = self.attached(section.fastcgi.as_ref());
+        let replaced = attached.iter().any(Attachment::replaces_workers);
+        let routes = Routes::resolve(section, &mut attached, pool, pools, self);
+        let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
+        let aliases = aliases.into_iter().map(|(prefix, folder)| Alias { prefix, folder });
+        let accel = self.folders(section.accel.as_ref(), |path| &path.0);
+        let accel = accel.into_iter().map(|(prefix, folder)| Accel { prefix, folder });
+        let list = |paths: &List<FilePath>| paths.values().map(|path| path.0.clone()).collect();
+        let follow = section.follow_symlinks_into.as_ref().map(|at| list(&at.value));
+        let sendfile_from = section.sendfile_from.iter().flat_map(|list| &list.value.0);
+        let sendfile_from = sendfile_from.filter_map(|path| self.folder(path)).collect();
+        let Some(root) = &section.root else {
+            if !section.broken {
+                self.problems
+                    .error(section.place, "this site has no root")
+                    .help("root is the folder with its files: root = \"/var/www/example\"");
+            }
+            return None;
+        };
+        let root = self.folder(root)?;
+        let delivery = section.delivery.value.into();
+        let site = Site {
+            name: name(section),
+            hosts: hosts(section),
+            listeners,
+            aliases: aliases.collect(),
+            symlinks: section.symlinks.value.into(),
+            follow: follow.unwrap_or_default(),
+            index: section.index.value.values().map(|name| name.0.clone()).collect(),
+            front_controller: front_controller(&section.front_controller.value),
+            routes,
+            serve: values(section.serve.as_ref(), |name| name.0.clone()),
+            scripts_in_writable_folders: section.scripts_in_writable_folders.value,
+            php_only: values(section.php_only.as_ref(), |path| path.0.clone()),
+            media_types: pairs(section.media_types.as_ref(), |ending, media_type| {
+                (ending.0.trim_start_matches('.').to_owned(), media_type.0.clone())
+            }),
+            error_pages: pairs(section.error_pages.as_ref(), |status, path| ErrorPage {
+                status: status.0,
+                path: path.0.clone(),
+            }),
+            maintenance: section.maintenance.as_ref().map(|path| path.value.0.clone()),
+            server_software: section.server_software.as_ref().map(|text| text.value.0.clone()),
+            htaccess: section.htaccess.value,
+            pool: pool.filter(|_| !replaced),
+            fastcgi: attached,
+            fastcgi_timeout: section.fastcgi_timeout.value.0,
+            sendfile_from,
+            accel: accel.collect(),
+            delivery,
+            channel: pools.allows_channel(pool.unwrap_or_default(), delivery),
+            root,
+        };
+        self.scripts_exist(section, &site);
+        Some(site)
+    }
+
+    /// Pairs of a prefix and a folder that must exist, the longest prefix first.
+    fn folders<K>(
+        &mut self,
+        map: Option<&At<Map<K, FilePath>>>,
+        prefix: impl Fn(&K) -> &String,
+    ) -> Vec<(String, PathBuf)> {
+        let mut folders = Vec::new();
+        for (key, path) in map.iter().flat_map(|map| &map.value.0) {
+            let folder = self.folder(path);
+            folders.extend(folder.map(|folder| (prefix(&key.value).clone(), folder)));
+        }
+        folders.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+        folders
+    }
+
+    fn attached(
+        &mut self,
+        map: Option<&At<Map<Matching, crate::words::AppAddress>>>,
+    ) -> Vec<Attachment> {
+        pairs(map, |matching, address| Attachment {
+            matching: match matching {
+                Matching::Ending(ending) => sendoff_config::Matching::Ending(ending.clone()),
+                Matching::Prefix(prefix) => sendoff_config::Matching::Prefix(prefix.clone()),
+            },
+            address: address.0.clone(),
+        })
+    }
+
+    /// Warns of front controllers that the operator names and that do not exist. (Without the default one the site just
+    /// has none.)
+    fn scripts_exist(&mut self, section: &keys::Site, site: &Site) {
+        if section.front_controller.place == Place::Default {
+            return;
+        }
+        for (_, script) in section.front_controller.value.folders() {
+            let place = match script.place {
+                Place::Default => section.front_controller.place,
+                place => place,
+            };
+            let path = site.root.join(script.value.0.trim_start_matches('/'));
+            let is_aliased = site.aliases.iter().any(|alias| {
+                script.value.0.strip_prefix(&alias.prefix).is_some_and(|rest| rest.starts_with('/'))
+            });
+            if !is_aliased && !self.machine.kind(&path).is_ok_and(|kind| kind == Kind::File) {
+                let says = format!("{} does not exist", path.display());
+                self.problems
+                    .warning(place, says)
+                    .help("paths that lead nowhere are answered with 404 until it does");
+            }
+        }
+    }
+}
+
+fn name(section: &keys::Site) -> String {
+    let host = || section.hosts.as_ref()?.value.values().next().map(HostName::text);
+    let name = section.name.as_ref().map(|name| name.value.0.clone());
+    name.or_else(host).unwrap_or_else(|| "default".to_owned())
+}
+
+fn hosts(section: &keys::Site) -> Vec<Host> {
+    values(section.hosts.as_ref(), |host| match host {
+        HostName::Exact(name) => Host::Exact(name.clone()),
+        HostName::Beneath(name) => Host::Beneath(name.clone()),
+    })
+}
+
+fn front_controller(controller: &FrontController) -> Resolved {
+    match controller {
+        FrontController::Off => Resolved::Off,
+        FrontController::Nearest => Resolved::Nearest,
+        FrontController::Script(_) | FrontController::Folders(_) => {
+            let folders = controller.folders().into_iter();
+            let mut folders: Vec<_> = folders
+                .map(|(Prefix(folder), At { value: UrlPath(script), .. })| Controller {
+                    folder,
+                    script,
+                })
+                .collect();
+            folders.sort_by_key(|controller| Reverse(controller.folder.len()));
+            Resolved::Listed(folders)
+        }
+    }
+}
+
+fn values<T, R>(list: Option<&At<List<T>>>, resolve: impl Fn(&T) -> R) -> Vec<R> {
+    list.iter().flat_map(|list| list.value.values()).map(resolve).collect()
+}
+
+fn pairs<K, V, R>(map: Option<&At<Map<K, V>>>, resolve: impl Fn(&K, &V) -> R) -> Vec<R> {
+    map.iter()
+        .flat_map(|map| &map.value.0)
+        .map(|(key, value)| resolve(&key.value, &value.value))
+        .collect()
+}

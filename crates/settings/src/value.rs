@@ -1,0 +1,373 @@
+//! How values are read from TOML, and printed.
+
+use serde_json::{Value as Json, json};
+use toml::Value as Toml;
+use toml::de::DeValue;
+
+use crate::place::{At, Place};
+use crate::read::{Reader, Scope};
+use crate::section::Section;
+
+/// A value in a file, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item<'a> {
+    pub(crate) value: &'a DeValue<'a>,
+    pub(crate) place: Place,
+}
+
+/// The type of a key.
+pub(crate) trait Value: Sized {
+    /// What its values are called: "a size such as 64K".
+    fn kind() -> String;
+
+    /// Reads it; `None`: the reader has been told what is wrong.
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self>;
+
+    /// As TOML; `None`: it is printed as sections of its own.
+    fn toml(&self) -> Option<Toml>;
+
+    /// The values that are allowed, as far as a JSON schema can tell.
+    fn schema() -> Json;
+}
+
+/// What is wrong with a text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// A sentence without a full stop.
+    pub says: String,
+    /// Where in the text it is wrong, in bytes.
+    pub at: Option<usize>,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Wrong {
+    /// Without a place in the text.
+    pub(crate) fn new(says: impl Into<String>) -> Self {
+        Self { says: says.into(), at: None, help: None }
+    }
+
+    /// Names a place in the text.
+    pub(crate) fn at(mut self, at: usize) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// Says what to do.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A value that is written as one text, in a file and on the command line.
+pub trait Word: Sized + Clone + PartialEq {
+    /// What its values are called.
+    const KIND: &'static str;
+    /// Whether a number stands for itself, without quotation marks.
+    const NUMBERS: bool = false;
+    /// The only texts that are allowed; empty: they are too many to list.
+    const CHOICES: &'static [&'static str] = &[];
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong>;
+
+    /// Writes it so that it is read as the same value.
+    fn text(&self) -> String;
+}
+
+impl<T: Word> Value for T {
+    fn kind() -> String {
+        T::KIND.to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let number;
+        let text = match item.value {
+            DeValue::String(text) => text.as_ref(),
+            DeValue::Integer(value) if T::NUMBERS => {
+                number = value.to_string();
+                &number
+            }
+            _ => {
+                reader.expected(item, &Self::kind());
+                return None;
+            }
+        };
+        match T::parse(text, &reader.scope()) {
+            Ok(value) => Some(value),
+            Err(wrong) => {
+                reader.wrong(item, wrong);
+                None
+            }
+        }
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let text = self.text();
+        Some(match text.parse() {
+            Ok(number) if T::NUMBERS => Toml::Integer(number),
+            _ => Toml::String(text),
+        })
+    }
+
+    fn schema() -> Json {
+        if !T::CHOICES.is_empty() {
+            json!({"enum": T::CHOICES})
+        } else if T::NUMBERS {
+            json!({"type": ["string", "integer"]})
+        } else {
+            json!({"type": "string"})
+        }
+    }
+}
+
+impl Value for bool {
+    fn kind() -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match item.value {
+            DeValue::Boolean(value) => Some(*value),
+            _ => {
+                reader.expected(item, &Self::kind());
+                None
+            }
+        }
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        Some(Toml::Boolean(*self))
+    }
+
+    fn schema() -> Json {
+        json!({"type": "boolean"})
+    }
+}
+
+/// `true`, where `false` would be the same as no key at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Yes;
+
+impl Value for Yes {
+    fn kind() -> String {
+        "true".to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match item.value {
+            DeValue::Boolean(true) => Some(Self),
+            DeValue::Integer(number) => {
+                let help = format!(
+                    "write true here, and the number as a key of its own: status = {number}"
+                );
+                reader.wrong(item, Wrong::new("expected true").help(help));
+                None
+            }
+            _ => {
+                reader.expected(item, "true; remove the key to switch it off");
+                None
+            }
+        }
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        Some(Toml::Boolean(true))
+    }
+
+    fn schema() -> Json {
+        json!({"const": true})
+    }
+}
+
+/// A number within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number<const MIN: u64, const MAX: u64>(pub u64);
+
+impl<const MIN: u64, const MAX: u64> Value for Number<MIN, MAX> {
+    fn kind() -> String {
+        match (MIN, MAX) {
+            (0, u64::MAX) => "a number".to_owned(),
+            _ => format!("a number from {MIN} to {MAX}"),
+        }
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        if let DeValue::Integer(number) = item.value
+            && let Ok(number) = u64::from_str_radix(number.as_str(), number.radix())
+            && (MIN..=MAX).contains(&number)
+            // What TOML cannot say cannot be printed either.
+            && i64::try_from(number).is_ok()
+        {
+            return Some(Self(number));
+        }
+        reader.expected(item, &Self::kind());
+        None
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        Some(Toml::Integer(i64::try_from(self.0).unwrap_or(i64::MAX)))
+    }
+
+    fn schema() -> Json {
+        match (MIN, MAX) {
+            (_, u64::MAX) => json!({"type": "integer", "minimum": MIN}),
+            _ => json!({"type": "integer", "minimum": MIN, "maximum": MAX}),
+        }
+    }
+}
+
+/// Several values, or one without brackets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List<T>(pub Vec<At<T>>);
+
+impl<T> List<T> {
+    /// Values that are the default.
+    pub(crate) fn of(values: impl IntoIterator<Item = T>) -> Self {
+        Self(values.into_iter().map(At::default).collect())
+    }
+
+    /// The values without their places.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|at| &at.value)
+    }
+}
+
+impl<T: Value> Value for List<T> {
+    fn kind() -> String {
+        format!("{}, or a list", T::kind())
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Array(array) = item.value else {
+            return T::read(item, reader).map(|value| Self(vec![At { value, place: item.place }]));
+        };
+        let mut list = Vec::with_capacity(array.len());
+        let mut complete = true;
+        for value in array {
+            let item = reader.item(value);
+            match T::read(item, reader) {
+                Some(value) => list.push(At { value, place: item.place }),
+                None => complete = false,
+            }
+        }
+        complete.then_some(Self(list))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        match &*self.0 {
+            [one] => one.value.toml(),
+            list => list.iter().map(|at| at.value.toml()).collect::<Option<_>>().map(Toml::Array),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({"anyOf": [T::schema(), {"type": "array", "items": T::schema()}]})
+    }
+}
+
+/// A table whose keys the operator chooses, in the order of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Map<K, V>(pub Vec<(At<K>, At<V>)>);
+
+impl<K: Word, V: Value> Value for Map<K, V> {
+    fn kind() -> String {
+        format!("a table: {} = {}", K::KIND, V::kind())
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Table(table) = item.value else {
+            reader.expected(item, "a table in braces");
+            return None;
+        };
+        let mut map = Vec::with_capacity(table.len());
+        for (key, value) in table {
+            let (name, value) = (reader.key(key), reader.item(value));
+            let name_text = key.get_ref().as_ref();
+            let key = K::parse(name_text, &reader.scope());
+            let key = key.map_err(|wrong| reader.wrong_key(name, wrong)).ok();
+            let (place, value) = (value.place, V::read(value, reader));
+            map.push(
+                key.zip(value)
+                    .map(|(key, value)| (At { value: key, place: name }, At { value, place })),
+            );
+        }
+        map.into_iter().collect::<Option<_>>().map(Self)
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let pairs = self.0.iter().map(|(key, value)| Some((key.value.text(), value.value.toml()?)));
+        pairs.collect::<Option<_>>().map(Toml::Table)
+    }
+
+    fn schema() -> Json {
+        json!({"type": "object", "additionalProperties": V::schema()})
+    }
+}
+
+/// Sections of the same kind, one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sections<T>(pub Vec<T>);
+
+impl<T: Section> Value for Sections<T> {
+    fn kind() -> String {
+        format!("sections {}", T::TITLE)
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Array(array) = item.value else {
+            reader.not_sections(item, T::TITLE);
+            return None;
+        };
+        let mut sections = Vec::with_capacity(array.len());
+        for value in array {
+            let item = reader.item(value);
+            let DeValue::Table(table) = item.value else {
+                reader.not_sections(item, T::TITLE);
+                return None;
+            };
+            sections.push(T::read(table, item.place, reader));
+        }
+        Some(Self(sections))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        None
+    }
+
+    fn schema() -> Json {
+        json!({"type": "array", "items": crate::schema::section::<T>()})
+    }
+}
+
+/// A section that is written as one value: `auth = { users = "..." }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inline<T>(pub T);
+
+impl<T: Section> Value for Inline<T> {
+    fn kind() -> String {
+        let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
+        format!("a table with {}", names.join(", "))
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Table(table) = item.value else {
+            reader.expected(item, &Self::kind());
+            return None;
+        };
+        Some(Self(T::read(table, item.place, reader)))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let entries = self.0.entries().into_iter();
+        Some(Toml::Table(entries.map(|(key, value, _)| (key.name.to_owned(), value)).collect()))
+    }
+
+    fn schema() -> Json {
+        crate::schema::section::<T>()
+    }
+}

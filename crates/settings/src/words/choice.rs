@@ -1,0 +1,110 @@
+//! Values of which there are few.
+
+use crate::read::{Scope, similar};
+use crate::value::{Word, Wrong};
+
+/// Declares an enum that is written as one of a few words, and what it is in the resolved configuration.
+macro_rules! choice {
+    (
+        $(#[doc = $doc:literal])+
+        $name:ident $kind:literal {
+            $($(#[doc = $variant_doc:literal])+ $variant:ident = $text:literal,)+
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[doc = $variant_doc])+ $variant,)+
+        }
+
+        impl Word for $name {
+            const KIND: &'static str = $kind;
+            const CHOICES: &'static [&'static str] = &[$($text),+];
+
+            fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+                match text {
+                    $($text => Ok(Self::$variant),)+
+                    _ => Err(not_among(text, Self::CHOICES)),
+                }
+            }
+
+            fn text(&self) -> String {
+                match self {
+                    $(Self::$variant => $text.to_owned(),)+
+                }
+            }
+        }
+    };
+}
+
+/// What a choice is in the resolved configuration, where its variants have the same names.
+macro_rules! resolved {
+    ($name:ident { $($variant:ident),+ }) => {
+        impl From<$name> for sendoff_config::$name {
+            fn from(choice: $name) -> Self {
+                match choice {
+                    $($name::$variant => Self::$variant,)+
+                }
+            }
+        }
+    };
+}
+
+/// A word that is none of those that are allowed.
+fn not_among(text: &str, choices: &[&str]) -> Wrong {
+    let wrong = Wrong::new(format!("\"{text}\" is none of {}", choices.join(", ")));
+    match similar(text, choices.iter().copied()) {
+        Some(choice) => wrong.help(format!("did you mean \"{choice}\"?")),
+        None => wrong,
+    }
+}
+
+choice! {
+    /// Where symbolic links may lead.
+    Symlinks "\"inside\", \"owner\" or \"any\"" {
+        /// Nowhere outside.
+        Inside = "inside",
+        /// To what belongs to the owner of the link.
+        Owner = "owner",
+        /// Anywhere.
+        Any = "any",
+    }
+}
+
+choice! {
+    /// How responses leave the workers.
+    Delivery "\"auto\", \"direct\", \"file\", \"region\" or \"relay\"" {
+        /// Whatever is cheapest.
+        Auto = "auto",
+        /// As auto, and workers write every large response to the client themselves.
+        Direct = "direct",
+        /// Files are handed over, other bytes pass through the link.
+        File = "file",
+        /// Files are handed over, other bytes lie in memory shared with the workers.
+        Region = "region",
+        /// Every byte passes through the link.
+        Relay = "relay",
+    }
+}
+
+choice! {
+    /// What keeps a file as the script read it until it is sent.
+    Snapshot "\"lease\" or \"copy\"" {
+        /// A read lease on the file.
+        Lease = "lease",
+        /// A copy.
+        Copy = "copy",
+    }
+}
+
+choice! {
+    /// An application whose rules are known.
+    App "the name of an application" {
+        /// WordPress.
+        Wordpress = "wordpress",
+    }
+}
+
+resolved!(Symlinks { Inside, Owner, Any });
+resolved!(Delivery { Auto, Direct, File, Region, Relay });
+resolved!(Snapshot { Lease, Copy });

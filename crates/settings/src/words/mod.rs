@@ -1,0 +1,17 @@
+//! The types of values.
+
+mod address;
+mod choice;
+mod plain;
+mod rules;
+mod text;
+
+pub use address::{AppAddress, Client, HostName, Listen, ListenPlace};
+pub use choice::{App, Delivery, Snapshot, Symlinks};
+pub use plain::{Count, FilePath, Free, IniSettings, PositiveTime, Size, Status, Time};
+pub use rules::{
+    Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
+};
+pub use text::{
+    Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
+};

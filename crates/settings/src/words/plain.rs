@@ -1,0 +1,306 @@
+//! Texts, numbers with units, paths of files, settings of PHP.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sendoff_config::units;
+use serde_json::{Value as Json, json};
+use toml::Value as Toml;
+use toml::de::DeValue;
+
+use crate::place::{At, Place};
+use crate::read::{Reader, Scope};
+use crate::value::{Item, Value, Word, Wrong};
+
+/// Any text without control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Free(pub String);
+
+impl Word for Free {
+    const KIND: &'static str = "a text";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if text.is_empty() {
+            return Err(Wrong::new("this text is empty").help("remove the key to have its default"));
+        }
+        match text.find(char::is_control) {
+            None => Ok(Self(text.to_owned())),
+            Some(at) => Err(Wrong::new("a control character is not allowed here").at(at)),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// A time; zero switches off what it limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl Word for Time {
+    const KIND: &'static str = "a time such as \"30s\", \"500ms\" or \"2m\"";
+    const NUMBERS: bool = true;
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        units::time(text).map(Self).map_err(Wrong::new)
+    }
+
+    fn text(&self) -> String {
+        let nanos = self.0.as_nanos();
+        const SECOND: u128 = 1_000_000_000;
+        let units =
+            [("d", 86_400 * SECOND), ("h", 3600 * SECOND), ("m", 60 * SECOND), ("s", SECOND)];
+        for (unit, length) in units {
+            if nanos >= length && nanos.is_multiple_of(length) {
+                return format!("{}{unit}", nanos / length);
+            }
+        }
+        match nanos {
+            0 => "0s".to_owned(),
+            _ if nanos.is_multiple_of(1_000_000) => format!("{}ms", nanos / 1_000_000),
+            _ => format!("{}.{:09}s", self.0.as_secs(), self.0.subsec_nanos()),
+        }
+    }
+}
+
+/// A time that is more than zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PositiveTime(pub Duration);
+
+impl Word for PositiveTime {
+    const KIND: &'static str = "a time such as \"30s\", \"500ms\" or \"2m\", more than 0";
+    const NUMBERS: bool = true;
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        units::positive_time(text).map(Self).map_err(Wrong::new)
+    }
+
+    fn text(&self) -> String {
+        Time(self.0).text()
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl Word for Size {
+    const KIND: &'static str = "a size such as \"64K\", \"100M\" or \"1G\"";
+    const NUMBERS: bool = true;
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        units::size(text).map(Self).map_err(|says| {
+            let wrong = Wrong::new(says);
+            // 64MB, 64MiB.
+            match text.to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+                short if short != text && units::size(short).is_ok() => {
+                    wrong.help(format!("write \"{short}\""))
+                }
+                _ => wrong,
+            }
+        })
+    }
+
+    fn text(&self) -> String {
+        for (unit, shift) in [("G", 30), ("M", 20), ("K", 10)] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return format!("{}{unit}", self.0 >> shift);
+            }
+        }
+        self.0.to_string()
+    }
+}
+
+/// A path of a file or folder; in a file, relative to the folder of that file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePath(pub PathBuf);
+
+impl Word for FilePath {
+    const KIND: &'static str = "a path";
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        let Free(text) = Free::parse(text, scope)?;
+        if text.starts_with('~') {
+            return Err(Wrong::new("\"~\" is not a folder here")
+                .at(0)
+                .help("write the whole path"));
+        }
+        Ok(Self(scope.folder.join(text)))
+    }
+
+    fn text(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+/// How many workers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// As many as requests need.
+    Auto,
+    /// As many as requests need, and none while no request comes.
+    OnDemand,
+    /// This many.
+    Fixed(u16),
+}
+
+impl Word for Count {
+    const KIND: &'static str = "a number from 1 to 1024, \"auto\" or \"ondemand\"";
+    const NUMBERS: bool = true;
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        match text.parse() {
+            Ok(count @ 1..=1024) => Ok(Self::Fixed(count)),
+            _ if text == "auto" => Ok(Self::Auto),
+            _ if text == "ondemand" => Ok(Self::OnDemand),
+            _ => Err(Wrong::new("neither a number from 1 to 1024 nor auto nor ondemand")),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::OnDemand => "ondemand".to_owned(),
+            Self::Fixed(count) => count.to_string(),
+        }
+    }
+}
+
+/// A status code of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub u16);
+
+impl Word for Status {
+    const KIND: &'static str = "a status from 400 to 599";
+    const NUMBERS: bool = true;
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        match text.parse() {
+            Ok(status @ 400..=599) => Ok(Self(status)),
+            _ => {
+                let wrong = Wrong::new(format!("\"{text}\" is not a status from 400 to 599"));
+                Err(match text.contains(['x', 'X']) {
+                    true => {
+                        wrong.help("name each status: { 500 = \"/50x.html\", 502 = \"/50x.html\" }")
+                    }
+                    false => wrong,
+                })
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Settings of PHP, in order; a name may have several values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IniSettings(pub Vec<(At<String>, Vec<String>)>);
+
+/// How deep the parts of a name such as `date.timezone` may be nested.
+const MAX_PARTS: usize = 8;
+
+impl IniSettings {
+    /// No settings.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds a setting. A second value of `extension` and `zend_extension` stands beside the first, other names keep the
+    /// last value, as PHP does.
+    pub fn add(&mut self, name: &str, value: &str, place: Place) {
+        let several = matches!(name, "extension" | "zend_extension");
+        let known = self.0.iter_mut().find(|(known, _)| known.value == name);
+        match known {
+            Some((_, values)) if several => values.push(value.to_owned()),
+            Some((_, values)) => *values = vec![value.to_owned()],
+            None => {
+                let name = At { value: name.to_owned(), place };
+                self.0.push((name, vec![value.to_owned()]));
+            }
+        }
+    }
+
+    /// Reads a table: `date.timezone = "UTC"` is a table in a table.
+    fn collect(&mut self, item: Item<'_>, prefix: &str, reader: &mut Reader<'_>) -> Option<()> {
+        let DeValue::Table(table) = item.value else {
+            reader.expected(item, &Self::kind());
+            return None;
+        };
+        let mut complete = true;
+        for (key, value) in table {
+            let (place, item) = (reader.key(key), reader.item(value));
+            let name = format!("{prefix}{}", key.get_ref());
+            if name.is_empty() || !name.bytes().all(is_ini_name) {
+                reader.wrong_key(place, Wrong::new(format!("\"{name}\" is no setting of PHP")));
+                complete = false;
+                continue;
+            }
+            if let DeValue::Table(_) = item.value
+                && prefix.matches('.').count() < MAX_PARTS
+            {
+                complete &= self.collect(item, &format!("{name}."), reader).is_some();
+                continue;
+            }
+            let several = matches!(&*name, "extension" | "zend_extension");
+            let values = match item.value {
+                DeValue::Array(array) if several => array.iter().collect(),
+                _ => vec![value],
+            };
+            for value in values {
+                let item = reader.item(value);
+                match ini_value(item) {
+                    Some(text) => self.add(&name, &text, place),
+                    None => {
+                        reader
+                            .expected(item, "a text, a number, true or false, without line breaks");
+                        complete = false;
+                    }
+                }
+            }
+        }
+        complete.then_some(())
+    }
+}
+
+fn is_ini_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
+}
+
+fn ini_value(item: Item<'_>) -> Option<String> {
+    match item.value {
+        DeValue::String(text) if !text.contains(char::is_control) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        DeValue::Boolean(value) => Some(u8::from(*value).to_string()),
+        _ => None,
+    }
+}
+
+impl Value for IniSettings {
+    fn kind() -> String {
+        "a table: the name of a setting = a text, a number, true or false".to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let mut settings = Self::none();
+        settings.collect(item, "", reader)?;
+        Some(settings)
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let value = |values: &[String]| match values {
+            [one] => Toml::String(one.clone()),
+            several => Toml::Array(several.iter().cloned().map(Toml::String).collect()),
+        };
+        let pairs = self.0.iter().map(|(name, values)| (name.value.clone(), value(values)));
+        Some(Toml::Table(pairs.collect()))
+    }
+
+    fn schema() -> Json {
+        json!({"type": "object"})
+    }
+}

@@ -1,0 +1,113 @@
+//! A machine with a few files, so that messages are the same everywhere.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use sendoff_config::Account;
+use sendoff_settings::{Chosen, Kind, Machine};
+
+/// Where the configuration file is.
+pub(crate) const CONFIG: &str = "/etc/sendoff/sendoff.toml";
+
+/// The configuration file, beside files that are always there.
+pub(crate) struct Fake {
+    /// The text of the file.
+    pub(crate) config: String,
+}
+
+const FOLDERS: [&str; 8] = [
+    "/",
+    "/etc/sendoff",
+    "/srv",
+    "/srv/www",
+    "/srv/blog",
+    "/srv/www/uploads",
+    "/usr/share/javascript",
+    "/var/lib/files",
+];
+
+const FILES: [(&str, &str); 11] = [
+    ("/srv/www/index.php", ""),
+    ("/srv/www/app.php", ""),
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
+    ("/etc/sendoff/admins", "# comment\nada:$2y$05$abc\n\nbob:$apr1$x$y\ncy:{SHA}x\n"),
+    ("/etc/sendoff/empty", "# nobody yet\n"),
+    ("/etc/sendoff/plain", "ada:$2y$05$abc\nbob:secret\n"),
+    ("/etc/sendoff/one.toml", "[[site]]\nroot = '/srv/blog'\nhosts = 'blog.test'\n"),
+    ("/etc/sendoff/scalar.toml", "threads = 2\n"),
+    ("/etc/sendoff/broken.toml", "[[site]]\nrot = '/srv/blog'\n"),
+    ("/etc/sendoff/circle.toml", "include = 'circle.toml'\n"),
+    ("/etc/sendoff/nobody.key", "\0"),
+];
+
+impl Machine for Fake {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        if path == Path::new(CONFIG) {
+            return Ok(self.config.clone());
+        }
+        let found = FILES.iter().find(|(name, _)| path == Path::new(name));
+        match found {
+            Some((name, _)) if name.ends_with(".key") => Err(io::Error::from_raw_os_error(13)),
+            Some((_, text)) => Ok((*text).to_owned()),
+            None => Err(io::Error::from_raw_os_error(2)),
+        }
+    }
+
+    fn matching(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+        let pattern = pattern.to_str().ok_or("not UTF-8")?;
+        if pattern.contains("***") {
+            return Err("wildcards are either regular `*` or recursive `**`".to_owned());
+        }
+        let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
+        let matches = |name: &&str| match pattern.contains('*') {
+            true => name.starts_with(start) && name.ends_with(end),
+            false => *name == pattern,
+        };
+        Ok(FILES.iter().map(|(name, _)| *name).filter(matches).map(PathBuf::from).collect())
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        if FOLDERS.iter().any(|name| path == Path::new(name)) {
+            Ok(Kind::Folder)
+        } else if FILES.iter().any(|(name, _)| path == Path::new(name)) {
+            Ok(Kind::File)
+        } else {
+            Err(io::Error::from_raw_os_error(2))
+        }
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.kind(path).map(|_| path.to_owned())
+    }
+
+    fn account(&self, user: Option<&str>, _: &Path) -> Result<Chosen, String> {
+        match user {
+            None => Ok(Chosen { account: None, warning: None }),
+            Some("www-data") => {
+                let account = Some(Account { uid: 33, gid: 33 });
+                Ok(Chosen { account, warning: None })
+            }
+            Some(name) => Err(format!("there is no user {name}")),
+        }
+    }
+
+    fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        match host {
+            "two.test" => Ok(vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]),
+            _ => Err(io::Error::other("the name is not known")),
+        }
+    }
+
+    fn has_ipv6(&self) -> bool {
+        true
+    }
+
+    fn cores(&self) -> usize {
+        2
+    }
+
+    fn memory(&self) -> u64 {
+        8 << 30
+    }
+}

@@ -1,0 +1,185 @@
+//! What files stand for.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod machine;
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use machine::{CONFIG, Fake};
+use rustix::time::{ClockId, clock_gettime};
+use sendoff_config::{
+    Conditions, Config, FieldCondition, FrontController, Handler, HeaderRule, Host, ListenAddress,
+    Matching, Symlinks,
+};
+use sendoff_settings::{load, print, read_text, resolve};
+
+fn config(text: &str) -> Config {
+    let machine = Fake { config: text.to_owned() };
+    let mut loaded = load(Path::new(CONFIG), &machine);
+    let config = resolve(&loaded.top, &loaded.sources, &machine, &mut loaded.problems);
+    config.unwrap_or_else(|| panic!("{}", loaded.problems.report(&loaded.sources, false)))
+}
+
+#[test]
+fn a_site_has_what_its_file_says() {
+    let config = config(
+        r#"
+        listen = ["8080", "localhost:81", "unix:/run/a.sock proxy_protocol"]
+        [[pool]]
+        name = "unused"
+        [[pool]]
+        name = "web"
+        php_ini = { date.timezone = "UTC", memory_limit = "1G", extension = ["a", "b"] }
+        [[site]]
+        hosts = ["Example.org", "*.example.org"]
+        root = "/srv/www"
+        pool = "web"
+        front_controller = { "/" = "/index.php", "/wiki/" = "/wiki/w.php" }
+        symlinks = "any"
+        fastcgi = { ".pl" = "unix:/run/pl", "/app/" = "127.0.0.1:9000" }
+        [[site]]
+        root = "/srv/blog"
+        listen = "[::1]:9000"
+        pool = "web"
+        "#,
+    );
+    let listen: Vec<_> = config.listen.iter().map(|at| at.address.to_string()).collect();
+    let expected =
+        ["0.0.0.0:8080", "[::]:8080", "127.0.0.1:81", "[::1]:81", "unix:/run/a.sock", "[::1]:9000"];
+    assert_eq!(listen, expected);
+    assert!(config.listen[4].proxy_protocol && !config.listen[0].proxy_protocol);
+    assert!(matches!(config.listen[4].address, ListenAddress::Unix(_)));
+    let [site, blog] = &*config.sites else { panic!("{:?}", config.sites) };
+    assert_eq!((&*site.listeners, &*blog.listeners), (&[0, 1, 2, 3, 4][..], &[5][..]));
+    let beneath = Host::Beneath(".example.org".to_owned());
+    assert_eq!(site.hosts, [Host::Exact("example.org".to_owned()), beneath]);
+    assert_eq!((&*site.name, &*blog.name), ("example.org", "default"));
+    let FrontController::Listed(controllers) = &site.front_controller else { panic!() };
+    assert_eq!((&*controllers[0].folder, &*controllers[0].script), ("/wiki", "/wiki/w.php"));
+    assert_eq!((&*controllers[1].folder, site.symlinks), ("", Symlinks::Any));
+    assert_eq!(site.fastcgi[1].matching, Matching::Prefix("/app".to_owned()));
+    assert_eq!((site.pool, blog.pool, config.pools.len()), (Some(0), Some(0), 1));
+    let settings = ["date.timezone=UTC", "memory_limit=1G", "extension=a", "extension=b"];
+    assert_eq!(config.pools[0].php_ini, settings);
+}
+
+#[test]
+fn routes_are_resolved_in_order() {
+    let config = config(
+        r#"
+        [[site]]
+        root = "/srv/www"
+        [[site.route]]
+        prefix = ["/", "/admin/"]
+        extension = ["PNG", ".webp"]
+        method = "GET"
+        header = { Cookie = "!session=", X-A = true, X-B = false }
+        response_headers = { X-A = "a", "+Link" = ["b", "c"], "?X-C" = "$host", Server = false }
+        cache = "365d, public, immutable"
+        [[site.route]]
+        match = '^/old/(.+)$'
+        redirect = "/new/$1"
+        status = 301
+        [[site.route]]
+        prefix = "/app"
+        fastcgi = "unix:/run/app.sock"
+        [[site.route]]
+        allow_from = ["10.0.0.0/8", "::1"]
+        auth = { users = "admins" }
+        "#,
+    );
+    let site = &config.sites[0];
+    let [first, old, app, last] = &*site.routes else { panic!("{:?}", site.routes) };
+    assert_eq!(first.origin, "sendoff.toml:4");
+    let Conditions { prefixes, extensions, headers, .. } = &first.conditions;
+    assert_eq!((&prefixes[0], &*prefixes[1]), (&String::new(), "/admin"));
+    assert_eq!(*extensions, [".png", ".webp"]);
+    let condition = |name: &str, value: Option<&str>, negated| FieldCondition {
+        name: name.to_owned(),
+        value: value.map(str::to_owned),
+        negated,
+    };
+    let expected = [
+        condition("Cookie", Some("session="), true),
+        condition("X-A", None, false),
+        condition("X-B", None, true),
+    ];
+    assert_eq!(*headers, expected);
+    let text = str::to_owned;
+    let expected = [
+        HeaderRule::Set(text("X-A"), text("a")),
+        HeaderRule::Add(text("Link"), text("b")),
+        HeaderRule::Add(text("Link"), text("c")),
+        HeaderRule::Default(text("X-C"), text("$host")),
+        HeaderRule::Remove(text("Server")),
+    ];
+    assert_eq!(first.rules.response_headers, expected);
+    let cache = first.rules.cache.as_ref().unwrap();
+    assert_eq!(cache.max_age, Some(Duration::from_secs(365 * 86_400)));
+    assert_eq!(cache.directives, ["public", "immutable"]);
+    assert_eq!(old.handler, Some(Handler::Redirect { status: 301, to: text("/new/$1") }));
+    let handler = Handler::FastCgi { application: 0, only_files: false };
+    assert_eq!((&app.handler, &site.fastcgi[0].matching), (&Some(handler), &Matching::Routes));
+    let clients = last.rules.clients.as_ref().unwrap();
+    assert!(clients.allow.len() == 2 && !clients.otherwise);
+    assert_eq!(last.rules.auth.as_ref().unwrap().users, Path::new("/etc/sendoff/admins"));
+}
+
+/// Each key's default is the value that a file without it has, and each example is one that can be read.
+#[test]
+fn examples_can_be_read() {
+    let page = sendoff_settings::docs();
+    let (mut section, mut count) = ("", 0);
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            section = title;
+        }
+        if section.is_empty() {
+            continue;
+        }
+        let Some(example) = line.rsplit("| `").next().and_then(|cell| cell.strip_suffix("` |"))
+        else {
+            continue;
+        };
+        let text = match section {
+            "Before the first section" => example.to_owned(),
+            "`auth` of a route" => {
+                format!("[[site]]\n[[site.route]]\nauth = {{ {example} }}")
+            }
+            "`[[site.route]]`" => format!("[[site]]\n{section}\n{example}").replace('`', ""),
+            _ => format!("{section}\n{example}").replace('`', ""),
+        };
+        let text = text.replace("\\|", "|");
+        let read = read_text(&text).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(read_text(&print(&read)), Some(read), "{text}");
+        count += 1;
+    }
+    assert!(count > 50, "{count} examples");
+}
+
+/// 1,000 sites with 10 routes each are resolved within a second of processor time.
+#[test]
+fn a_thousand_sites_are_resolved_in_time() {
+    let mut text = String::new();
+    for site in 0..1000 {
+        write!(text, "[[site]]\nroot = '/srv/www'\nhosts = ['{site}.test', 'www.{site}.test']\n")
+            .unwrap();
+        for route in 0..5 {
+            write!(text, "[[site.route]]\nmatch = '^/r{route}/(.+)$'\nredirect = '/x{site}/$1'\n")
+                .unwrap();
+            write!(text, "[[site.route]]\nprefix = '/p{route}'\nextension = ['css', 'js']\ncache = '30d, public'\nresponse_headers = {{ X-Site = '{site}' }}\n").unwrap();
+        }
+    }
+    let processor_time = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap())
+    };
+    let before = processor_time();
+    let config = config(&text);
+    let taken = processor_time() - before;
+    println!("{} bytes: {taken:?}", text.len());
+    assert_eq!((config.sites.len(), config.sites[999].routes.len()), (1000, 10));
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
+}

@@ -1,0 +1,35 @@
+//! A pool's settings for PHP, as lines of php.ini.
+
+use sendoff_config::PoolConfig;
+
+/// Lines `KEY=VALUE`; later ones win.
+pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
+    let values = pool.php_values.iter().chain(&pool.php_admin_values);
+    let values = values.map(|(name, value)| format!("{name}={}", quoted(value)));
+    pool.php_ini.iter().cloned().chain(values)
+}
+
+/// A value that PHP reads as it is: within single quotes no character has a meaning. A single quote itself stands in double ones;
+/// PHP joins what stands side by side.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "'\"'\"'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_config::Workers;
+
+    #[test]
+    fn values_are_quoted_and_come_after_lines_of_php_ini() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let pool = PoolConfig {
+            php_ini: vec!["error_reporting=E_ALL".to_owned()],
+            php_values: vec![pair("a", "x;y \"z\" ${HOME}")],
+            php_admin_values: vec![pair("b", "it's \"\\")],
+            ..PoolConfig::new("p", Workers::Fixed(1))
+        };
+        let expected = ["error_reporting=E_ALL", "a='x;y \"z\" ${HOME}'", "b='it'\"'\"'s \"\\'"];
+        assert_eq!(lines(&pool).collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a worker becomes before it serves: its user, its root directory, its limits, its environment.
+
+use std::ffi::CString;
+use std::io;
+
+use rustix::fs::Mode;
+use rustix::process::{
+    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, geteuid, getppid,
+    set_parent_process_death_signal, setrlimit, umask,
+};
+use rustix::thread::CapabilitySet;
+use sendoff_config::{Account, PoolConfig};
+use sendoff_sys::process::{become_user, find_user};
+
+use crate::failure::Failure;
+
+/// Refuses what no worker could start with.
+pub(crate) fn check(pool: &PoolConfig) -> Result<(), Failure> {
+    let (name, is_root) = (&pool.name, geteuid().is_root());
+    if is_root && pool.account.is_none() {
+        return Err(Failure::System(format!(
+            "pool {name} names no user, and scripts do not run as root"
+        )));
+    }
+    if !is_root && pool.chroot.is_some() {
+        return Err(Failure::System(format!(
+            "pool {name} has a chroot, which only root can enter"
+        )));
+    }
+    Ok(())
+}
+
+/// The environment of scripts: who they run as, and what the pool lists. Each `NAME=VALUE`.
+pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
+    let uid = pool.account.map_or_else(|| geteuid().as_raw(), |account| account.uid);
+    let mut all = Vec::new();
+    if let Some(user) = find_user(uid) {
+        let listed = |name: &str| pool.environment.iter().any(|(listed, _)| listed == name);
+        let own = [("USER", user.name), ("HOME", user.home)];
+        let own = own.into_iter().filter(|(name, _)| !listed(name));
+        all.extend(own.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()));
+    }
+    all.extend(pool.environment.iter().map(|(name, value)| format!("{name}={value}").into_bytes()));
+    let texts = all.into_iter().map(CString::new).collect::<Result<_, _>>();
+    texts.map_err(|_| Failure::Internal(format!("the environment of pool {} has a NUL", pool.name)))
+}
+
+/// Makes a new process a worker of the pool, and ties its life to its master's. In this order: a change of user unties it.
+///
+/// # Errors
+/// The system refuses; the process must end.
+pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
+    if let Some(mask) = pool.umask {
+        umask(Mode::from_raw_mode(mask));
+    }
+    if let Some(bytes) = pool.memory_limit {
+        setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+    }
+    let enter = || -> io::Result<()> {
+        if let Some(root) = &pool.chroot {
+            chroot(root)?;
+            chdir("/")?;
+        }
+        Ok(())
+    };
+    match pool.account {
+        Some(Account { uid: uid @ 1.., gid }) => {
+            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE, enter)?;
+        }
+        // Root by name stays root, with all that it may do.
+        Some(_) | None => enter()?,
+    }
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(master) {
+        return Err(io::Error::other("the master is gone"));
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Debian's Apache with PHP as its module: what `.htaccess` files are compared with.
+
+use crate::child::{dies_with_us, exit_status};
+use crate::{Client, Request, Response, processes, site, wait};
+use rustix::process::Signal;
+use std::fmt::Write;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const APACHE: &str = "/usr/sbin/apache2";
+const MODULES: &str = "/usr/lib/apache2/modules";
+
+/// What Debian enables at installation, and what applications ask for on top. PHP wants the prefork module.
+const LOADED: &[&str] = &[
+    "mpm_prefork",
+    "access_compat",
+    "alias",
+    "auth_basic",
+    "authn_core",
+    "authn_file",
+    "authz_core",
+    "authz_host",
+    "authz_user",
+    "autoindex",
+    "deflate",
+    "dir",
+    "env",
+    "expires",
+    "filter",
+    "headers",
+    "mime",
+    "negotiation",
+    "rewrite",
+    "setenvif",
+];
+
+/// An Apache with a site for each host.
+pub struct Apache {
+    folder: PathBuf,
+    addr: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Apache {
+    /// Starts Apache with these hosts and their roots, and lines of configuration for all of them. `types` are the lines
+    /// of its table of media types.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(hosts: &[(String, PathBuf)], types: &str, lines: &str) -> Self {
+        assert!(
+            Path::new(APACHE).exists() && Path::new(MODULES).join("libphp8.2.so").exists(),
+            "no {APACHE} with PHP; run: apt-get install apache2-bin libapache2-mod-php8.2"
+        );
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sendoff-apache-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("empty")).unwrap();
+        fs::write(folder.join("mime.types"), types).unwrap();
+        let mut apache = Self { folder, addr: ([127, 0, 0, 1], 0).into(), child: None };
+        let started = (0..5).any(|_| apache.try_start(hosts, lines));
+        assert!(started, "Apache does not start:\n{}", apache.log());
+        apache
+    }
+
+    fn configuration(&self, addr: SocketAddr, hosts: &[(String, PathBuf)], lines: &str) -> String {
+        let (folder, port) = (self.folder.display(), addr.port());
+        let mut text = format!(
+            "ServerRoot {folder}\nDefaultRuntimeDir {folder}\nPidFile {folder}/apache.pid\n\
+             ErrorLog {folder}/error.log\nListen {addr}\nServerName {addr}\nStartServers 2\n\
+             TypesConfig {folder}/mime.types\nServerTokens Prod\nTraceEnable Off\n"
+        );
+        for module in LOADED {
+            writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so").unwrap();
+        }
+        writeln!(text, "LoadModule php_module {MODULES}/libphp8.2.so").unwrap();
+        if let Some(user) = hosts.first().and_then(|(_, root)| site::owner_name(root)) {
+            write!(text, "User {user}\nGroup {user}\n").unwrap();
+        }
+        // As in Debian's apache2.conf and php8.2.conf.
+        write!(
+            text,
+            "AccessFileName .htaccess\n<FilesMatch \"^\\.ht\">\nRequire all denied\n</FilesMatch>\n\
+             <FilesMatch \".+\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n\
+             DirectoryIndex index.html index.php\nphp_admin_flag expose_php off\n\
+             <VirtualHost *:{port}>\nServerName whose.test\nDocumentRoot {folder}/empty\n\
+             Redirect 410 /-/whose\nErrorDocument 410 \"{addr} {folder}\"\n</VirtualHost>\n{lines}\n"
+        )
+        .unwrap();
+        for (host, root) in hosts {
+            let root = root.display();
+            write!(
+                text,
+                "<VirtualHost *:{port}>\nServerName {host}\nServerAlias *.{host}\nDocumentRoot {root}\n<Directory {root}>\n\
+                 Options Indexes FollowSymLinks\nAllowOverride All\nRequire all granted\n\
+                 </Directory>\n</VirtualHost>\n"
+            )
+            .unwrap();
+        }
+        text
+    }
+
+    fn try_start(&mut self, hosts: &[(String, PathBuf)], lines: &str) -> bool {
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let file = self.folder.join("apache.conf");
+        fs::write(&file, self.configuration(addr, hosts, lines)).unwrap();
+        let mut child = dies_with_us(Path::new(APACHE), "TERM")
+            .args(["-DFOREGROUND", "-f"])
+            .arg(file)
+            // At its end it signals its whole process group.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(self.folder.join("stderr.log")).unwrap())
+            .spawn()
+            .expect("apache2");
+        // Another process may have taken the port before Apache bound it.
+        let ours = format!("{addr} {}", self.folder.display());
+        let mut up = false;
+        wait::until(crate::LIMIT, || {
+            let request = Request::get("/-/whose").header("Host", "whose.test");
+            up = TcpStream::connect(addr).is_ok()
+                && Client::connect(addr).try_ask(&request).is_ok_and(|r| r.text() == ours);
+            up || child.try_wait().unwrap().is_some()
+        });
+        if !up {
+            let _ = child.kill();
+            let _ = child.wait();
+            return false;
+        }
+        (self.addr, self.child) = (addr, Some(child));
+        true
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// One request on a connection of its own.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&self, request: &Request) -> Response {
+        Client::connect(self.addr).ask(request)
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        read("stderr.log") + &read("error.log")
+    }
+}
+
+impl Drop for Apache {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            processes::signal(child.id(), Signal::TERM);
+            if std::thread::panicking() {
+                let _ = child.wait();
+            } else {
+                exit_status(&mut child, "Apache");
+            }
+        }
+        if std::env::var_os("SENDOFF_TEST_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `sendoff run` and `sendoff check`.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use sendoff_tests::{Server, Site};
+
+/// What every file begins with here.
+const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
+
+fn sendoff(arguments: &[&str]) -> Output {
+    Command::new(sendoff_tests::binary()).args(arguments).output().unwrap()
+}
+
+fn write(site: &Site, text: &str) -> PathBuf {
+    site.write_at(site.outside("sendoff.toml"), text)
+}
+
+fn check(config: &Path) -> (Option<i32>, String, String) {
+    let output = sendoff(&["check", "--config", config.to_str().unwrap()]);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_file_is_served() {
+    let site = Site::with("in.php", "<?php echo ini_get('memory_limit');");
+    site.write("a.txt", "static");
+    let config =
+        write(&site, &format!("{TOP}php_ini.memory_limit = '77M'\n[[site]]\nroot = 'root'\n"));
+    let (code, said, _) = check(&config);
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("1 site, 0 routes, 1 pool: fine\n"), "{said}");
+    let server = Server::try_run(&config, site.root(), 2).unwrap();
+    assert_eq!(server.page("/a.txt"), "static");
+    assert_eq!(server.page("/in.php"), "77M");
+}
+
+#[test]
+fn sites_are_included_from_a_folder() {
+    let site = Site::with("a.txt", "static");
+    site.write_at(site.outside("sites/a.toml"), "[[site]]\nroot = '../root'\nhosts = 'a.test'\n");
+    site.write_at(site.outside("sites/b.toml"), "[[site]]\nroot = '../root'\nhosts = 'b.test'\n");
+    let config = write(&site, &format!("include = 'sites/*.toml'\n{TOP}"));
+    let (code, said, _) = check(&config);
+    assert!(said.ends_with("2 sites, 0 routes, 1 pool: fine\n"), "{code:?} {said}");
+}
+
+#[test]
+fn a_broken_file_is_refused_with_the_line() {
+    let site = Site::new();
+    let config = write(&site, &format!("lisen = 80\n{TOP}[[site]]\nroot = 'wrong'\n"));
+    let (code, said, why) = check(&config);
+    assert_eq!((code, &*said), (Some(2), ""));
+    for part in ["2 errors", "sendoff.toml:1:1]", "did you mean \"listen\"?", "wrong: No such file"]
+    {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let failed = Server::try_run(&config, site.root(), 2).err().unwrap();
+    assert_eq!((failed.code, &*failed.stdout, &*failed.stderr), (Some(2), "", &*why));
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let (code, _, why) = check(Path::new("/nowhere/sendoff.toml"));
+    assert_eq!(code, Some(2));
+    assert!(why.contains("/nowhere/sendoff.toml: No such file"), "{why}");
+}

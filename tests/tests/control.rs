@@ -1,0 +1,157 @@
+//! `sendoff status`, `reopen` and `stop`, and clients of the control socket that mean no good.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use sendoff_tests::{Broken, LIMIT, Request, Server, Site, sendoff, wait};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+fn site() -> Site {
+    let site = Site::with(
+        "wait.php",
+        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
+    );
+    site.write("ok.php", "<?php echo 'ok';");
+    site
+}
+
+#[test]
+fn status_shows_connections_and_what_workers_do() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--threads", "2"]);
+    let mut busy = server.connect();
+    busy.send(Request::get("/wait.php?x=1").bytes());
+    let head = busy.head().unwrap();
+    let mut idle = server.connect();
+    assert_eq!(idle.ask(&Request::get("/ok.php")).text(), "ok");
+    let mut status = String::new();
+    // The event loop may not have noticed yet that the response has been read.
+    wait::until(LIMIT, || {
+        status = server.command(&["status"]).unwrap();
+        status.contains("connections  2, 1 of them idle")
+    });
+    for expected in [
+        format!("process {}, running for ", server.pid()),
+        format!("listens on   {}", server.addr()),
+        format!("site         default: {}", site.root().display()),
+        "connections  2, 1 of them idle".to_owned(),
+        "pool         default: 4 workers, 1 busy, 0 waiting".to_owned(),
+        "GET /wait.php".to_owned(),
+        "last reload  never".to_owned(),
+    ] {
+        assert!(status.contains(&expected), "{expected:?} is not in\n{status}");
+    }
+    let json = server.command(&["status", "--json"]).unwrap();
+    for worker in server.workers() {
+        assert!(status.contains(&format!(" {worker} ")), "{worker} is not in\n{status}");
+        assert!(json.contains(&format!("\"pid\": {worker},")), "{worker} is not in\n{json}");
+    }
+    assert!(json.contains("\"connections\": 2,"), "{json}");
+    pipe.release();
+    assert_eq!(busy.body_of(head, "GET").unwrap().body, b"first last");
+}
+
+#[test]
+fn a_server_is_found_by_its_port_among_several() {
+    let site = site();
+    let (one, two) = (Server::start(site.root(), &[]), Server::start(site.root(), &[]));
+    let status = |options: &[&str]| sendoff(site.root(), &[&["status"], options].concat());
+    for server in [&one, &two] {
+        let (address, port) = (server.addr().to_string(), server.addr().port().to_string());
+        for listen in [address, port] {
+            let status = status(&["--listen", &listen]).unwrap();
+            assert!(status.contains(&format!("process {},", server.pid())), "{status}");
+        }
+    }
+    let unclear = status(&[]).unwrap_err();
+    assert!(unclear.contains("choose one by --listen"), "{unclear}");
+    assert_eq!(unclear.lines().count(), 1, "{unclear}");
+    // Nothing can listen on port 0.
+    let missing = status(&["--listen", "0"]).unwrap_err();
+    assert_eq!(missing, "sendoff: no sendoff server of this user listens on 0 on this machine\n");
+    let nowhere = site.outside("nowhere");
+    let missing = status(&["--socket", nowhere.to_str().unwrap()]).unwrap_err();
+    assert!(missing.contains("no sendoff server answers at"), "{missing}");
+    assert_eq!(missing.lines().count(), 1, "{missing}");
+}
+
+#[test]
+fn stop_waits_for_open_responses_and_for_the_end_of_the_server() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &[]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| server.command(&["stop"]));
+        let refuses = || std::net::TcpStream::connect(server.addr()).is_err();
+        assert!(wait::until(LIMIT, refuses));
+        let ending = server.command(&["status"]).unwrap_err();
+        assert!(ending.contains("the server is ending"), "{ending}");
+        pipe.release();
+        assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
+        assert_eq!(stopping.join().unwrap().unwrap(), "the server has ended\n");
+    });
+    let socket = server.control_socket();
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn stop_now_cuts_open_responses() {
+    let site = site();
+    let _never_released = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--shutdown-timeout", "1h"]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    assert_eq!(server.command(&["stop", "--now"]).unwrap(), "the server has ended\n");
+    assert!(matches!(client.body_of(head, "GET"), Err(Broken::Cut(_))));
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+}
+
+#[test]
+fn reopen_says_what_it_did() {
+    let site = site();
+    let log = site.outside("access.log");
+    let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
+    fs::rename(&log, site.outside("access.log.1")).unwrap();
+    let said = server.command(&["reopen"]).unwrap();
+    assert_eq!(said, format!("{} was opened again\n", log.display()));
+    assert_eq!(server.page("/ok.php"), "ok");
+    assert!(wait::until(LIMIT, || fs::read_to_string(&log).unwrap().contains("/ok.php")));
+}
+
+#[test]
+fn clients_that_stall_or_send_nonsense_hurt_nothing() {
+    let site = site();
+    let server = Server::start(site.root(), &[]);
+    let socket = server.control_socket();
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    let connect = || UnixStream::connect(&socket).unwrap();
+    // More than are served at a time: some say nothing, some half a command, some too much, some do not read.
+    let mut stalled: Vec<_> = (0..24).map(|_| connect()).collect();
+    for (number, client) in stalled.iter_mut().enumerate() {
+        let bytes: &[u8] = [&b""[..], b"stat", &[b'x'; 100_000], b"status\n"][number % 4];
+        // The server may have closed the connection already.
+        let _ = client.write_all(&bytes[..bytes.len().min(60_000)]);
+    }
+    assert_eq!(server.page("/ok.php"), "ok");
+    let status = server.command(&["status"]).unwrap();
+    assert!(status.contains("4 workers"), "{status}");
+    for nonsense in [&b"\n"[..], b"status \xff\n", b"stop now please\n", b"{}\n"] {
+        let mut client = connect();
+        client.write_all(nonsense).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "{\"Failed\":\"that is no command\"}\n", "{nonsense:?}");
+    }
+    assert_eq!(server.page("/ok.php"), "ok");
+}

@@ -1,0 +1,197 @@
+//! A configuration that is read again while clients are served. The command line stays the same; what changes is what its paths lead
+//! to.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use rustix::process::Signal;
+use sendoff_tests::{LIMIT, Request, Server, Site, pattern, processes, wait};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const RELOADS: usize = 50;
+
+/// A site with an option whose folder is part of what its PHP master is started with.
+struct Reloaded {
+    site: Site,
+    accel: String,
+    turn: usize,
+}
+
+impl Reloaded {
+    fn new() -> Self {
+        let site = Site::with("ok.php", "<?php echo 'ok';");
+        site.write("pid.php", "<?php echo getmypid();");
+        site.write(
+            "wait.php",
+            "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
+        );
+        for folder in ["one", "two"] {
+            fs::create_dir(site.outside(folder)).unwrap();
+        }
+        let link = site.outside("link");
+        symlink(site.outside("one"), &link).unwrap();
+        let accel = format!("/files={}", link.display());
+        Self { site, accel, turn: 0 }
+    }
+
+    fn start(&self, options: &[&str]) -> Server {
+        Server::start(self.site.root(), &[&["--accel", &self.accel], options].concat())
+    }
+
+    /// Changes the configuration of the pool.
+    fn change_pool(&mut self) {
+        self.turn += 1;
+        switch(&self.site.outside("link"), &self.site.outside(["one", "two"][self.turn % 2]));
+    }
+}
+
+/// Makes a link lead elsewhere, at once.
+fn switch(link: &Path, to: &Path) {
+    let new = link.with_extension("new");
+    symlink(to, &new).unwrap();
+    fs::rename(&new, link).unwrap();
+}
+
+fn reload(server: &Server) -> String {
+    server.command(&["reload"]).unwrap()
+}
+
+/// Asks for everything again and again, on one connection that must stay open, until it is told to stop.
+fn ask_until(
+    stop: &AtomicBool,
+    server: &Server,
+    asked: &AtomicUsize,
+    expected: &[(&str, Vec<u8>)],
+) {
+    let mut client = server.connect();
+    while !stop.load(Ordering::Relaxed) {
+        for (target, body) in expected {
+            let response = client.ask(&Request::get(target));
+            assert!(response.expect(200) == body, "{target} has other bytes");
+            assert!(!response.head.closes(), "{target}: the connection is to be closed");
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn fifty_reloads_under_load_lose_no_request_and_close_no_connection() {
+    let mut reloaded = Reloaded::new();
+    let site = &reloaded.site;
+    let (small, large) = (pattern(1, 2_000), pattern(2, 300_000));
+    site.write("small.bin", &small);
+    site.write("large.bin", &large);
+    site.write("read.php", "<?php echo file_get_contents('large.bin');");
+    site.write("made.php", "<?php echo str_repeat('abcdefgh', 20000);");
+    let expected = [
+        ("/small.bin", small),
+        ("/ok.php", b"ok".to_vec()),
+        ("/large.bin", large.clone()),
+        ("/read.php", large),
+        ("/made.php", b"abcdefgh".repeat(20_000)),
+    ];
+    let log = site.outside("access.log");
+    let server = reloaded.start(&["--threads", "2", "--access-log", log.to_str().unwrap()]);
+    let (front, first_master) = (server.front(), server.php_master());
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| ask_until(&stop, &server, &asked, &expected))).collect();
+        for number in 0..RELOADS {
+            let before = asked.load(Ordering::Relaxed);
+            if number % 5 == 4 {
+                reloaded.change_pool();
+                assert_eq!(reload(&server), "reloaded, with new workers in 1 pool\n");
+            } else {
+                assert_eq!(reload(&server), "reloaded\n");
+            }
+            // Every reload has requests under way.
+            let goes_on = || asked.load(Ordering::Relaxed) > before + 20;
+            assert!(wait::until(LIMIT, goes_on), "{}", server.log());
+        }
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked >= 1000, "{asked} requests");
+    assert_eq!(server.front(), front);
+    let alone = || !processes::runs(first_master) && server.workers().len() == 4;
+    assert!(wait::until(LIMIT, alone), "masters of earlier configurations end");
+    server.signal(Signal::TERM);
+    let (status, said) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(!said.contains("ERROR") && !said.contains("WARN"), "{said}");
+    assert_eq!(fs::read_to_string(log).unwrap().lines().count(), asked);
+}
+
+#[test]
+fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
+    let mut reloaded = Reloaded::new();
+    let server = reloaded.start(&[]);
+    let (workers, master) = (server.workers(), server.php_master());
+    server.signal(Signal::HUP);
+    server.await_log("INFO reloaded");
+    assert_eq!((server.workers(), server.php_master()), (workers.clone(), master));
+    reloaded.change_pool();
+    reload(&server);
+    let pid: u32 = server.page("/pid.php").parse().unwrap();
+    assert!(!workers.contains(&pid), "{pid} is one of {workers:?}");
+    server.await_replacement(&workers);
+    assert_ne!(server.php_master(), master);
+    let status = server.command(&["status"]).unwrap();
+    assert!(status.contains("4 workers, 0 busy") && status.contains("s ago\n"), "{status}");
+    // The new configuration is that of processes which are started again, too.
+    for process in [server.front(), server.php_master()] {
+        processes::signal(process, Signal::KILL);
+        assert!(wait::until(LIMIT, || !processes::runs(process)));
+        server.await_page("/ok.php", "ok");
+    }
+    assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
+}
+
+#[test]
+fn a_request_under_way_ends_on_its_old_worker() {
+    let mut reloaded = Reloaded::new();
+    let pipe = reloaded.site.fifo("pipe");
+    let server = reloaded.start(&["--workers", "2"]);
+    let master = server.php_master();
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    reloaded.change_pool();
+    reload(&server);
+    assert_eq!(server.page("/ok.php"), "ok");
+    assert!(processes::runs(master), "it has a worker that is at work");
+    pipe.release();
+    assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
+    assert!(wait::until(LIMIT, || !processes::runs(master)), "{}", server.log());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
+    let reloaded = Reloaded::new();
+    let server = reloaded.start(&[]);
+    let (workers, link) = (server.workers(), reloaded.site.outside("link"));
+    fs::remove_file(&link).unwrap();
+    let why = format!("not reloaded, nothing has changed: {}: No such file", link.display());
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains(&why) && said.lines().count() == 1, "{said}");
+    server.signal(Signal::HUP);
+    let logged = || server.log().matches(&why).count() == 2;
+    assert!(wait::until(LIMIT, logged), "{}", server.log());
+    let status = server.command(&["status"]).unwrap();
+    assert!(status.contains("it failed: ") && status.contains("link: No such file"), "{status}");
+    assert_eq!((server.page("/ok.php"), server.workers()), ("ok".to_owned(), workers));
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: it gives a folder to another user")]
+fn another_user_needs_a_restart_as_root() {
+    let reloaded = Reloaded::new();
+    let server = reloaded.start(&[]);
+    std::os::unix::fs::chown(reloaded.site.root(), Some(1), Some(1)).unwrap();
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains("the user cannot be changed without a restart"), "{said}");
+    assert_eq!(server.page("/ok.php"), "ok");
+}

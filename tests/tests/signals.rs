@@ -1,0 +1,139 @@
+//! What each signal does to a running server.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use rustix::process::Signal;
+use sendoff_tests::{Broken, LIMIT, Request, Server, Site, processes, wait};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+fn site() -> Site {
+    let site = Site::with(
+        "wait.php",
+        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
+    );
+    site.write("ok.php", "<?php echo 'ok';");
+    site.write("a.txt", "static");
+    site
+}
+
+/// The path of a log in a folder that only the user of the supervisor may enter.
+fn private_log(site: &Site) -> PathBuf {
+    let folder = site.outside("log");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
+    folder.join("access.log")
+}
+
+/// Whether a process has the file open.
+fn has_open(pid: u32, path: &Path) -> bool {
+    processes::descriptors(pid).iter().any(|open| Path::new(open) == path)
+}
+
+#[test]
+fn a_renamed_access_log_is_written_anew_after_sigusr1_and_no_line_is_lost() {
+    let site = site();
+    let log = private_log(&site);
+    let server =
+        Server::start(site.root(), &["--threads", "2", "--access-log", log.to_str().unwrap()]);
+    let front = server.front();
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let mut asked = 0;
+    let mut ask = |rotation: usize| {
+        for _ in 0..10 {
+            for client in &mut clients {
+                let target = format!("/a.txt?{asked}");
+                assert_eq!(client.ask(&Request::get(&target)).text(), "static", "{rotation}");
+                asked += 1;
+            }
+        }
+    };
+    let old = |rotation: usize| log.with_extension(rotation.to_string());
+    ask(0);
+    for rotation in 0..5 {
+        fs::rename(&log, old(rotation)).unwrap();
+        ask(rotation);
+        server.signal(Signal::USR1);
+        let reopened = || has_open(front, &log) && !has_open(front, &old(rotation));
+        assert!(wait::until(LIMIT, reopened), "{:?}", processes::descriptors(front));
+        ask(rotation);
+    }
+    assert_eq!(server.front(), front);
+    server.signal(Signal::TERM);
+    let (status, _) = server.await_end();
+    assert_eq!(status.code(), Some(0));
+    let files = (0..5).map(old).chain([log.clone()]);
+    let text: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let mut numbers: Vec<usize> = text
+        .lines()
+        .map(|line| line.split_once("a.txt?").unwrap().1.split_once(' ').unwrap().0)
+        .map(|number| number.parse().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..asked).collect::<Vec<_>>());
+    assert!(!fs::read_to_string(&log).unwrap().is_empty(), "lines after the last rotation");
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
+    let site = site();
+    let log = private_log(&site);
+    let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
+    let moved = site.outside("moved");
+    fs::rename(log.parent().unwrap(), &moved).unwrap();
+    server.signal(Signal::USR1);
+    server.await_log("lines still go to the old file");
+    assert_eq!(server.page("/ok.php"), "ok");
+    let written = || fs::read_to_string(moved.join("access.log")).unwrap().contains("/ok.php");
+    assert!(wait::until(LIMIT, written));
+}
+
+#[test]
+fn signals_that_do_not_end_the_server_end_none_of_its_processes() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &[]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    let parts = [server.front(), server.php_master()];
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        for process in [server.pid(), parts[0], parts[1]] {
+            processes::signal(process, signal);
+        }
+    }
+    server.await_log("SIGUSR2: the program cannot be replaced while it runs");
+    assert_eq!(server.page("/ok.php"), "ok");
+    pipe.release();
+    assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
+    assert_eq!([server.front(), server.php_master()], parts);
+    assert!(!server.log().contains("started again"), "{}", server.log());
+}
+
+#[test]
+fn sigint_cuts_what_is_under_way_and_its_log_line_is_written() {
+    let site = site();
+    let _never_released = site.fifo("pipe");
+    let log = private_log(&site);
+    let options = ["--shutdown-timeout", "1h", "--access-log", log.to_str().unwrap()];
+    // Also while the server drains already.
+    for before in [None, Some(Signal::TERM)] {
+        let server = Server::start(site.root(), &options);
+        let mut client = server.connect();
+        client.send(Request::get("/wait.php").bytes());
+        let head = client.head().unwrap();
+        if let Some(signal) = before {
+            server.signal(signal);
+            let refuses = || std::net::TcpStream::connect(server.addr()).is_err();
+            assert!(wait::until(LIMIT, refuses));
+        }
+        server.signal(Signal::INT);
+        let (status, said) = server.await_end();
+        assert_eq!(status.code(), Some(0), "{said}");
+        assert!(matches!(client.body_of(head, "GET"), Err(Broken::Cut(_))));
+        let lines = fs::read_to_string(&log).unwrap();
+        assert!(lines.contains("GET /wait.php"), "{lines}");
+        assert!(!said.contains("panicked") && !said.contains("killed"), "{said}");
+        fs::remove_file(&log).unwrap();
+    }
+}
