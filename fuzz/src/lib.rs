@@ -8,6 +8,7 @@ pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;
 mod mutate;
+pub mod proxies;
 pub mod records;
 pub mod region;
 pub mod settings;

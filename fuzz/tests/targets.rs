@@ -4,7 +4,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use sendoff_fuzz::{Case, Failure, Target, fastcgi, htaccess, http1, records, region, settings};
+use sendoff_fuzz::{
+    Case, Failure, Target, fastcgi, htaccess, http1, proxies, records, region, settings,
+};
 
 const USUAL_SECONDS: u64 = 5;
 
@@ -87,4 +89,12 @@ fn a_broken_promise_is_found() {
     assert!(failure.message.ends_with("zeros"), "{failure:?}");
     let again = target.try_case(failure.case).unwrap_err();
     assert_eq!((again.input, again.message), (failure.input, failure.message));
+}
+
+#[test]
+fn what_proxies_and_their_clients_say() {
+    holds(
+        "proxies",
+        Target { check: proxies::check, seeds: proxies::seeds, words: proxies::WORDS },
+    );
 }

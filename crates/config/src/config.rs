@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::Account;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
-use crate::route::Network;
+use crate::proxies::TrustedProxies;
 use crate::site::Site;
 
 /// What a server is to do, with every default filled in and every path absolute.
@@ -21,7 +21,7 @@ pub struct Config {
     /// Where to listen, as the operator wrote it: port 0 stands for any free port.
     pub listen: Vec<Listener>,
     /// Proxies whose word about the client is taken (`X-Forwarded-For`, `Forwarded`, PROXY protocol).
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: TrustedProxies,
     /// The user that the front changes to; `None`: it stays what the supervisor is.
     pub account: Option<Account>,
     /// Time from the signal that ends the server until its last process is gone.
@@ -40,7 +40,7 @@ pub struct Config {
 pub struct Listener {
     /// The address.
     pub address: ListenAddress,
-    /// Whether each connection begins with a PROXY protocol header, version 1 or 2.
+    /// Whether each connection begins with a PROXY protocol header, version 1 or 2. Only trusted proxies may connect then.
     pub proxy_protocol: bool,
 }
 

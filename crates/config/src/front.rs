@@ -1,9 +1,10 @@
 //! Configuration of the process that speaks HTTP.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::access_log::AccessLog;
 
 /// The most event loops a front may have: a worker's links, one per event loop, and its guard socket travel in one message,
 /// which carries at most 64 descriptors.
@@ -17,19 +18,12 @@ pub struct FrontConfig {
     pub threads: u8,
     /// Where requests are logged; `None`: nowhere.
     pub access_log: Option<AccessLog>,
+    /// Whether each request gets an id, for the log and as `REQUEST_ID` for scripts. A trusted proxy's `X-Request-Id` is taken.
+    pub request_ids: bool,
     /// How long clients may take.
     pub timeouts: Timeouts,
     /// How much clients may send.
     pub limits: Limits,
-}
-
-/// Where requests are logged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AccessLog {
-    /// The server's standard output.
-    Stdout,
-    /// A file, opened for appending.
-    File(#[serde(with = "crate::path::one")] PathBuf),
 }
 
 /// How long clients may take. No value is zero.

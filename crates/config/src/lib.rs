@@ -9,6 +9,7 @@
 //! `cat /proc/PID/fd/N` shows an operator what a running process was told.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod account;
 mod config;
 mod error;
@@ -17,16 +18,19 @@ mod listen_address;
 mod path;
 pub mod php_ini;
 mod pool;
+mod proxies;
 mod route;
 mod sealed;
 mod site;
 pub mod units;
 
+pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
 pub use account::Account;
 pub use config::{Config, ListenAddress, Listener};
 pub use error::Error;
-pub use front::{AccessLog, FrontConfig, Limits, MAX_THREADS, Timeouts};
+pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
+pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
     Rules,

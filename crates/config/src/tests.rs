@@ -15,12 +15,20 @@ fn config() -> Config {
         ]
         .map(|address| Listener { address, proxy_protocol: false })
         .to_vec(),
-        trusted_proxies: vec![Network { address: "::1".parse().unwrap(), prefix: 128 }],
+        trusted_proxies: TrustedProxies {
+            networks: vec![Network { address: "::1".parse().unwrap(), prefix: 128 }],
+            unix: true,
+            fields: ProxyFields::Forwarded,
+        },
         account: Some(Account { uid: 33, gid: 33 }),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,
-            access_log: Some(AccessLog::File("/var/log/a".into())),
+            access_log: Some(AccessLog {
+                to: LogTarget::File("/var/log/a".into()),
+                format: LogFormat::json(),
+            }),
+            request_ids: true,
             timeouts: Timeouts {
                 head: Duration::from_millis(500),
                 body: Duration::from_secs(1),

@@ -32,4 +32,4 @@ pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
 pub use response::{CHUNK_END, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header};
 pub use response_framing::Framing;
-pub use target::Target;
+pub use target::{Target, is_host};

@@ -93,7 +93,8 @@ impl Target {
 }
 
 /// Whether `host` is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a host that is not empty (§4.2.1).
-pub(crate) fn is_host(host: &[u8]) -> bool {
+#[must_use]
+pub fn is_host(host: &[u8]) -> bool {
     let (name, port) = if host.first() == Some(&b'[') {
         let Some(end) = memchr::memchr(b']', host) else { return false };
         let address = &host[1..end];

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::io::FdFlags;
-use sendoff_config::{AccessLog, Config};
+use sendoff_config::{Config, LogTarget};
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -94,7 +94,11 @@ impl Recipe {
             inherited,
             calls: None,
             takes_orders: true,
-            keeps_stdout: config.front.access_log == Some(AccessLog::Stdout),
+            keeps_stdout: config
+                .front
+                .access_log
+                .as_ref()
+                .is_some_and(|log| log.to == LogTarget::Stdout),
         })
     }
 
@@ -138,7 +142,8 @@ impl Recipe {
         self.inherited.retain(|inherited| ![CONFIG, POOLS].contains(&inherited.option));
         self.inherited.push(Inherited::one(CONFIG, sealed));
         self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
-        self.keeps_stdout = config.front.access_log == Some(AccessLog::Stdout);
+        let log = config.front.access_log.as_ref();
+        self.keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);
     }
 
     /// There will be no next child: closes what was kept for it.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Accel, Attachment};
+use sendoff_config::{Accel, Attachment, Config, LogFormat, Variable};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Top};
 use sendoff_settings::words::{
     AppAddress, Count, FilePath, Free, FrontController, IniSettings, Matching, PositiveTime,
@@ -19,6 +19,18 @@ const LOG: &str = "SENDOFF_LOG";
 /// The filter for the log, for all processes: what the environment says, or what the file says.
 pub(crate) fn log_filter(of_file: String) -> String {
     std::env::var(LOG).unwrap_or(of_file)
+}
+
+/// What a command line says about proxies and the access log and a file cannot say yet.
+pub(crate) fn about_edge(serve: &Serve, config: &mut Config) {
+    config.trusted_proxies.fields = serve.proxy_field.into();
+    config.trusted_proxies.unix = serve.trust_unix;
+    let format = &serve.access_log_format;
+    let asks_for_ids = *format != LogFormat::json() && format.has(Variable::RequestId);
+    config.front.request_ids = serve.request_id || asks_for_ids;
+    if let Some(log) = &mut config.front.access_log {
+        log.format = format.clone();
+    }
 }
 
 /// The sections of the file that stands for a command line.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
-use sendoff_config::{AccessLog, Account, Config};
+use sendoff_config::{AccessLog, Account, Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::{become_user, take_inherited};
@@ -75,12 +75,12 @@ fn read_secret(file: OwnedFd) -> Option<Secret> {
 }
 
 fn open_log(log: &AccessLog) -> Result<File, Failure> {
-    match log {
-        AccessLog::Stdout => {
+    match &log.to {
+        LogTarget::Stdout => {
             let stdout = rustix::stdio::stdout().try_clone_to_owned();
             stdout.map(File::from).map_err(Failure::system("--access-log -"))
         }
-        AccessLog::File(path) => crate::log::open_log(path)
+        LogTarget::File(path) => crate::log::open_log(path)
             .map_err(Failure::input(format!("--access-log {}", path.display()))),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, MAX_THREADS};
+use sendoff_config::{Accel, Attachment, LogFormat, MAX_THREADS, ProxyFields};
 use sendoff_settings::words::{
     Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
     Template, UrlPath,
@@ -172,6 +172,25 @@ pub(crate) struct Serve {
     /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
     #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
     pub(crate) trust_proxy: Vec<Client>,
+    /// Whatever connects to a UNIX socket is a proxy whose word about the client is taken.
+    #[arg(long)]
+    pub(crate) trust_unix: bool,
+    /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_enum,
+        ignore_case = true,
+        default_value = "X-Forwarded-For"
+    )]
+    pub(crate) proxy_field: ProxyField,
+    /// How a line of the access log looks: combined, json, or a text with variables as `$remote_addr "$request" $status`.
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    pub(crate) access_log_format: LogFormat,
+    /// Give each request an id: REQUEST_ID for scripts, $request_id in the access log, and in log lines about the request. A
+    /// trusted proxy's X-Request-Id is taken.
+    #[arg(long)]
+    pub(crate) request_id: bool,
     /// Path that is refused, with everything beneath it. May be repeated.
     #[arg(long, value_name = "PATH", value_parser = word::<Prefix>)]
     pub(crate) deny: Vec<Prefix>,
@@ -332,6 +351,23 @@ pub(crate) enum Delivery {
 pub(crate) enum Snapshot {
     Lease,
     Copy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProxyField {
+    #[value(name = "X-Forwarded-For")]
+    XForwardedFor,
+    #[value(name = "Forwarded")]
+    Forwarded,
+}
+
+impl From<ProxyField> for ProxyFields {
+    fn from(field: ProxyField) -> Self {
+        match field {
+            ProxyField::XForwardedFor => Self::XForwarded,
+            ProxyField::Forwarded => Self::Forwarded,
+        }
+    }
 }
 
 impl From<Delivery> for sendoff_settings::words::Delivery {

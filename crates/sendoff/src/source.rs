@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sendoff_config::Config;
 use sendoff_settings::{Problems, Sources, load, resolve};
 
-use crate::configure::{log_filter, sections};
+use crate::configure::{about_edge, log_filter, sections};
 use crate::failure::Failure;
 use crate::machine::ThisMachine;
 use crate::options::Serve;
@@ -73,7 +73,10 @@ impl Resolved {
         let (top, sources) = (sections(serve)?, Sources::default());
         let mut problems = Problems::default();
         match resolve(&top, &sources, &ThisMachine, &mut problems) {
-            Some(config) => Ok(Self { config, sources, problems }),
+            Some(mut config) => {
+                about_edge(serve, &mut config);
+                Ok(Self { config, sources, problems })
+            }
             None => {
                 let first = problems.0.first().map(|problem| problem.line(&sources));
                 Err(Failure::Input(first.unwrap_or_default()))

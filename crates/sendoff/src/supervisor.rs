@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{AccessLog, Config, ListenAddress, PoolConfig, Site};
+use sendoff_config::{AccessLog, Config, ListenAddress, LogTarget, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -251,7 +251,8 @@ impl Supervisor {
 
     /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
     fn reopen_logs(&self) -> Result<String, String> {
-        let Some(AccessLog::File(path)) = &self.config.front.access_log else {
+        let Some(AccessLog { to: LogTarget::File(path), .. }) = &self.config.front.access_log
+        else {
             return Ok("there is no log file to open again".to_owned());
         };
         let path_shown = path.display();

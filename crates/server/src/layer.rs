@@ -7,6 +7,7 @@ use http::StatusCode;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Report;
+use crate::observe::log_line::Notes;
 use crate::responder::{Fit, Lender, Responder, Room};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
@@ -77,6 +78,10 @@ impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         if self.lends { self.client.lender() } else { None }
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        self.client.notes()
     }
 
     fn report(&mut self) -> Option<&mut Report> {

@@ -19,6 +19,7 @@ use sendoff_fastcgi::direct::Sent;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Report;
+use crate::observe::log_line::Notes;
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
@@ -85,6 +86,9 @@ pub(crate) trait Responder {
 
     /// The client's socket, to be lent to the application; `None` if the protocol or the transport does not allow it.
     fn lender(&mut self) -> Option<&mut dyn Lender>;
+
+    /// What the access log will say about the request.
+    fn notes(&mut self) -> &mut Notes;
 
     /// The report that collects remarks, if the response is explained.
     fn report(&mut self) -> Option<&mut Report>;

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use http::StatusCode;
-use sendoff_config::FrontConfig;
+use sendoff_config::{FrontConfig, TrustedProxies};
 
 use crate::cut::Cut;
-use crate::observe::access_log::Line;
+use crate::observe::log_line::Line;
 use crate::request::Request;
 use crate::responder::Responder;
 
@@ -38,6 +38,9 @@ pub(crate) trait Service {
 
     /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
+
+    /// Proxies whose word about clients is taken.
+    fn trusted_proxies(&self) -> &TrustedProxies;
 
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.

@@ -14,7 +14,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
-    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, Workers, units,
+    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, TrustedProxies,
+    Workers, units,
 };
 use sendoff_pool::ToMaster;
 
@@ -79,12 +80,13 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
     Config {
         log: String::new(),
         listen: Vec::new(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         account: None,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,
             access_log: None,
+            request_ids: false,
             timeouts: Timeouts { head: none, body: none, idle: none, send: none },
             limits: Limits { max_body: 0 },
         },

@@ -75,11 +75,11 @@ impl Supervisor {
         let (log, file) = match &config.front.access_log {
             same if *same == self.config.front.access_log => (LogTarget::Same, None),
             None => (LogTarget::Nowhere, None),
-            Some(AccessLog::File(path)) => {
+            Some(AccessLog { to: sendoff_config::LogTarget::File(path), .. }) => {
                 let file = open_log(path).map_err(|e| format!("{}: {e}", path.display()))?;
                 (LogTarget::File, Some(OwnedFd::from(file)))
             }
-            Some(AccessLog::Stdout) => {
+            Some(AccessLog { to: sendoff_config::LogTarget::Stdout, .. }) => {
                 let stdout = rustix::stdio::stdout().try_clone_to_owned();
                 (LogTarget::File, Some(stdout.map_err(|e| format!("standard output: {e}"))?))
             }

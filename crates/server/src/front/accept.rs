@@ -4,15 +4,18 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use rustix::io::Errno;
 
 use super::budget::LEAST;
 use super::listener::{Accepted, Listening};
+use super::proxy_header::take_header;
 use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::request::Origin;
 use crate::service::{Current, Service};
+use crate::transport::Transport;
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,7 +43,12 @@ pub(super) async fn accept<S: Service + 'static>(
             () = lifecycle.reached(Stage::Draining) => return,
         };
         match accepted {
-            Ok(Some((accepted, origin))) => start(accepted, origin, &services, &lifecycle),
+            Ok(Some((accepted, origin))) => {
+                let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
+                let (proxy_protocol, _counted) =
+                    (listener.proxy_protocol, Counted::new(&lifecycle));
+                start(accepted, Start { origin, proxy_protocol, services, lifecycle, _counted });
+            }
             Ok(None) => {}
             // The client closed the connection before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -63,23 +71,36 @@ fn is_full(connections: usize, most: usize) -> bool {
     connections >= most || connections >= LEAST && descriptors::level() >= Level::Tight
 }
 
-fn start<S: Service + 'static>(
-    accepted: Accepted,
+/// What a connection that was just accepted is served with.
+struct Start<S> {
     origin: Origin,
-    services: &Rc<Current<S>>,
-    lifecycle: &Rc<Lifecycle>,
-) {
-    let counted = Counted::new(lifecycle);
-    let (services, lifecycle) = (Rc::clone(services), Rc::clone(lifecycle));
-    // A task for each kind, because a task for both would be as large as the larger.
+    proxy_protocol: bool,
+    services: Rc<Current<S>>,
+    lifecycle: Rc<Lifecycle>,
+    /// Ends with the connection.
+    _counted: Counted,
+}
+
+fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
+    // A task for each kind: one for both would be as large as the larger.
     match accepted {
-        Accepted::Tcp(transport) => tokio::task::spawn_local(async move {
-            let _counted = counted;
-            http1::serve(transport, origin, services, lifecycle).await;
-        }),
-        Accepted::Unix(transport) => tokio::task::spawn_local(async move {
-            let _counted = counted;
-            http1::serve(transport, origin, services, lifecycle).await;
-        }),
+        Accepted::Tcp(transport) => tokio::task::spawn_local(serve(transport, start)),
+        Accepted::Unix(transport) => tokio::task::spawn_local(serve(transport, start)),
     };
+}
+
+async fn serve<T: Transport, S: Service>(mut transport: T, start: Start<S>) {
+    let Start { mut origin, proxy_protocol, services, lifecycle, _counted } = start;
+    let mut buffer = BytesMut::new();
+    if proxy_protocol {
+        let service = services.get();
+        let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
+        // On the heap, because connections without a header should not have room for it.
+        let header = take_header(&mut transport, &mut origin, proxies, limit, &lifecycle);
+        match Box::pin(header).await {
+            Some(rest) => buffer = rest,
+            None => return,
+        }
+    }
+    http1::serve(transport, origin, buffer, services, lifecycle).await;
 }

@@ -19,6 +19,8 @@ pub(super) struct Listening {
     /// Its number in `Config::listen`.
     number: usize,
     socket: Socket,
+    /// Connections begin with a PROXY protocol header.
+    pub(super) proxy_protocol: bool,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Listening {
                 Socket::Unix(tokio::net::UnixListener::from_std(socket)?, path.as_path().into())
             }
         };
-        Ok(Self { number, socket })
+        Ok(Self { number, socket, proxy_protocol: config.proxy_protocol })
     }
 
     /// Accepts a connection. `None`: the client has gone already.

@@ -7,6 +7,7 @@ mod event_loop;
 mod generation;
 mod listener;
 mod orders;
+mod proxy_header;
 mod running;
 mod running_loop;
 
@@ -88,7 +89,9 @@ impl Front {
         });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.map(access_log::Writer::start).transpose()?;
+        let log = access_log.zip(generation.config.front.access_log.as_ref());
+        let log = log.map(|(file, log)| access_log::Writer::start(file, log.format.clone()));
+        let log = log.transpose()?;
         let explain = explain.map(Arc::new);
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {

@@ -210,7 +210,9 @@ impl Running {
             LogTarget::Same => (None, None),
             LogTarget::Nowhere => (Some(()), None),
             LogTarget::File(file) => {
-                let writer = access_log::Writer::start(file);
+                let format = config.front.access_log.as_ref().map(|log| log.format.clone());
+                let format = format.unwrap_or_else(sendoff_config::LogFormat::combined);
+                let writer = access_log::Writer::start(file, format);
                 (Some(()), Some(writer.map_err(|error| format!("the access log: {error}"))?))
             }
         };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
-use sendoff_config::FrontConfig;
+use sendoff_config::{FrontConfig, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
 
 use super::context::Context;
@@ -17,8 +17,8 @@ use crate::auth::Access;
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
-use crate::observe::access_log::Line;
 use crate::observe::explain::is_asked;
+use crate::observe::log_line::Line;
 use crate::request::{Body, Request};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
@@ -77,6 +77,10 @@ impl Service for Services {
 
     fn limits(&self) -> &FrontConfig {
         &self.config.front
+    }
+
+    fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.config.trusted_proxies
     }
 
     async fn plan(&self, request: &mut Request) -> Plan {
@@ -140,6 +144,10 @@ impl Service for Services {
         };
         let Planned { site, answer, effects, user } = planned;
         let context = Context { services: self, site, request, effects, user };
+        responder.notes().site = Some(site.number);
+        if !user.is_empty() {
+            responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
+        }
         let responder = &mut filtered(&context, responder);
         if !plan.explained {
             return answer_or_refuse(&context, answer, responder).await;
@@ -156,7 +164,8 @@ impl Service for Services {
 
     fn log(&self, line: &Line<'_>) {
         if let Some(log) = &self.access_log {
-            log.write(line, &self.clock.date());
+            let site = line.notes.site.and_then(|number| self.config.sites.get(number));
+            log.write(line, site.map(|site| &*site.name), &self.clock.date());
         }
     }
 }
@@ -239,7 +248,7 @@ impl Planned {
 }
 
 fn shown(request: &Request) -> String {
-    format!("{} {}", request.method, String::from_utf8_lossy(&request.target))
+    request.shown()
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.
@@ -348,8 +357,10 @@ fn for_page(request: &Request, path: &str) -> Request {
         headers,
         version: request.version,
         scheme: request.scheme,
+        port: request.port,
         body: Body::default(),
         has_body: false,
+        id: request.id.clone(),
         listener: request.listener,
         peer: request.peer.clone(),
         local: request.local.clone(),

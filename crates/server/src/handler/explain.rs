@@ -9,6 +9,7 @@ use super::context::Context as Known;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::{FIELD, Remark, Report};
+use crate::observe::log_line::Notes;
 use crate::responder::{self, Fit, Lender, Responder, Room};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -114,6 +115,10 @@ impl Responder for Table<'_> {
         None
     }
 
+    fn notes(&mut self) -> &mut Notes {
+        self.client.notes()
+    }
+
     fn report(&mut self) -> Option<&mut Report> {
         Some(&mut self.report)
     }
@@ -131,7 +136,9 @@ pub(super) async fn send(
     let root = String::from_utf8_lossy(context.site.router.root_bytes());
     let request_line = format!("{} {target}", request.method);
     let cut = cut.map(|cut| cut.to_string());
-    let page = report.page(&request_line, &root, cut.as_deref());
+    let client = request.peer.address();
+    let client = String::from_utf8_lossy(&client);
+    let page = report.page(&request_line, &client, &root, cut.as_deref());
     // The connection ends here, because the table is not the response that the client's request asked for.
     responder.close_after();
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));

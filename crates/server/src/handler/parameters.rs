@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, Version};
 
 use super::context::Context;
-use crate::request::{Endpoint, Request, Scheme};
+use crate::request::{Request, Scheme};
 use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
 
@@ -72,9 +72,14 @@ fn of_request(
     }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
     param("SERVER_SOFTWARE", software);
-    address(param, "REMOTE_ADDR", "REMOTE_PORT", &request.peer);
-    address(param, "SERVER_ADDR", "SERVER_PORT", &request.local);
+    param("REMOTE_ADDR", &request.peer.address());
+    port(param, "REMOTE_PORT", request.peer.port());
+    param("SERVER_ADDR", &request.local.address());
+    port(param, "SERVER_PORT", request.port);
     param("SERVER_NAME", request.host_name().as_bytes());
+    if let Some(id) = &request.id {
+        param("REQUEST_ID", id.as_bytes());
+    }
     param("REMOTE_USER", user);
     param("REDIRECT_STATUS", b"200");
     fields(param, &request.headers);
@@ -100,10 +105,9 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-fn address(param: &mut impl FnMut(&str, &[u8]), ip: &str, port: &str, endpoint: &Endpoint) {
-    param(ip, &endpoint.address());
-    let number = endpoint.port().map(|number| number.to_string());
-    param(port, number.unwrap_or_default().as_bytes());
+fn port(param: &mut impl FnMut(&str, &[u8]), name: &str, number: Option<u16>) {
+    let number = number.map(|number| number.to_string());
+    param(name, number.unwrap_or_default().as_bytes());
 }
 
 /// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that have a parameter of their own are repeated, as nginx does.
@@ -160,11 +164,13 @@ mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_2,
             scheme: Scheme::Https,
+            port: Some(8443),
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,
+            id: Some("id-1".into()),
             listener: 0,
-            peer: Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
-            local: Endpoint::Ip("[2001:db8::1]:8443".parse().unwrap()),
+            peer: crate::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
+            local: crate::request::Endpoint::Ip("[2001:db8::1]:8443".parse().unwrap()),
         };
         let script = Script {
             filename: b"/srv/a".to_vec(),
@@ -195,6 +201,7 @@ mod tests {
             ("PATH_INFO", "/b"),
             ("DOCUMENT_ROOT", "/srv"),
             ("CONTENT_LENGTH", "3"),
+            ("REQUEST_ID", "id-1"),
         ] {
             assert_eq!(all[name], value, "{name}");
         }

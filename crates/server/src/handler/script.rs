@@ -72,8 +72,8 @@ pub(super) async fn respond(
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     let Context { services, site, request, .. } = *context;
-    let log_name = format!("{} {}", request.method, String::from_utf8_lossy(&request.target));
-    let mut call = Call { context: *context, log_name: log_name.into(), since: Instant::now() };
+    let mut call =
+        Call { context: *context, log_name: request.shown().into(), since: Instant::now() };
     let parameters = parameters(context, script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(pool) => {
@@ -92,6 +92,11 @@ pub(super) async fn respond(
             return call.fail(failure, offer == Offer::Made, responder).await;
         }
     };
+    let notes = responder.notes();
+    match &exchange {
+        Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
+        Exchange::Application(_) => notes.upstream = Some(exchange.who()),
+    }
     // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
     let outcome = match answer {
@@ -143,7 +148,8 @@ impl Call<'_> {
             let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
-            self.since = Instant::now();
+            let waited = std::mem::replace(&mut self.since, Instant::now());
+            responder.notes().queued = Some(self.since - waited);
             let socket = responder.lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(&self.log_name);
             let exchange = match link.begin(ticket, message, socket, log_name) {

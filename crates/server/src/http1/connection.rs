@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
-use sendoff_http1::{BodyDecoder, Decoded, Head, HeadDecoder, Limits, RequestError};
+use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
@@ -56,16 +56,18 @@ fn refused(status: StatusCode, why: &str) -> End {
     End::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one client until the connection ends.
+/// Serves one client until the connection ends. `buffer` has what the client has sent already.
 pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
     origin: Origin,
+    buffer: BytesMut,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
 ) {
     let heads = HeadDecoder::new(Limits::default());
-    let buffer = BytesMut::new();
-    let mut connection = Connection { transport, origin, lifecycle, buffer, heads, kept_up: true };
+    let began = Instant::now();
+    let mut connection =
+        Connection { transport, origin, lifecycle, buffer, heads, kept_up: true, began };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
             return;
@@ -88,6 +90,8 @@ struct Connection<T> {
     heads: HeadDecoder,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
+    /// When the head of the last request began to be read.
+    began: Instant,
 }
 
 impl<T: Transport> Connection<T> {
@@ -115,7 +119,7 @@ impl<T: Transport> Connection<T> {
             Ok(head) => head,
             Err(end) => {
                 let asked = self.asked_by_bad_head();
-                return self.end_early(service, end, asked).await;
+                return self.end_early(service, end, asked, None).await;
             }
         };
         let asked = Asked {
@@ -127,18 +131,30 @@ impl<T: Transport> Connection<T> {
                 version: head.version,
             },
             keep_alive: head.keep_alive,
+            began: self.began,
         };
-        match self.read_request(service, head).await {
-            Ok((plan, request, keep_alive)) => {
+        let (framing, waits) = (head.framing, head.expect_continue);
+        let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
+        let ids = service.limits().request_ids;
+        let mut request = match received::request(head, Scheme::Http, &self.origin, proxies, ids) {
+            Ok(request) => request,
+            Err(bad) => {
+                let end = refused(StatusCode::BAD_REQUEST, bad.0);
+                return self.end_early(service, end, asked, None).await;
+            }
+        };
+        match self.read_request(service, &mut request, framing, waits).await {
+            Ok((plan, keep_alive)) => {
                 let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
                 self.answer(service, plan, &request, asked).await
             }
-            Err(end) => self.end_early(service, end, asked).await,
+            Err(end) => self.end_early(service, end, asked, Some(&request)).await,
         }
     }
 
     async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, End> {
-        let deadline = Instant::now() + service.limits().timeouts.head;
+        self.began = Instant::now();
+        let deadline = self.began + service.limits().timeouts.head;
         loop {
             if let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
@@ -168,20 +184,19 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
-    /// wanted and the client still waits for `100 Continue`.
+    /// wanted and the client still waits for `100 Continue`, as `waits` says.
     async fn read_request<S: Service>(
         &mut self,
         service: &S,
-        head: Head,
-    ) -> Result<(S::Plan, Request, bool), End> {
-        let (framing, waits) = (head.framing, head.expect_continue);
-        let request = received::request(head, Scheme::Http, &self.origin);
-        let mut request = request.map_err(|bad| refused(StatusCode::BAD_REQUEST, bad.0))?;
-        let plan = service.plan(&mut request).await;
+        request: &mut Request,
+        framing: BodyFraming,
+        waits: bool,
+    ) -> Result<(S::Plan, bool), End> {
+        let plan = service.plan(request).await;
         let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
-            return Ok((plan, request, false));
+            return Ok((plan, false));
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
         let mut must_ask = waits;
@@ -198,7 +213,7 @@ impl<T: Transport> Connection<T> {
             }
         }
         request.body = store.finish().map_err(|error| not_stored(&error))?;
-        Ok((plan, request, true))
+        Ok((plan, true))
     }
 
     async fn read_more_body<S: Service>(&mut self, service: &S) -> Result<(), End> {
@@ -241,7 +256,7 @@ impl<T: Transport> Connection<T> {
         request: &Request,
         asked: Asked,
     ) -> bool {
-        let mut exchange = self.exchange(service, asked, Some(&request.headers));
+        let mut exchange = self.exchange(service, asked, Some(request));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
@@ -264,33 +279,39 @@ impl<T: Transport> Connection<T> {
         &'c mut self,
         service: &'c S,
         asked: Asked,
-        headers: Option<&'c http::HeaderMap>,
+        request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
         let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
         let client = &origin.peer;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
         let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
-        Exchange::new(parts, asked, headers)
+        Exchange::new(parts, asked, request)
     }
 
     /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
-    async fn end_early<S: Service>(&mut self, service: &S, end: End, mut asked: Asked) -> bool {
+    async fn end_early<S: Service>(
+        &mut self,
+        service: &S,
+        end: End,
+        mut asked: Asked,
+        request: Option<&Request>,
+    ) -> bool {
         let (status, why) = match end {
             End::Quiet => return false,
             End::Io(error) => {
-                let request = asked.line.to_string();
-                tracing::info!(request, %error, "the client left amid its request");
+                let line = asked.line.to_string();
+                tracing::info!(request = line, %error, "the client left amid its request");
                 // For its line in the access log.
-                drop(self.exchange(service, asked, None));
+                drop(self.exchange(service, asked, request));
                 return false;
             }
             End::Refused { status, why } => (status, why),
         };
-        let client = &self.origin.peer;
-        let request = asked.line.to_string();
-        tracing::info!(%client, request, %status, "request refused: {why}");
+        let client = request.map_or(&self.origin.peer, |request| &request.peer);
+        let line = asked.line.to_string();
+        tracing::info!(%client, request = line, %status, "request refused: {why}");
         asked.keep_alive = false;
-        let mut exchange = self.exchange(service, asked, None);
+        let mut exchange = self.exchange(service, asked, request);
         let answered = service.refuse(status, &mut exchange).await;
         drop(exchange);
         if answered.is_ok() {
@@ -306,7 +327,8 @@ impl<T: Transport> Connection<T> {
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
         let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
-        Asked { method, version: Version::HTTP_11, line, keep_alive: false }
+        let began = self.began;
+        Asked { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
     /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::HeadEncoder;
 use tokio::time::{Instant, Sleep, sleep};
@@ -16,9 +16,9 @@ use super::framed::{Framed, framing_of};
 use crate::cut::{Cut, Fault};
 use crate::delivery::{Progress, SendQueue};
 use crate::lifecycle::Lifecycle;
-use crate::observe::access_log::Line;
 use crate::observe::explain::Report;
-use crate::request::Endpoint;
+use crate::observe::log_line::{BodyBytes, Line, Notes};
+use crate::request::{Endpoint, Request};
 use crate::responder::{Fit, Lender, Responder, Room, Terms};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub(super) line: RequestLine,
     /// The client allows another request on the connection.
     pub(super) keep_alive: bool,
+    /// When its head began to be read.
+    pub(super) began: Instant,
 }
 
 /// The request line as the client sent it, for logs.
@@ -93,6 +95,7 @@ enum State {
 /// One response. Its line is written to the access log when it is dropped, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
+    /// The peer of the connection.
     client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
@@ -101,13 +104,16 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     /// Whether the client took the previous response on this connection as fast as it was made.
     kept_up_before: &'c mut bool,
     asked: Asked,
-    headers: Option<&'c HeaderMap>,
+    /// `None`: it was refused before it could be understood.
+    request: Option<&'c Request>,
     queue: SendQueue,
     state: State,
     framed: Framed,
     keep_alive: bool,
     kept_up: bool,
     generated: u64,
+    body: BodyBytes,
+    notes: Notes,
     /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
     /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
@@ -127,11 +133,7 @@ pub(super) struct Parts<'c, T, S> {
 }
 
 impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
-    pub(super) fn new(
-        parts: Parts<'c, T, S>,
-        asked: Asked,
-        headers: Option<&'c HeaderMap>,
-    ) -> Self {
+    pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
         let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before } = parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
         Self {
@@ -142,13 +144,15 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             read_ahead,
             kept_up_before,
             asked,
-            headers,
+            request,
             queue: SendQueue::default(),
             state: State::Waiting,
             framed: Framed::default(),
             keep_alive,
             kept_up: true,
             generated: 0,
+            body: BodyBytes::default(),
+            notes: Notes::default(),
             sent_before,
             unanswered: (CLIENT_LEFT, 0),
             blocked: None,
@@ -177,6 +181,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
         self.generated += bytes.len() as u64;
+        self.body.copied += bytes.len() as u64;
         self.queue.push_bytes(bytes)
     }
 
@@ -209,15 +214,15 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
                 (status.as_u16(), sent.saturating_sub(head_len))
             }
         };
-        let field = |name| self.headers.and_then(|headers| headers.get(name));
-        let field = |name| field(name).map_or(&b""[..], |value| value.as_bytes());
         self.service.log(&Line {
-            client: self.client,
-            request: &self.asked.line,
+            client: self.request.map_or(self.client, |request| &request.peer),
+            request: self.request,
+            request_line: &self.asked.line,
+            began: self.asked.began,
             status,
             sent,
-            referer: field(http::header::REFERER),
-            user_agent: field(http::header::USER_AGENT),
+            body: self.body,
+            notes: &self.notes,
         });
     }
 }
@@ -264,9 +269,13 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         if room > 0 {
             match &mut segment {
                 Segment::Bytes(bytes) => {
+                    self.body.copied += room;
                     bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
                 }
-                Segment::File(file) => file.len = room,
+                Segment::File(file) => {
+                    self.body.handed_over += room;
+                    file.len = room;
+                }
             }
             self.push_framed(framing, segment)?;
         }
@@ -364,6 +373,10 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         Some(self)
     }
 
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
     fn report(&mut self) -> Option<&mut Report> {
         None
     }
@@ -410,6 +423,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         self.framed = Framed::of(sent);
         self.kept_up = sent.framed == 0;
         self.generated = sent.wire.saturating_sub(head_len);
+        self.body.copied = self.generated;
         self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
         Ok(())
     }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
-use sendoff_config::{FrontConfig, Limits, Timeouts};
+use sendoff_config::{FrontConfig, Limits, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::cut::Cut;
 use crate::lifecycle::{Lifecycle, Stage};
-use crate::observe::access_log::Line;
+use crate::observe::log_line::Line;
 use crate::request::{Endpoint, Request};
 use crate::responder::{Lender, Responder, flush, respond, unless_gone};
 use crate::response::ResponseHead;
@@ -25,6 +26,7 @@ use crate::transport::Tcp;
 /// A service that answers nothing and keeps what it is asked to log.
 struct Noting {
     limits: FrontConfig,
+    proxies: TrustedProxies,
     lines: RefCell<Vec<(u16, u64)>>,
 }
 
@@ -33,6 +35,10 @@ impl Service for Noting {
 
     fn limits(&self) -> &FrontConfig {
         &self.limits
+    }
+
+    fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.proxies
     }
 
     async fn plan(&self, _request: &mut Request) {}
@@ -63,6 +69,7 @@ fn limits() -> FrontConfig {
     FrontConfig {
         threads: 1,
         access_log: None,
+        request_ids: false,
         timeouts: Timeouts { head: time, body: time, idle: time, send: time },
         limits: Limits { max_body: 0 },
     }
@@ -94,7 +101,11 @@ fn pair() -> Pair {
     Pair {
         transport: Tcp::new(ours),
         peer: peer.into(),
-        service: Noting { limits: limits(), lines: RefCell::default() },
+        service: Noting {
+            limits: limits(),
+            proxies: TrustedProxies::default(),
+            lines: RefCell::default(),
+        },
         lifecycle: Lifecycle::new(stopping),
         stop,
         buffer: BytesMut::new(),
@@ -115,7 +126,11 @@ impl Pair {
         let parts =
             Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
         let line = RequestLine::Raw("GET /".to_owned());
-        Exchange::new(parts, Asked { method, version, line, keep_alive: true }, None)
+        Exchange::new(
+            parts,
+            Asked { method, version, line, keep_alive: true, began: Instant::now() },
+            None,
+        )
     }
 
     /// An exchange that goes on after the worker has written `headbody!` and said so with `sent`.

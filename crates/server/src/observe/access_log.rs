@@ -1,10 +1,9 @@
-//! The access log, in the combined log format.
+//! The access log: who writes its lines.
 //!
 //! Event loops format lines and pass them on in batches. One thread writes them, so a slow disk delays no client and
 //! lines of different loops never mix.
 
 use std::cell::RefCell;
-use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::request::Endpoint;
+use sendoff_config::LogFormat;
+
+use super::log_line::{self, Line};
 
 /// A batch from this size on, in bytes, is passed on at once.
 const FLUSH_AT: usize = 32 * 1024;
@@ -28,6 +29,7 @@ pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Writer {
     batches: SyncSender<String>,
+    format: Arc<LogFormat>,
     dropped: Arc<AtomicU64>,
     reopened: Reopened,
     thread: JoinHandle<()>,
@@ -41,7 +43,7 @@ impl Writer {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(file: File) -> std::io::Result<Self> {
+    pub(crate) fn start(file: File, format: LogFormat) -> std::io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
         let dropped = Arc::<AtomicU64>::default();
         let reopened = Reopened::default();
@@ -49,7 +51,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || write(file, &waiting, &counted, &next))?;
-        Ok(Self { batches, dropped, reopened, thread })
+        Ok(Self { batches, format: Arc::new(format), dropped, reopened, thread })
     }
 
     /// Writes to `file` from the next batch on. Does not wait for a disk that is slow.
@@ -64,6 +66,7 @@ impl Writer {
         AccessLog {
             batches: self.batches.clone(),
             batch: RefCell::default(),
+            format: Arc::clone(&self.format),
             dropped: Arc::clone(&self.dropped),
         }
     }
@@ -101,41 +104,16 @@ fn write(
 pub(crate) struct AccessLog {
     batches: SyncSender<String>,
     batch: RefCell<String>,
+    format: Arc<LogFormat>,
     dropped: Arc<AtomicU64>,
 }
 
-/// The contents of a line.
-pub(crate) struct Line<'a> {
-    pub(crate) client: &'a Endpoint,
-    /// The request line as sent.
-    pub(crate) request: &'a dyn fmt::Display,
-    pub(crate) status: u16,
-    /// Bytes of the body that were sent, chunked coding included.
-    pub(crate) sent: u64,
-    pub(crate) referer: &'a [u8],
-    pub(crate) user_agent: &'a [u8],
-}
-
 impl AccessLog {
-    /// Adds a line. `date`: an IMF-fixdate, `Sat, 21 Nov 2026 04:53:00 GMT`.
-    pub(crate) fn write(&self, line: &Line<'_>, date: &[u8]) {
+    /// Adds a line. `site`: the name of the request's site. `date`: an IMF-fixdate.
+    pub(crate) fn write(&self, line: &Line<'_>, site: Option<&str>, date: &[u8]) {
         let mut batch = self.batch.borrow_mut();
-        // Its parts, for "21/Nov/2026:04:53:00 +0000".
-        let part =
-            |range: std::ops::Range<usize>| date.get(range).unwrap_or_default().escape_ascii();
-        let (day, month, year, time) = (part(5..7), part(8..11), part(12..16), part(17..25));
-        let dash = |value: &[u8]| if value.is_empty() { "-".to_owned() } else { escape(value) };
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            batch,
-            "{} - - [{day}/{month}/{year}:{time} +0000] \"{}\" {} {} \"{}\" \"{}\"",
-            line.client.address().escape_ascii(),
-            escape(line.request.to_string().as_bytes()),
-            line.status,
-            line.sent,
-            dash(line.referer),
-            dash(line.user_agent),
-        );
+        let date = std::str::from_utf8(date).unwrap_or_default();
+        log_line::write(&mut batch, &self.format, line, site, date);
         if batch.len() >= FLUSH_AT {
             drop(batch);
             self.flush();
@@ -163,47 +141,39 @@ impl Drop for AccessLog {
     }
 }
 
-/// Writes quotes and everything that is not printable ASCII as `\xHH`, as nginx and Apache do, so that a line stays one line.
-fn escape(value: &[u8]) -> String {
-    let mut out = String::with_capacity(value.len());
-    for &byte in value {
-        match byte {
-            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
-                let _ = write!(out, "\\x{byte:02X}");
-            }
-            _ => out.push(char::from(byte)),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use http::HeaderValue;
+    use tokio::time::Instant;
 
-    fn client() -> Endpoint {
-        Endpoint::Ip(([127, 0, 0, 1], 5).into())
-    }
+    use super::super::log_line::{BodyBytes, Notes};
+    use super::*;
+    use crate::request::tests::request;
 
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let writer = Writer::start(file.reopen().unwrap()).unwrap();
+        let writer = Writer::start(file.reopen().unwrap(), LogFormat::combined()).unwrap();
         let log = writer.log();
+        let mut asked = request(None);
+        let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
+        asked.headers.insert("user-agent", forged);
         let line = Line {
-            client: &client(),
-            request: &"GET /a\"b HTTP/1.1",
+            client: &asked.peer,
+            request: Some(&asked),
+            request_line: &"GET /a\"b\n1.2.3.4 - - HTTP/1.1",
+            began: Instant::now(),
             status: 200,
             sent: 123,
-            referer: b"",
-            user_agent: b"x\n1.2.3.4 - -",
+            body: BodyBytes::default(),
+            notes: &Notes::default(),
         };
-        log.write(&line, b"Sat, 21 Nov 2026 04:53:00 GMT");
+        log.write(&line, None, b"Sat, 21 Nov 2026 04:53:00 GMT");
         log.flush();
         drop(log);
         writer.finish();
         let text = std::fs::read_to_string(file.path()).unwrap();
-        let expected = "127.0.0.1 - - [21/Nov/2026:04:53:00 +0000] \"GET /a\\x22b HTTP/1.1\" 200 123 \"-\" \"x\\x0A1.2.3.4 - -\"\n";
+        let expected = "127.0.0.1 - - [21/Nov/2026:04:53:00 +0000] \"GET /a\\x22b\\x0A1.2.3.4 - - HTTP/1.1\" 200 123 \"-\" \"x\\x091.2.3.4 - -\"\n";
         assert_eq!(text, expected);
     }
 
@@ -212,18 +182,24 @@ mod tests {
     #[test]
     fn a_log_that_takes_nothing_holds_up_no_request() {
         let (reader, pipe) = std::io::pipe().unwrap();
-        let writer = Writer::start(File::from(std::os::fd::OwnedFd::from(pipe))).unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        let writer = Writer::start(pipe, LogFormat::combined()).unwrap();
         let log = writer.log();
+        let mut asked = request(None);
+        let long = HeaderValue::from_bytes(&[b'r'; 1000]).unwrap();
+        asked.headers.insert("referer", long);
         let line = Line {
-            client: &client(),
-            request: &"GET / HTTP/1.1",
+            client: &asked.peer,
+            request: Some(&asked),
+            request_line: &"GET / HTTP/1.1",
+            began: Instant::now(),
             status: 200,
             sent: 0,
-            referer: &[b'r'; 1000],
-            user_agent: b"",
+            body: BodyBytes::default(),
+            notes: &Notes::default(),
         };
         while writer.dropped.load(Ordering::Relaxed) == 0 {
-            log.write(&line, b"");
+            log.write(&line, None, b"");
         }
         drop((log, reader));
         writer.finish();

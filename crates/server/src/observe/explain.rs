@@ -152,7 +152,13 @@ impl Report {
     }
 
     /// The table as text. Paths beneath `root` are shown relative to it.
-    pub(crate) fn page(&self, request: &str, root: &str, cut: Option<&str>) -> String {
+    pub(crate) fn page(
+        &self,
+        request: &str,
+        client: &str,
+        root: &str,
+        cut: Option<&str>,
+    ) -> String {
         let folder = format!("{}/", root.trim_end_matches('/'));
         let short = |text: &str| text.replace(&folder, "");
         let status = self.status.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
@@ -165,6 +171,7 @@ impl Report {
         if !self.answered_by.is_empty() {
             line(&mut page, &format!("answered by {}", self.answered_by));
         }
+        line(&mut page, &format!("asked by {client}"));
         page.push('\n');
         let mut cells = vec![["bytes", "how", "from", "what", "why not a file"].map(str::to_owned)];
         for Row { mode, remark, bytes, segments } in &self.rows {
@@ -248,7 +255,7 @@ mod tests {
             report.remark(Remark::decode(format!("bytes\t{number}").as_bytes()));
             report.segment(&Segment::Bytes(Bytes::from_static(b"x")), 1);
         }
-        let page = report.page("GET /", "/", None);
+        let page = report.page("GET /", "::1", "/", None);
         assert!(page.contains(&format!("{} more were left out", 2 * MAX_ROWS)), "{page}");
     }
 
@@ -259,7 +266,7 @@ mod tests {
         report.remark(Remark::decode(b"bytes\t/srv/x.php:3\techo\tjoined"));
         report.segment(&Segment::Bytes(Bytes::from_static(b"ab")), 2);
         report.segment(&Segment::Bytes(Bytes::from_static(b"cde")), 3);
-        let page = report.page("GET /x.php", "/srv", None);
+        let page = report.page("GET /x.php", "::1", "/srv", None);
         assert!(page.contains("\n5 in 2  bytes  x.php:3  echo  joined\n"), "{page}");
     }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod access_log;
 pub mod explain;
+pub(crate) mod log_line;
 pub mod status;

@@ -1,13 +1,19 @@
 //! A request, independent of its protocol: what the router and the handlers work with.
 
 mod body;
+pub mod forwarded;
+mod id;
 mod origin;
 mod path;
+pub mod proxy_protocol;
+
+use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
+pub use id::new_id;
 pub use origin::{Endpoint, Origin};
 pub use path::{BadPath, decode_path, normalise};
 
@@ -27,24 +33,29 @@ pub struct Request {
     pub path: Vec<u8>,
     /// What follows the first `?` in `uri`, as sent; `None` without one.
     pub query: Option<Bytes>,
-    /// The authority that the client asked, `host` or `host:port`, as sent; valid and not empty. `None` only in HTTP/1.0.
+    /// The authority that the client asked, `host` or `host:port`, as sent, or as a trusted proxy says; valid and not empty. `None`
+    /// only in HTTP/1.0.
     pub host: Option<Bytes>,
     /// All fields, `Host` included. Names consist of letters, digits and `-`: other fields are dropped on reception, because
     /// CGI would turn their names into those of different fields (`X.Real.IP` and `X-Real-IP` both become `HTTP_X_REAL_IP`).
     pub headers: HeaderMap,
     /// The protocol version that the request is answered in.
     pub version: Version,
-    /// How the client reached this server.
+    /// How the client reached this server, or the trusted proxy before it.
     pub scheme: Scheme,
+    /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
+    pub port: Option<u16>,
     /// The complete body; empty until it has been read, and if the handler does not use it.
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
+    /// Its id, if ids are on: printable ASCII.
+    pub id: Option<Rc<str>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.
     pub listener: usize,
-    /// The client's end of the connection.
+    /// The client's end of its connection; the client may be connected to a trusted proxy.
     pub peer: Endpoint,
-    /// The end that the client connected to.
+    /// The end of the connection at this server.
     pub local: Endpoint,
 }
 
@@ -53,6 +64,16 @@ impl Request {
     #[must_use]
     pub fn is_about_server(&self) -> bool {
         self.uri == "*"
+    }
+
+    /// Method and target, with its id if it has one: how log lines name it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let target = String::from_utf8_lossy(&self.target);
+        match &self.id {
+            Some(id) => format!("{} {target} [{id}]", self.method),
+            None => format!("{} {target}", self.method),
+        }
     }
 
     /// The host that the client asked for, in lower case and without its port; the local address if it named none.
@@ -78,6 +99,15 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// The port of a URI that names none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
     /// The scheme as it stands in a URI.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -89,7 +119,7 @@ impl Scheme {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn request(host: Option<&str>) -> Request {
@@ -103,8 +133,10 @@ mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_11,
             scheme: Scheme::Http,
+            port: Some(80),
             body: Body::default(),
             has_body: false,
+            id: None,
             listener: 0,
             peer: Endpoint::Ip("127.0.0.1:5".parse().unwrap()),
             local: Endpoint::Ip("127.0.0.1:80".parse().unwrap()),

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use sendoff_config::TrustedProxies;
+
 /// What is known about a connection before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
@@ -16,6 +18,14 @@ pub struct Origin {
     pub peer: Endpoint,
     /// The end that the client connected to.
     pub local: Endpoint,
+}
+
+impl Origin {
+    /// Whether the peer is a trusted proxy.
+    #[must_use]
+    pub fn is_trusted(&self, proxies: &TrustedProxies) -> bool {
+        self.peer.ip().map_or(proxies.unix, |address| proxies.contains(address))
+    }
 }
 
 /// One end of a connection.

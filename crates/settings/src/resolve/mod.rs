@@ -8,7 +8,10 @@ mod site;
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{AccessLog, Account, Config, FrontConfig, Limits, MAX_THREADS, Timeouts};
+use sendoff_config::{
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, Timeouts,
+    TrustedProxies,
+};
 
 use crate::keys::Top;
 use crate::machine::{Chosen, Kind, Machine};
@@ -61,9 +64,10 @@ impl Context<'_> {
         let listen = listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
-            path if path.ends_with("-") => AccessLog::Stdout,
-            path => AccessLog::File(path.to_owned()),
+            path if path.ends_with("-") => LogTarget::Stdout,
+            path => LogTarget::File(path.to_owned()),
         });
+        let access_log = access_log.map(|to| AccessLog { to, format: LogFormat::combined() });
         for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
             if network.value.0.prefix == 0 {
                 self.problems
@@ -75,17 +79,21 @@ impl Context<'_> {
         Some(Config {
             log: top.log.value.0.clone(),
             listen,
-            trusted_proxies: top
-                .trusted_proxies
-                .iter()
-                .flat_map(|list| list.value.values())
-                .map(|client| client.0)
-                .collect(),
+            trusted_proxies: TrustedProxies {
+                networks: top
+                    .trusted_proxies
+                    .iter()
+                    .flat_map(|list| list.value.values())
+                    .map(|client| client.0)
+                    .collect(),
+                ..TrustedProxies::default()
+            },
             account,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),
                 access_log,
+                request_ids: false,
                 timeouts: Timeouts {
                     head: top.head_timeout.value.0,
                     body: top.body_timeout.value.0,

@@ -1,0 +1,268 @@
+//! Where requests are logged, and how a line looks.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where and how requests are logged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLog {
+    /// Where lines go.
+    pub to: LogTarget,
+    /// How they look.
+    pub format: LogFormat,
+}
+
+/// Where lines of a log go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogTarget {
+    /// The server's standard output.
+    Stdout,
+    /// A file, opened for appending.
+    File(#[serde(with = "crate::path::one")] PathBuf),
+}
+
+/// How a line of the access log looks: texts and variables, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogFormat {
+    /// How values are written.
+    pub values: Values,
+    /// The parts of a line.
+    pub parts: Vec<LogPart>,
+}
+
+/// How the values of variables are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Values {
+    /// Quotes, backslashes and everything that is not printable ASCII as `\xHH`; `-` if there is none.
+    Plain,
+    /// As values of JSON: strings in quotes, numbers, `null` if there is none.
+    Json,
+}
+
+/// A part of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogPart {
+    /// Itself.
+    Text(String),
+    /// A value.
+    Variable(Variable),
+    /// A request field by its name, in lower case.
+    Field(String),
+}
+
+/// Makes the type and the table of names from one list.
+macro_rules! variables {
+    ($($(#[doc = $doc:literal])+ $variable:ident = $name:literal,)+) => {
+        /// A value in a line of the access log. Most have the names that nginx has for them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Variable {
+            $($(#[doc = $doc])+ $variable,)+
+        }
+
+        impl Variable {
+            /// All of them, with their names and what they are, for documents.
+            pub const ALL: &[(Self, &str, &str)] = &[
+                $((Self::$variable, $name, concat!($($doc),+)),)+
+            ];
+        }
+    };
+}
+
+variables! {
+    /// The client's address; `unix:` on a UNIX socket.
+    RemoteAddr = "remote_addr",
+    /// The client's port.
+    RemotePort = "remote_port",
+    /// The name that the client has authenticated with.
+    RemoteUser = "remote_user",
+    /// When the line was written: `21/Nov/2026:04:53:00 +0000`.
+    TimeLocal = "time_local",
+    /// The same as `2026-11-21T04:53:00+00:00`.
+    TimeIso8601 = "time_iso8601",
+    /// The request line as the client sent it.
+    Request = "request",
+    /// The method.
+    RequestMethod = "request_method",
+    /// Path and query as the client sent them.
+    RequestUri = "request_uri",
+    /// The path, decoded, after rewrites.
+    Uri = "uri",
+    /// The query.
+    QueryString = "query_string",
+    /// The version: `HTTP/1.1`.
+    ServerProtocol = "server_protocol",
+    /// `http` or `https`.
+    Scheme = "scheme",
+    /// The host that the client asked, in lower case, without the port.
+    Host = "host",
+    /// The port that the client asked.
+    ServerPort = "server_port",
+    /// The name of the site that answered.
+    Site = "site",
+    /// The status of the response; 499: the client left before it began.
+    Status = "status",
+    /// Bytes of the response's body that were sent, chunked coding included.
+    BodyBytesSent = "body_bytes_sent",
+    /// Bytes of the body that came as parts of files and were not copied by the server.
+    BytesHandedOver = "bytes_handed_over",
+    /// Bytes of the body that came as bytes: generated ones and small files.
+    BytesCopied = "bytes_copied",
+    /// Seconds from the request's head until its response had left: `0.012`.
+    RequestTime = "request_time",
+    /// Seconds that the request waited for a worker.
+    QueueTime = "queue_time",
+    /// The process id of the worker that answered.
+    Worker = "worker",
+    /// The FastCGI application that answered.
+    Upstream = "upstream",
+    /// The request's id, if ids are on.
+    RequestId = "request_id",
+}
+
+/// What [`LogFormat::combined`] stands for.
+const COMBINED: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
+
+/// What [`LogFormat::json`] stands for.
+const JSON: &str = r#"{"time":$time_iso8601,"remote_addr":$remote_addr,"remote_user":$remote_user,"site":$site,"scheme":$scheme,"host":$host,"method":$request_method,"uri":$request_uri,"protocol":$server_protocol,"status":$status,"body_bytes_sent":$body_bytes_sent,"bytes_handed_over":$bytes_handed_over,"bytes_copied":$bytes_copied,"request_time":$request_time,"queue_time":$queue_time,"worker":$worker,"upstream":$upstream,"referer":$http_referer,"user_agent":$http_user_agent,"request_id":$request_id}"#;
+
+impl LogFormat {
+    /// The combined log format, as nginx and Apache write it.
+    #[must_use]
+    pub fn combined() -> Self {
+        Self { values: Values::Plain, parts: parts(COMBINED).unwrap_or_default() }
+    }
+
+    /// An object of JSON per line.
+    #[must_use]
+    pub fn json() -> Self {
+        Self { values: Values::Json, parts: parts(JSON).unwrap_or_default() }
+    }
+
+    /// Whether lines have this variable.
+    #[must_use]
+    pub fn has(&self, variable: Variable) -> bool {
+        self.parts.contains(&LogPart::Variable(variable))
+    }
+}
+
+/// `combined`, `json`, or a line with variables: `$remote_addr "$request" $status ${request_time}s`. `$$` is a dollar sign.
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "combined" => Ok(Self::combined()),
+            "json" => Ok(Self::json()),
+            text if text.contains('$') => Ok(Self { values: Values::Plain, parts: parts(text)? }),
+            text => Err(format!(
+                "{text:?} is not combined, json or a line with variables such as $remote_addr"
+            )),
+        }
+    }
+}
+
+/// Takes a line apart.
+fn parts(line: &str) -> Result<Vec<LogPart>, String> {
+    if line.contains(|c: char| c.is_control()) {
+        return Err("a line of the access log has no control characters".to_owned());
+    }
+    let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), line);
+    while let Some((before, after)) = rest.split_once('$') {
+        text.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            text.push('$');
+            rest = after;
+            continue;
+        }
+        let (name, after) = match after.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').ok_or("${ without }")?,
+            None => {
+                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len()))
+            }
+        };
+        if !text.is_empty() {
+            parts.push(LogPart::Text(std::mem::take(&mut text)));
+        }
+        parts.push(variable(name)?);
+        rest = after;
+    }
+    text.push_str(rest);
+    if !text.is_empty() {
+        parts.push(LogPart::Text(text));
+    }
+    Ok(parts)
+}
+
+fn variable(name: &str) -> Result<LogPart, String> {
+    if let Some((variable, ..)) = Variable::ALL.iter().find(|(_, known, _)| *known == name) {
+        return Ok(LogPart::Variable(*variable));
+    }
+    let is_field = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    match name.strip_prefix("http_") {
+        Some(field) if !field.is_empty() && field.chars().all(is_field) => {
+            Ok(LogPart::Field(field.replace('_', "-")))
+        }
+        _ => {
+            let known: Vec<_> = Variable::ALL.iter().map(|(_, name, _)| *name).collect();
+            Err(format!("${name} is not a variable; there are {} and http_FIELD", known.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> LogPart {
+        LogPart::Text(text.to_owned())
+    }
+
+    #[test]
+    fn lines_are_taken_apart() {
+        for (line, expected) in [
+            ("$status", vec![LogPart::Variable(Variable::Status)]),
+            ("a $$ $request_time${worker}s$", vec![]),
+            (
+                "a $$ ${request_time}s $http_x_a,$host\"",
+                vec![
+                    text("a $ "),
+                    LogPart::Variable(Variable::RequestTime),
+                    text("s "),
+                    LogPart::Field("x-a".to_owned()),
+                    text(","),
+                    LogPart::Variable(Variable::Host),
+                    text("\""),
+                ],
+            ),
+        ] {
+            match line.parse::<LogFormat>() {
+                Ok(format) => assert_eq!(format.parts, expected, "{line}"),
+                Err(_) => assert!(expected.is_empty(), "{line}"),
+            }
+        }
+        for bad in
+            ["", "x", "Combined", "$", "$nonsense", "${status", "$http_", "$http_A", "$status\n"]
+        {
+            assert!(bad.parse::<LogFormat>().is_err(), "{bad:?}");
+        }
+        assert!("$nonsense".parse::<LogFormat>().unwrap_err().contains("bytes_handed_over"));
+    }
+
+    #[test]
+    fn the_formats_with_a_name_are_whole() {
+        assert_eq!(LogFormat::combined(), COMBINED.parse().unwrap());
+        let json = LogFormat::json();
+        assert!(json.has(Variable::RequestId) && json.values == Values::Json);
+        let object: String = json
+            .parts
+            .iter()
+            .map(|part| if let LogPart::Text(text) = part { text } else { "null" })
+            .collect();
+        assert!(serde_json::from_str::<serde_json::Value>(&object).unwrap().is_object());
+    }
+}

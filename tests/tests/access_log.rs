@@ -1,0 +1,148 @@
+//! Lines of the access log in every format, and the ids of requests.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs;
+use std::path::Path;
+
+use sendoff_tests::{LIMIT, Request, Server, Site, Stock, pattern, wait};
+
+/// The lines of a log, when there are `count`.
+#[track_caller]
+fn lines(log: &Path, count: usize) -> Vec<String> {
+    wait::for_some("the lines of the access log", || {
+        let text = fs::read_to_string(log).unwrap();
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        (lines.len() == count).then_some(lines)
+    })
+}
+
+/// A server with a log in this format. The site has a generated page, one that hands a file over, and a file.
+fn start(site: &Site, format: &str, options: &[&str]) -> (Server, std::path::PathBuf) {
+    site.write("made.php", "<?php echo 'made', $_SERVER['REQUEST_ID'] ?? '';");
+    site.write("big.php", "<?php echo 'head', file_get_contents('big');");
+    site.write("fails.php", "<?php error_log('it fails'); posix_kill(getmypid(), 9);");
+    site.write("big", pattern(1, 100_000));
+    let log = site.write_at(site.outside("access.log"), "");
+    let mut all = vec!["--access-log", log.to_str().unwrap(), "--access-log-format", format];
+    all.extend(options);
+    (Server::start(site.root(), &all), log)
+}
+
+/// nginx writes the same text for the same variables.
+#[test]
+fn lines_of_an_own_format_are_those_of_nginx() {
+    let format = r#"$remote_addr|$remote_user|$request|$request_method|$request_uri|$scheme|$server_protocol|$status|$body_bytes_sent|$host|$http_referer|$http_x_odd|$http_none|$query_string|$uri"#;
+    let site = Site::new();
+    let (server, ours) = start(&site, format, &[]);
+    let theirs = site.write_at(site.outside("nginx.log"), "");
+    fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let http = format!("log_format own '{format}';");
+    let log = format!("access_log {} own;", theirs.display());
+    let nginx = Stock::nginx(site.root(), &http, &log);
+    let odd = "\"quoted\" \\ \u{e4}\t{}";
+    let requests = [
+        Request::get("/big").header("Referer", "http://a.example/?\"x\""),
+        Request::get("/big?a=%20b&c").header("X-Odd", odd).header("Host", "Shop.Example:80"),
+        Request::get("/no%20such%C3%A4?x"),
+        Request::new("HEAD", "/big"),
+    ];
+    for request in &requests {
+        server.ask(request);
+        nginx.ask(request);
+    }
+    let ours = lines(&ours, requests.len());
+    let text = fs::read_to_string(&theirs).unwrap();
+    let theirs: Vec<_> = text.lines().filter(|line| !line.contains("/-/whose")).collect();
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        // The pages of errors differ.
+        let without_length = |line: &str| {
+            let mut values: Vec<_> = line.split('|').map(str::to_owned).collect();
+            if values[7] == "404" {
+                values[8].clear();
+            }
+            values
+        };
+        assert_eq!(without_length(ours), without_length(theirs));
+    }
+    assert_eq!(ours.len(), theirs.len());
+}
+
+#[test]
+fn lines_tell_what_became_of_a_request() {
+    let format = "$uri $site $worker $bytes_handed_over $bytes_copied $body_bytes_sent $queue_time $request_time";
+    let site = Site::new();
+    let (server, log) = start(&site, format, &["--workers", "1"]);
+    let worker = server.workers()[0].to_string();
+    server.get("/big.php").expect(200);
+    server.get("/made.php").expect(200);
+    server.get("/big").expect(200);
+    let lines = lines(&log, 3);
+    let values: Vec<Vec<_>> = lines.iter().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(values[0][..6], ["/big.php", "default", &worker, "100000", "4", "100004"]);
+    assert_eq!(values[1][..6], ["/made.php", "default", &worker, "0", "4", "4"]);
+    assert_eq!(values[2][..6], ["/big", "default", "-", "100000", "0", "100000"]);
+    for line in &values[..2] {
+        let [queued, took] = [line[6], line[7]].map(|time| time.parse::<f64>().unwrap());
+        assert!(queued <= took && took < LIMIT.as_secs_f64(), "{line:?}");
+    }
+    assert_eq!(values[2][6], "-");
+}
+
+#[test]
+fn json_lines_are_objects_whatever_clients_send() {
+    let site = Site::new();
+    let (server, log) = start(&site, "json", &[]);
+    let odd = "\"},{\"status\":1 \\ \u{e4}\tx";
+    server.ask(&Request::get("/made.php?\u{e4}\"").header("User-Agent", odd));
+    let mut client = server.connect();
+    client.send(b"\x01\xff\"nonsense\r\n\r\n");
+    assert_eq!(client.response("GET").status(), 400);
+    let lines = lines(&log, 2);
+    let expected_agent = r#""user_agent":"\"},{\"status\":1 \\ "#;
+    assert!(lines[0].contains(expected_agent) && lines[0].contains("\\u0009"), "{}", lines[0]);
+    assert!(lines[0].contains(r#""status":200,"body_bytes_sent":4,"bytes_handed_over":0"#));
+    assert!(lines[0].contains(r#""request_id":null"#), "{}", lines[0]);
+    assert!(lines[1].contains(r#""method":null"#) && lines[1].contains(r#""status":400"#));
+    let check = std::process::Command::new("php")
+        .args([
+            "-r",
+            "foreach (file($argv[1]) as $line) json_decode($line, flags: JSON_THROW_ON_ERROR);",
+        ])
+        .arg(&log)
+        .output()
+        .expect("php");
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
+}
+
+#[test]
+fn requests_have_ids_where_they_are_asked_for() {
+    let site = Site::new();
+    let (server, log) = start(&site, "$request_id $uri", &["--trust-proxy", "127.0.0.1"]);
+    let given = Request::get("/made.php").header("X-Request-Id", "edge-42:a");
+    assert_eq!(server.ask(&given).text(), "madeedge-42:a");
+    let made = server.page("/made.php");
+    let made = made.strip_prefix("made").unwrap();
+    assert!(made.len() == 32 && made.bytes().all(|b| b.is_ascii_hexdigit()), "{made}");
+    let forged = Request::get("/made.php").header("X-Request-Id", "a b\"");
+    let forged = server.ask(&forged).text();
+    assert_eq!(forged.len(), 36, "{forged}");
+    let failing = Request::get("/fails.php").header("X-Request-Id", "edge-43");
+    assert_eq!(server.ask(&failing).status(), 502);
+    server.await_log("GET /fails.php [edge-43]");
+    let lines = lines(&log, 4);
+    assert_eq!(lines[0], "edge-42:a /made.php");
+    assert_eq!(lines[1], format!("{made} /made.php"));
+    assert_eq!(lines[3], "edge-43 /fails.php");
+}
+
+#[test]
+fn without_the_option_there_are_no_ids_and_clients_cannot_choose_one() {
+    let site = Site::new();
+    let (server, _) = start(&site, "combined", &[]);
+    let asking = Request::get("/made.php").header("X-Request-Id", "mine");
+    assert_eq!(server.ask(&asking).text(), "made");
+    let other = Site::new();
+    let (server, _) = start(&other, "combined", &["--request-id"]);
+    assert_ne!(server.ask(&asking).text(), "mademine");
+    assert_ne!(server.page("/made.php"), server.page("/made.php"));
+}
