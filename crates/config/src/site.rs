@@ -22,6 +22,9 @@ pub struct Site {
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]
     pub root: PathBuf,
+    /// The path of the root with symbolic links, if it has some: when they lead elsewhere, so does the site.
+    #[serde(with = "crate::path::optional")]
+    pub root_link: Option<PathBuf>,
     /// Folders outside the root that stand at a path of the site, the longest path first.
     pub aliases: Vec<Alias>,
     /// Where symbolic links may lead.
@@ -79,6 +82,7 @@ impl Site {
             hosts: Vec::new(),
             listeners: vec![0],
             root,
+            root_link: None,
             aliases: Vec::new(),
             symlinks: Symlinks::Owner,
             follow: Vec::new(),

@@ -269,7 +269,10 @@ impl Supervisor {
 
     /// Sends the server's state to a client.
     fn report(&self, reply: oneshot::Sender<Answer>) -> impl Future<Output = ()> + use<> {
-        let site = |site: &Site| (site.name.clone(), site.root.display().to_string());
+        let site = |site: &Site| {
+            let root = site.root_link.as_ref().unwrap_or(&site.root);
+            (site.name.clone(), root.display().to_string())
+        };
         let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
         let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
             ago: at.elapsed().as_secs(),

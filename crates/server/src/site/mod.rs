@@ -6,6 +6,7 @@ mod matching;
 mod mounts;
 mod opened;
 pub(crate) mod protect;
+mod root;
 pub(crate) mod router;
 mod rules;
 pub(crate) mod sendable;
@@ -25,6 +26,7 @@ use crate::response::ResponseHead;
 use crate::static_files::CacheShare;
 use effects::{Answer, Effects, Response, User};
 use htaccess::{Error, Htaccess};
+use root::Release;
 use router::{Route, Router};
 use rules::Rules;
 use sendable::Sendable;
@@ -36,6 +38,8 @@ const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) number: usize,
+    /// `None`: no link leads to the root.
+    release: Option<Release>,
     pub(crate) router: Router,
     rules: Rules,
     htaccess: Option<Htaccess>,
@@ -54,7 +58,8 @@ impl Site {
     /// # Errors
     /// One of the folders cannot be opened, or a route is not valid.
     pub(crate) fn open(config: &Config, number: usize, share: &Rc<CacheShare>) -> io::Result<Self> {
-        let site = &config.sites[number];
+        let (release, site) = Release::of(&config.sites[number])?;
+        let site = &*site;
         let own = || {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
             (user.as_raw(), group.as_raw())
@@ -64,6 +69,7 @@ impl Site {
         let account = config.account.map_or_else(own, |account| (account.uid, account.gid));
         Ok(Self {
             number,
+            release,
             router: Router::new(site, account, share)?,
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
@@ -73,6 +79,11 @@ impl Site {
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
         })
+    }
+
+    /// Whether the link that leads to the root, if there is one, still leads there.
+    fn is_current(&self) -> bool {
+        self.release.as_ref().is_none_or(Release::is_current)
     }
 
     /// Applies the site's routes to a request and says who answers it.

@@ -96,10 +96,16 @@ impl Sites {
     }
 
     fn open(&self, number: usize) -> io::Result<Rc<Site>> {
-        if let Some(site) = &self.open.borrow()[number] {
+        let before = self.open.borrow()[number].clone();
+        if let Some(site) = before.as_ref().filter(|site| site.is_current()) {
             return Ok(Rc::clone(site));
         }
-        let site = Rc::new(Site::open(&self.config, number, &self.share)?);
+        let site = match (Site::open(&self.config, number, &self.share), before) {
+            (Ok(site), _) => Rc::new(site),
+            // The link leads to a folder that cannot be served.
+            (Err(_), Some(before)) => return Ok(before),
+            (Err(error), None) => return Err(error),
+        };
         self.open.borrow_mut()[number] = Some(Rc::clone(&site));
         Ok(site)
     }

@@ -44,7 +44,9 @@ impl Context<'_> {
             }
             return None;
         };
-        let root = self.folder(root)?;
+        let (written, root) = (root.value.0.clone(), self.folder(root)?);
+        // Without the current folder there is no relative path that could be used anyway.
+        let root_link = std::path::absolute(written).ok().filter(|written| *written != root);
         let delivery = section.delivery.value.into();
         let site = Site {
             name: name(section),
@@ -77,6 +79,7 @@ impl Context<'_> {
             delivery,
             channel: pools.allows_channel(pool.unwrap_or_default(), delivery),
             root,
+            root_link,
         };
         self.scripts_exist(section, &site);
         Some(site)

@@ -1,0 +1,128 @@
+//! A root that is a symbolic link to a release.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, wait};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const SWITCHES: usize = 100;
+
+/// Two releases and the link `current`.
+struct Releases {
+    site: Site,
+    link: PathBuf,
+}
+
+impl Releases {
+    fn new() -> Self {
+        let site = Site::new();
+        for release in ["one", "two"] {
+            let write = |name: &str, text: &str| {
+                site.write(&format!("{release}/{name}"), text.replace("RELEASE", release));
+            };
+            write("lib.php", "<?php function release() { return 'RELEASE'; }");
+            write(
+                "index.php",
+                "<?php require 'lib.php';
+                 echo implode(' ', ['RELEASE', release(), file_get_contents('part.txt'),
+                     basename($_SERVER['DOCUMENT_ROOT']), basename(dirname($_SERVER['SCRIPT_FILENAME'])),
+                     basename(__DIR__), basename(getcwd())]);",
+            );
+            write("part.txt", "RELEASE");
+            // Larger than what is kept in memory.
+            write("big.txt", &"RELEASE ".repeat(20_000));
+            write("send.php", "<?php header('X-Sendfile: ' . __DIR__ . '/big.txt');");
+        }
+        let link = site.outside("current");
+        let releases = Self { site, link };
+        releases.switch("one");
+        releases
+    }
+
+    fn switch(&self, release: &str) {
+        let new = self.link.with_extension("new");
+        symlink(self.site.path(release), &new).unwrap();
+        fs::rename(&new, &self.link).unwrap();
+    }
+}
+
+/// Which release all pages are of.
+fn release_of(client: &mut Client, target: &str) -> String {
+    let response = client.ask(&Request::get(target));
+    response.expect(200);
+    let text = response.text();
+    let mut words: Vec<_> = text.split_whitespace().collect();
+    words.dedup();
+    let [release] = *words else { panic!("{target} is of several releases: {words:?}") };
+    release.to_owned()
+}
+
+fn start(root: &Path) -> Server {
+    Server::start(root, &["--threads", "2", "--php-ini", "opcache.revalidate_freq=1000000"])
+}
+
+const TARGETS: [&str; 4] = ["/", "/big.txt", "/part.txt", "/send.php"];
+
+#[test]
+fn a_switched_link_is_seen_by_the_next_request() {
+    let releases = Releases::new();
+    let server = start(&releases.link);
+    let workers = server.workers();
+    let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    for number in 0..SWITCHES {
+        let release = ["two", "one"][number % 2];
+        releases.switch(release);
+        for (client, target) in clients.iter_mut().zip(TARGETS.iter().cycle()) {
+            assert_eq!(release_of(client, target), release, "{target} after {number} switches");
+        }
+    }
+    assert_eq!(server.workers(), workers);
+}
+
+#[test]
+fn every_response_under_load_is_of_one_release_and_none_is_lost() {
+    let releases = Releases::new();
+    let server = start(&releases.link);
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                while !stop.load(Ordering::Relaxed) {
+                    for target in TARGETS {
+                        let release = release_of(&mut client, target);
+                        assert!(["one", "two"].contains(&&*release), "{target}: {release}");
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        for number in 0..SWITCHES {
+            let before = asked.load(Ordering::Relaxed);
+            releases.switch(["two", "one"][number % 2]);
+            wait::until(LIMIT, || asked.load(Ordering::Relaxed) > before + 10);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked >= 1000, "{asked} requests");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_for_a_while_leaves_the_release_in_place() {
+    let releases = Releases::new();
+    let server = start(&releases.link);
+    let mut client = server.connect();
+    assert_eq!(release_of(&mut client, "/"), "one");
+    // As `ln -sfn` does, which removes the link first.
+    fs::remove_file(&releases.link).unwrap();
+    assert_eq!(release_of(&mut client, "/"), "one");
+    symlink(releases.site.path("two"), &releases.link).unwrap();
+    assert_eq!(release_of(&mut client, "/"), "two");
+    // A front that is started again, and a reload, find the new release.
+    server.command(&["reload"]).unwrap();
+    releases.switch("one");
+    assert_eq!(release_of(&mut client, "/"), "one");
+}
