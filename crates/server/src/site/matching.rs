@@ -1,6 +1,5 @@
 //! The conditions of routes.
 
-use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
@@ -174,7 +173,7 @@ pub(super) fn may_ask(clients: &Clients, client: &Endpoint) -> bool {
     let Endpoint::Ip(address) = client else { return clients.otherwise };
     let address = address.ip().to_canonical();
     let longest = |networks: &[Network]| {
-        let containing = networks.iter().filter(|network| is_in(network, address));
+        let containing = networks.iter().filter(|network| network.contains(address));
         containing.map(|network| network.prefix).max()
     };
     match (longest(&clients.allow), longest(&clients.deny)) {
@@ -185,23 +184,10 @@ pub(super) fn may_ask(clients: &Clients, client: &Endpoint) -> bool {
     }
 }
 
-/// Whether a network contains an address.
-fn is_in(network: &Network, address: IpAddr) -> bool {
-    match (network.address, address) {
-        (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-            let differing = ours.to_bits() ^ theirs.to_bits();
-            differing.leading_zeros() >= u32::from(network.prefix)
-        }
-        (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
-            let differing = ours.to_bits() ^ theirs.to_bits();
-            differing.leading_zeros() >= u32::from(network.prefix)
-        }
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn network(text: &str) -> Network {
