@@ -98,7 +98,8 @@ impl Server {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();
             let count = arguments[place + 1];
             // The number that it starts with; it must have as many again before its end.
-            if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap() }
+            // What is no number is refused by the server.
+            if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap_or(0) }
         };
         let workers = if has_workers(&arguments) { count("--workers") } else { 0 };
         command.arg("serve").arg(root).args(&arguments);

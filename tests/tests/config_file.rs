@@ -67,3 +67,48 @@ fn a_file_that_is_missing_is_named() {
     assert_eq!(code, Some(2));
     assert!(why.contains("/nowhere/sendoff.toml: No such file"), "{why}");
 }
+
+/// What the vendor's rules deny is denied, and what is beside it is not.
+#[test]
+fn rules_of_applications_deny_what_their_vendors_deny() {
+    let site = Site::with("index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'];");
+    for script in ["wp-content/uploads/evil.php", "files/2/evil.php", "other.php"] {
+        site.write(script, "<?php echo 'ran';");
+    }
+    for file in ["wp-content/uploads/a.txt", "data/pages/a.txt", "conf/users.auth", "lib/a.txt"] {
+        site.write(file, "file");
+    }
+    let denied = |app: &str, targets: &[&'static str]| {
+        let text = format!("{TOP}[[site]]\nroot = 'root'\napp = '{app}'\n");
+        let server = Server::try_run(&write(&site, &text), site.root(), 2).unwrap();
+        let status = |target: &&&str| server.get(target).status();
+        targets.iter().filter(|target| status(target) >= 400).copied().collect::<Vec<_>>()
+    };
+    let asked = [
+        "/pretty/permalink",
+        "/wp-content/uploads/evil.php",
+        "/wp-content/uploads/evil.php/x",
+        "/files/2/evil.php",
+        "/wp-content/uploads/a.txt",
+        "/data/pages/a.txt",
+        "/conf/users.auth",
+        "/lib/a.txt",
+        "/other.php",
+    ];
+    assert_eq!(denied("wordpress", &asked), asked[1..4]);
+    let denied_by_dokuwiki = ["/pretty/permalink", "/data/pages/a.txt", "/conf/users.auth"];
+    assert_eq!(denied("dokuwiki", &asked), denied_by_dokuwiki);
+    assert!(denied("symfony", &asked).contains(&"/other.php"));
+    assert!(!denied("laravel", &asked).contains(&"/other.php"));
+}
+
+#[test]
+fn check_prints_the_rules_of_applications_in_their_places() {
+    let site = Site::new();
+    let config = write(&site, &format!("{TOP}[[site]]\nroot = 'root'\napp = 'dokuwiki'\n"));
+    let printed = sendoff(&["check", "--print", "--config", config.to_str().unwrap()]);
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains("prefix = [\"/data\", ") && !printed.contains("app ="), "{printed}");
+    let again = write(&site, &printed);
+    assert_eq!(check(&again).0, Some(0), "{printed}");
+}

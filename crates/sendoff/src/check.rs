@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::configure::sections;
 use crate::failure::Failure;
 use crate::options::{Check, Serve};
 use crate::source::Resolved;
@@ -16,6 +15,9 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         return print(&sendoff_settings::schema());
     }
     let resolved = Resolved::from_file(&check.config)?;
+    if check.print {
+        return print(&sendoff_settings::print(&resolved.top));
+    }
     let colours = io::stdout().is_terminal();
     let warnings = resolved.problems.report(&resolved.sources, colours);
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
@@ -34,8 +36,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
 /// # Errors
 /// The command line cannot be served, or no file can express it.
 pub(crate) fn print_config(serve: &Serve) -> Result<(), Failure> {
-    Resolved::from_options(serve)?;
-    let top = sections(serve)?;
+    let top = Resolved::from_options(serve)?.top;
     let text = sendoff_settings::print(&top);
     if sendoff_settings::read_text(&text) != Some(top) {
         return Err(Failure::Input("a path is not UTF-8, which no file can express".to_owned()));

@@ -97,6 +97,7 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
     let htaccess = serve.htaccess || !serve.no_htaccess && has_htaccess();
     site.htaccess = At::option("--htaccess", htaccess);
     site.root = Some(root);
+    site.app = serve.app.map(|app| At::option("--app", app));
     if !serve.index.is_empty() {
         site.index = At::option("--index", list("--index", serve.index.clone()));
     }
@@ -328,7 +329,7 @@ mod tests {
         let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
             panic!("expected serve")
         };
-        sendoff_settings::print(&sections(&serve).unwrap())
+        sendoff_settings::print(&Resolved::from_options(&serve).unwrap().top)
     }
 
     #[test]
@@ -368,7 +369,7 @@ mod tests {
             &["--param", "A=b \"c\" $host $$", "--param", "B="],
             &["--auth", "/admin=/etc/passwd", "--maintenance", "/run/off"],
             &["--server-software", "Apache", "--htaccess"],
-            &["--no-htaccess"],
+            &["--no-htaccess", "--app", "dokuwiki"],
         ];
         /// Of these there can be only one, or those of one group exclude another.
         const ONCE: &[&str] =
@@ -377,7 +378,7 @@ mod tests {
         for (number, first) in OPTIONS.iter().enumerate() {
             for second in &OPTIONS[number + 1..] {
                 let twice = |option: &&str| ONCE.contains(option) && second.contains(option);
-                if !first.iter().any(|option| twice(&option)) {
+                if !first.iter().any(twice) {
                     lines.push([*first, *second].concat());
                 }
             }

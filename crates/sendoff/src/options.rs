@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
 use sendoff_config::{Accel, Attachment, LogFormat, MAX_THREADS, ProxyFields};
 use sendoff_settings::words::{
-    Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
+    App, Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
     Template, UrlPath,
 };
 use sendoff_settings::{Scope, Word};
@@ -64,6 +64,9 @@ pub(crate) struct Check {
     /// The configuration file (docs/config.md).
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub(crate) config: PathBuf,
+    /// Print the configuration as one file: what it includes, and the rules of its applications, in their places.
+    #[arg(long, conflicts_with = "schema")]
+    pub(crate) print: bool,
     /// Print the JSON schema of configuration files, for editors, and check nothing.
     #[arg(long)]
     pub(crate) schema: bool,
@@ -169,6 +172,9 @@ pub(crate) struct Serve {
     /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR")]
     pub(crate) accel: Vec<Accel>,
+    /// Application whose vendor's rules apply: dokuwiki, laravel, symfony or wordpress.
+    #[arg(long, value_name = "NAME", value_parser = word::<App>)]
+    pub(crate) app: Option<App>,
     /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
     #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
     pub(crate) trust_proxy: Vec<Client>,

@@ -4,7 +4,8 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use sendoff_config::Config;
-use sendoff_settings::{Problems, Sources, load, resolve};
+use sendoff_settings::keys::Top;
+use sendoff_settings::{Loaded, Problems, Sources, expand, load, resolve};
 
 use crate::configure::{about_edge, log_filter, sections};
 use crate::failure::Failure;
@@ -41,6 +42,8 @@ impl Source {
 /// A file or a command line that can be used.
 #[derive(Debug)]
 pub(crate) struct Resolved {
+    /// Its sections, with the rules of applications in place of their names.
+    pub(crate) top: Top,
     /// What it stands for.
     pub(crate) config: Config,
     /// What was read.
@@ -56,11 +59,10 @@ impl Resolved {
     /// It cannot be used; the failure says everything that is wrong with it.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
         let path = std::path::absolute(path).map_err(Failure::input(path.display()))?;
-        let mut loaded = load(&path, &ThisMachine);
-        let config = resolve(&loaded.top, &loaded.sources, &ThisMachine, &mut loaded.problems);
-        let (sources, problems) = (loaded.sources, loaded.problems);
-        match config {
-            Some(config) => Ok(Self { config, sources, problems }),
+        let Loaded { mut top, mut sources, mut problems } = load(&path, &ThisMachine);
+        expand(&mut top, &mut sources, &mut problems);
+        match resolve(&top, &sources, &ThisMachine, &mut problems) {
+            Some(config) => Ok(Self { top, config, sources, problems }),
             None => Err(Failure::Input(refusal(&path, &problems, &sources))),
         }
     }
@@ -70,12 +72,13 @@ impl Resolved {
     /// # Errors
     /// It cannot be used; the failure is the first thing that is wrong with it.
     pub(crate) fn from_options(serve: &Serve) -> Result<Self, Failure> {
-        let (top, sources) = (sections(serve)?, Sources::default());
+        let (mut top, mut sources) = (sections(serve)?, Sources::default());
         let mut problems = Problems::default();
+        expand(&mut top, &mut sources, &mut problems);
         match resolve(&top, &sources, &ThisMachine, &mut problems) {
             Some(mut config) => {
                 about_edge(serve, &mut config);
-                Ok(Self { config, sources, problems })
+                Ok(Self { top, config, sources, problems })
             }
             None => {
                 let first = problems.0.first().map(|problem| problem.line(&sources));

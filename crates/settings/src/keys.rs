@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::section::section;
 use crate::value::{Inline, List, Map, Number, Sections, Yes};
 use crate::words::{
-    AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
+    App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
     FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
     Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Raw, Size,
     Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
@@ -83,6 +83,10 @@ section! {
     /// Its name in logs.
     name: Free, unless "its first host",
         example "\"shop\"";
+    /// An application whose vendor's rules apply: `sendoff check --print` shows them. The site's own keys and routes come
+    /// first.
+    app: App,
+        example "\"wordpress\"", also "application" "preset";
     /// Names of the files that stand for their folder, in order.
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use toml::Value as Toml;
 use toml::de::DeTable;
 
-use crate::place::Place;
+use crate::place::{At, Place};
 use crate::read::Reader;
 
 /// A key of a section.
@@ -27,6 +27,28 @@ pub(crate) struct Key {
     pub(crate) also: &'static [&'static str],
     /// Its values as a JSON schema.
     pub(crate) schema: fn() -> Json,
+}
+
+/// What a section holds for a key.
+pub(crate) trait Fill {
+    /// Takes the other value if this one is not set.
+    fn fill(&mut self, other: Self);
+}
+
+impl<T> Fill for Option<At<T>> {
+    fn fill(&mut self, other: Self) {
+        if self.is_none() {
+            *self = other;
+        }
+    }
+}
+
+impl<T> Fill for At<T> {
+    fn fill(&mut self, other: Self) {
+        if self.place == Place::Default {
+            *self = other;
+        }
+    }
 }
 
 /// What holds without a key.
@@ -96,6 +118,11 @@ macro_rules! section {
                     broken: false,
                     $($key: $crate::section::absent!($($default)?),)+
                 }
+            }
+
+            /// Takes what is not set from another section.
+            pub fn fill(&mut self, other: Self) {
+                $($crate::section::Fill::fill(&mut self.$key, other.$key);)+
             }
         }
 

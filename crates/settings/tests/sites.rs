@@ -13,7 +13,7 @@ use sendoff_config::{
     Conditions, Config, FieldCondition, FrontController, Handler, HeaderRule, Host, ListenAddress,
     Matching, Symlinks,
 };
-use sendoff_settings::{load, print, read_text, resolve};
+use sendoff_settings::{expand, load, print, read_text, resolve};
 
 fn config(text: &str) -> Config {
     let machine = Fake { config: text.to_owned() };
@@ -125,6 +125,31 @@ fn routes_are_resolved_in_order() {
     let clients = last.rules.clients.as_ref().unwrap();
     assert!(clients.allow.len() == 2 && !clients.otherwise);
     assert_eq!(last.rules.auth.as_ref().unwrap().users, Path::new("/etc/sendoff/admins"));
+}
+
+#[test]
+fn rules_of_an_application_come_after_those_of_the_site() {
+    for (app, routes) in [("dokuwiki", 2), ("laravel", 2), ("symfony", 1), ("wordpress", 2)] {
+        let text = format!(
+            "[[site]]\nroot = '/srv/www'\nindex = 'mine.html'\napp = '{app}'\n[[site.route]]\npath = '/mine'\nstatic = true\n"
+        );
+        let machine = Fake { config: text };
+        let mut loaded = load(Path::new(CONFIG), &machine);
+        expand(&mut loaded.top, &mut loaded.sources, &mut loaded.problems);
+        let config = resolve(&loaded.top, &loaded.sources, &machine, &mut loaded.problems);
+        assert!(loaded.problems.0.is_empty(), "{}", loaded.problems.report(&loaded.sources, false));
+        let site = &config.unwrap().sites[0];
+        assert_eq!(site.index, ["mine.html"], "{app}");
+        assert_eq!(
+            (site.routes.len(), &*site.routes[0].origin),
+            (routes, "sendoff.toml:5"),
+            "{app}"
+        );
+        assert!(site.routes[1..].iter().all(|route| route.origin.starts_with("preset ")), "{app}");
+        assert_eq!(site.php_only.is_empty(), app != "symfony");
+        assert_eq!(site.front_controller == FrontController::Off, app == "dokuwiki");
+        assert_eq!(read_text(&print(&loaded.top)), Some(loaded.top), "{app}");
+    }
 }
 
 /// Each key's default is the value that a file without it has, and each example is one that can be read.

@@ -1,6 +1,5 @@
 //! The conditions of routes.
 
-
 use http::{HeaderMap, HeaderName, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
 use sendoff_config::{Clients, FieldCondition, Network};

@@ -97,6 +97,20 @@ choice! {
     }
 }
 
+choice! {
+    /// An application whose rules are known.
+    App "\"dokuwiki\", \"laravel\", \"symfony\" or \"wordpress\"" {
+        /// DokuWiki.
+        Dokuwiki = "dokuwiki",
+        /// Laravel.
+        Laravel = "laravel",
+        /// Symfony.
+        Symfony = "symfony",
+        /// WordPress.
+        Wordpress = "wordpress",
+    }
+}
+
 resolved!(Symlinks { Inside, Owner, Any });
 resolved!(Delivery { Auto, Direct, File, Region, Relay });
 resolved!(Snapshot { Lease, Copy });

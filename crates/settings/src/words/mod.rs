@@ -7,7 +7,7 @@ mod rules;
 mod text;
 
 pub use address::{AppAddress, Client, HostName, Listen, ListenPlace};
-pub use choice::{Delivery, Snapshot, Symlinks};
+pub use choice::{App, Delivery, Snapshot, Symlinks};
 pub use plain::{Count, FilePath, Free, IniSettings, PositiveTime, Raw, Size, Status, Time, Umask};
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,

@@ -1,0 +1,31 @@
+//! Rules of applications, from their vendors' documentation.
+
+use crate::keys::{Site, Top};
+use crate::place::Sources;
+use crate::problem::Problems;
+use crate::read::read;
+use crate::words::App;
+
+/// The file with the rules of an application.
+fn text(app: App) -> &'static str {
+    match app {
+        App::Dokuwiki => include_str!("../presets/dokuwiki.toml"),
+        App::Laravel => include_str!("../presets/laravel.toml"),
+        App::Symfony => include_str!("../presets/symfony.toml"),
+        App::Wordpress => include_str!("../presets/wordpress.toml"),
+    }
+}
+
+/// Replaces `app` of each site by the rules that it stands for: keys that the site does not have itself, and routes behind
+/// the site's own.
+pub fn expand(top: &mut Top, sources: &mut Sources, problems: &mut Problems) {
+    for site in &mut top.site.value.0 {
+        let Some(app) = site.app.take().map(|app| app.value) else { continue };
+        let name = format!("preset {}", crate::value::Word::text(&app));
+        let file = sources.add(name.into(), text(app).to_owned());
+        let mut preset: Site = read(sources, file, problems);
+        site.route.value.0.append(&mut preset.route.value.0);
+        preset.route.value.0.clone_from(&site.route.value.0);
+        site.fill(preset);
+    }
+}
