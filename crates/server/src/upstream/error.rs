@@ -5,7 +5,7 @@ use std::fmt;
 
 pub use sendoff_link::front::Retry;
 
-/// Why an upstream has not answered, or not to the end: whose fault it is, and whether the request may be sent again.
+/// Why an upstream has not answered, or not to the end, and whether the request may be sent again. The kind says whose fault it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamError {
     kind: UpstreamErrorKind,
@@ -16,12 +16,14 @@ pub struct UpstreamError {
 /// What went wrong. A handler chooses the status code by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpstreamErrorKind {
+    // There is more work than the upstream can do: the client may try again later.
     /// Too many requests wait for the upstream already.
     QueueFull,
     /// The upstream had no room for the request in time.
     WaitTimedOut,
     /// The upstream was reached and takes no request now.
     Overloaded,
+    // The fault of the application, or of what runs it.
     /// The upstream took no connection in time.
     ConnectTimedOut,
     /// The upstream cannot be connected to.
@@ -32,18 +34,8 @@ pub enum UpstreamErrorKind {
     Broken,
     /// The upstream has been silent for too long.
     Silent,
+    // The fault of this server.
     /// The server itself lacks something, such as a descriptor.
-    Server,
-}
-
-/// Who has to do something about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// There is more work than the upstream can do: the client may try again later.
-    Load,
-    /// The application, or what runs it.
-    Upstream,
-    /// This server.
     Server,
 }
 
@@ -82,22 +74,6 @@ impl UpstreamError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.retry
-    }
-
-    /// Whose fault it is.
-    #[must_use]
-    pub fn fault(&self) -> Fault {
-        match self.kind {
-            UpstreamErrorKind::QueueFull
-            | UpstreamErrorKind::WaitTimedOut
-            | UpstreamErrorKind::Overloaded => Fault::Load,
-            UpstreamErrorKind::ConnectTimedOut
-            | UpstreamErrorKind::Unreachable
-            | UpstreamErrorKind::Died
-            | UpstreamErrorKind::Broken
-            | UpstreamErrorKind::Silent => Fault::Upstream,
-            UpstreamErrorKind::Server => Fault::Server,
-        }
     }
 }
 

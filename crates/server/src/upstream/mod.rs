@@ -13,7 +13,7 @@ mod script_log;
 mod worker;
 
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
-pub use error::{Fault, Retry, UpstreamError, UpstreamErrorKind};
+pub use error::{Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
 pub use fastcgi::application::{Application, FastcgiExchange, sweep};
 pub use fastcgi::channel::Channel;
