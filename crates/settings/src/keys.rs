@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::section::section;
-use crate::value::{Inline, List, Map, Number, Sections, Yes};
+use crate::nested::{Inline, Sections};
+use crate::section::{Key, Section, section};
+use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
     FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
@@ -14,6 +15,15 @@ use crate::words::{
 const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
+
+/// The keys of all sections, by their titles.
+const SECTIONS: &[(&str, &[Key])] = &[
+    (Top::TITLE, Top::KEYS),
+    (Site::TITLE, Site::KEYS),
+    (Route::TITLE, Route::KEYS),
+    (Pool::TITLE, Pool::KEYS),
+    (Auth::TITLE, Auth::KEYS),
+];
 
 section! {
     /// What holds for the whole server. These keys stand before the first section.

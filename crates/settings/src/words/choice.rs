@@ -1,7 +1,7 @@
 //! Values of which there are few.
 
-use crate::read::{Scope, similar};
-use crate::value::{Word, Wrong};
+use crate::read::{Scope, Wrong, similar};
+use crate::value::Word;
 
 /// Declares an enum that is written as one of a few words, and what it is in the resolved configuration.
 macro_rules! choice {

@@ -9,8 +9,8 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::{At, Place};
-use crate::read::{Reader, Scope};
-use crate::value::{Item, Value, Word, Wrong};
+use crate::read::{Item, Reader, Scope, Wrong};
+use crate::value::{Value, Word};
 
 /// Any text without control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
