@@ -7,9 +7,9 @@ use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
-    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Raw, Size,
-    Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
+    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings,
+    LineFormat, Listen, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
+    ProxyField, QueryName, Raw, Size, Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -48,9 +48,21 @@ section! {
     /// Where requests are logged; `-` is standard output.
     access_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
+    /// How a line of the access log looks: `combined`, `json`, or a text with variables.
+    access_log_format: LineFormat = LineFormat("combined".to_owned()),
+        example "\"$remote_addr $request $status $request_time\"", also "log_format" "LogFormat";
+    /// Whether each request has an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
+    request_id: bool = false,
+        example "true";
     /// Proxies whose word about the client is taken (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
+    /// Whether every process that connects to a UNIX socket is a trusted proxy.
+    trust_unix: bool = false,
+        example "true";
+    /// The request field in which trusted proxies name the client; with `X-Forwarded-For` go -Proto, -Host and -Port.
+    proxy_field: ProxyField = ProxyField::XForwardedFor,
+        example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
     max_body: Size = Size(1 << 30),
         example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";

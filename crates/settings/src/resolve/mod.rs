@@ -10,8 +10,8 @@ mod site;
 use std::path::Path;
 
 use sendoff_config::{
-    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, Timeouts,
-    TrustedProxies,
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS,
+    ProxyFields, Timeouts, TrustedProxies, Variable,
 };
 
 pub(crate) use context::{Context, unusable};
@@ -20,6 +20,7 @@ use crate::keys::Top;
 use crate::machine::{Chosen, Machine};
 use crate::place::{Place, Sources};
 use crate::problem::Problems;
+use crate::words::ProxyField;
 
 /// Resolves what files or a command line say. `None`: there are errors in `problems`.
 pub fn resolve(
@@ -62,7 +63,10 @@ impl Context<'_> {
             path if path.ends_with("-") => LogTarget::Stdout,
             path => LogTarget::File(path.to_owned()),
         });
-        let access_log = access_log.map(|to| AccessLog { to, format: LogFormat::combined() });
+        let format = top.access_log_format.value.resolved();
+        // JSON has an id in any case where there is one.
+        let asks_for_ids = format != LogFormat::json() && format.has(Variable::RequestId);
+        let access_log = access_log.map(|to| AccessLog { to, format });
         for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
             if network.value.0.prefix == 0 {
                 self.problems
@@ -81,14 +85,18 @@ impl Context<'_> {
                     .flat_map(|list| list.value.values())
                     .map(|client| client.0)
                     .collect(),
-                ..TrustedProxies::default()
+                unix: top.trust_unix.value,
+                fields: match top.proxy_field.value {
+                    ProxyField::XForwardedFor => ProxyFields::XForwarded,
+                    ProxyField::Forwarded => ProxyFields::Forwarded,
+                },
             },
             account,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),
                 access_log,
-                request_ids: false,
+                request_ids: top.request_id.value || asks_for_ids,
                 timeouts: Timeouts {
                     head: top.head_timeout.value.0,
                     body: top.body_timeout.value.0,

@@ -98,6 +98,16 @@ choice! {
 }
 
 choice! {
+    /// The request field in which trusted proxies name the client.
+    ProxyField "\"X-Forwarded-For\" or \"Forwarded\"" {
+        /// `X-Forwarded-For`, and the fields that go with it.
+        XForwardedFor = "X-Forwarded-For",
+        /// `Forwarded` (RFC 7239).
+        Forwarded = "Forwarded",
+    }
+}
+
+choice! {
     /// An application whose rules are known.
     App "\"dokuwiki\", \"laravel\", \"symfony\" or \"wordpress\"" {
         /// DokuWiki.
