@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Accel, Attachment, Config, LogFormat, Variable};
+use sendoff_config::{Accel, Attachment};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Top};
 use sendoff_settings::words::{
     AppAddress, Count, FilePath, Free, FrontController, IniSettings, Matching, PositiveTime,
@@ -19,18 +19,6 @@ const LOG: &str = "SENDOFF_LOG";
 /// The filter for the log, for all processes: what the environment says, or what the file says.
 pub(crate) fn log_filter(of_file: String) -> String {
     std::env::var(LOG).unwrap_or(of_file)
-}
-
-/// What a command line says about proxies and the access log and a file cannot say yet.
-pub(crate) fn about_edge(serve: &Serve, config: &mut Config) {
-    config.trusted_proxies.fields = serve.proxy_field.into();
-    config.trusted_proxies.unix = serve.trust_unix;
-    let format = &serve.access_log_format;
-    let asks_for_ids = *format != LogFormat::json() && format.has(Variable::RequestId);
-    config.front.request_ids = serve.request_id || asks_for_ids;
-    if let Some(log) = &mut config.front.access_log {
-        log.format = format.clone();
-    }
 }
 
 /// The sections of the file that stands for a command line.
@@ -52,6 +40,11 @@ pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
         }
         path => path.as_deref().map(|path| file("--access-log", path)).transpose()?,
     };
+    let format = serve.access_log_format.clone();
+    top.access_log_format = At::option("--access-log-format", format);
+    top.request_id = At::option("--request-id", serve.request_id);
+    top.trust_unix = At::option("--trust-unix", serve.trust_unix);
+    top.proxy_field = At::option("--proxy-field", serve.proxy_field.into());
     top.trusted_proxies = given("--trust-proxy", &serve.trust_proxy);
     top.max_body = At::option("--max-body", Size(serve.max_body));
     top.head_timeout = At::option("--head-timeout", PositiveTime(serve.head_timeout));
@@ -369,6 +362,8 @@ mod tests {
             &["--param", "A=b \"c\" $host $$", "--param", "B="],
             &["--auth", "/admin=/etc/passwd", "--maintenance", "/run/off"],
             &["--server-software", "Apache", "--htaccess"],
+            &["--access-log-format", "$remote_addr \"$request\" $status", "--trust-unix"],
+            &["--request-id", "--proxy-field", "forwarded"],
             &["--no-htaccess", "--app", "dokuwiki"],
         ];
         /// Of these there can be only one, or those of one group exclude another.

@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
-use sendoff_config::{Accel, Attachment, LogFormat, MAX_THREADS, ProxyFields};
+use sendoff_config::{Accel, Attachment, MAX_THREADS};
 use sendoff_settings::words::{
-    App, Client, Ending, FileName, Free, Listen, MimeType, ParamName, Prefix, Status, Symlinks,
-    Template, UrlPath,
+    App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, Prefix, Status,
+    Symlinks, Template, UrlPath,
 };
 use sendoff_settings::{Scope, Word};
 
@@ -191,8 +191,8 @@ pub(crate) struct Serve {
     )]
     pub(crate) proxy_field: ProxyField,
     /// How a line of the access log looks: combined, json, or a text with variables as `$remote_addr "$request" $status`.
-    #[arg(long, value_name = "FORMAT", default_value = "combined")]
-    pub(crate) access_log_format: LogFormat,
+    #[arg(long, value_name = "FORMAT", default_value = "combined", value_parser = word::<LineFormat>)]
+    pub(crate) access_log_format: LineFormat,
     /// Give each request an id: REQUEST_ID for scripts, $request_id in the access log, and in log lines about the request. A
     /// trusted proxy's X-Request-Id is taken.
     #[arg(long)]
@@ -367,10 +367,10 @@ pub(crate) enum ProxyField {
     Forwarded,
 }
 
-impl From<ProxyField> for ProxyFields {
+impl From<ProxyField> for sendoff_settings::words::ProxyField {
     fn from(field: ProxyField) -> Self {
         match field {
-            ProxyField::XForwardedFor => Self::XForwarded,
+            ProxyField::XForwardedFor => Self::XForwardedFor,
             ProxyField::Forwarded => Self::Forwarded,
         }
     }

@@ -7,7 +7,7 @@ use sendoff_config::Config;
 use sendoff_settings::keys::Top;
 use sendoff_settings::{Loaded, Problems, Sources, expand, load, resolve};
 
-use crate::configure::{about_edge, log_filter, sections};
+use crate::configure::{log_filter, sections};
 use crate::failure::Failure;
 use crate::machine::ThisMachine;
 use crate::options::Serve;
@@ -76,10 +76,7 @@ impl Resolved {
         let mut problems = Problems::default();
         expand(&mut top, &mut sources, &mut problems);
         match resolve(&top, &sources, &ThisMachine, &mut problems) {
-            Some(mut config) => {
-                about_edge(serve, &mut config);
-                Ok(Self { top, config, sources, problems })
-            }
+            Some(config) => Ok(Self { top, config, sources, problems }),
             None => {
                 let first = problems.0.first().map(|problem| problem.line(&sources));
                 Err(Failure::Input(first.unwrap_or_default()))

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use crate::keys::{Auth, Pool, Route, Site, Top};
 use crate::print::inline;
-use crate::schema::sentence;
-use crate::section::{Default, Key, Section};
+use crate::section::{Default, Key, Section, sentence};
 
 /// What stands before the lists of keys.
 const INTRODUCTION: &str = include_str!("docs.md");

@@ -2,18 +2,28 @@
 
 use std::time::Duration;
 
-use crate::section::section;
-use crate::value::{Inline, List, Map, Number, Sections, Yes};
+use crate::nested::{Inline, Sections};
+use crate::section::{Key, Section, section};
+use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
-    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings, Listen,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, QueryName, Raw, Size,
-    Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
+    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings,
+    LineFormat, Listen, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
+    ProxyField, QueryName, Raw, Size, Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
+
+/// The keys of all sections, by their titles.
+const SECTIONS: &[(&str, &[Key])] = &[
+    (Top::TITLE, Top::KEYS),
+    (Site::TITLE, Site::KEYS),
+    (Route::TITLE, Route::KEYS),
+    (Pool::TITLE, Pool::KEYS),
+    (Auth::TITLE, Auth::KEYS),
+];
 
 section! {
     /// What holds for the whole server. These keys stand before the first section.
@@ -38,9 +48,21 @@ section! {
     /// Where requests are logged; `-` is standard output.
     access_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
+    /// How a line of the access log looks: `combined`, `json`, or a text with variables.
+    access_log_format: LineFormat = LineFormat("combined".to_owned()),
+        example "\"$remote_addr $request $status $request_time\"", also "log_format" "LogFormat";
+    /// Whether each request has an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
+    request_id: bool = false,
+        example "true";
     /// Proxies whose word about the client is taken (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
+    /// Whether every process that connects to a UNIX socket is a trusted proxy.
+    trust_unix: bool = false,
+        example "true";
+    /// The request field in which trusted proxies name the client; with `X-Forwarded-For` go -Proto, -Host and -Port.
+    proxy_field: ProxyField = ProxyField::XForwardedFor,
+        example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
     max_body: Size = Size(1 << 30),
         example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::keys::Top;
 use crate::machine::Machine;
+use crate::nested::read;
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
-use crate::read::read;
 use crate::resolve::unusable;
 use crate::section::Section;
 

@@ -1,9 +1,9 @@
 //! Rules of applications, from their vendors' documentation.
 
 use crate::keys::{Site, Top};
+use crate::nested::read;
 use crate::place::Sources;
 use crate::problem::Problems;
-use crate::read::read;
 use crate::words::App;
 
 /// The file with the rules of an application.

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use toml::Value as Toml;
 
 use crate::keys::Top;
-use crate::schema::sentence;
-use crate::section::{Key, Section};
+use crate::section::{Key, Section, sentence};
 
 /// Columns that a comment may take.
 const WIDTH: usize = 116;

@@ -4,13 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::{DeString, DeValue};
 
-use crate::keys::{Auth, Pool, Route, Site, Top};
-use crate::place::{Place, Sources};
+use crate::place::Place;
 use crate::problem::Problems;
-use crate::section::{Key, Section};
-use crate::value::{Item, Wrong};
 
 /// What a text may refer to.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +16,42 @@ pub struct Scope<'a> {
     pub folder: &'a Path,
 }
 
-/// Mistakes in the syntax of one file that are shown: a file in another format is one mistake.
-const MAX_SYNTAX_ERRORS: usize = 5;
+/// A value in a file, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item<'a> {
+    pub(crate) value: &'a DeValue<'a>,
+    pub(crate) place: Place,
+}
+
+/// What is wrong with a text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// A sentence without a full stop.
+    pub says: String,
+    /// Where in the text it is wrong, in bytes.
+    pub at: Option<usize>,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Wrong {
+    /// Without a place in the text.
+    pub(crate) fn new(says: impl Into<String>) -> Self {
+        Self { says: says.into(), at: None, help: None }
+    }
+
+    /// Names a place in the text.
+    pub(crate) fn at(mut self, at: usize) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// Says what to do.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
 
 /// Reads one file.
 pub(crate) struct Reader<'a> {
@@ -30,31 +61,24 @@ pub(crate) struct Reader<'a> {
     pub(crate) problems: &'a mut Problems,
 }
 
-/// Reads a file that is in `sources`. What is wrong with it is in `problems`.
-pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Problems) -> T {
-    let whole = Place::File { file, start: 0, end: 0 };
-    let Some(source) = sources.get(file) else { return T::empty(whole) };
-    let folder = source.path.parent().unwrap_or(Path::new("/"));
-    let (table, errors) = DeTable::parse_recoverable(&source.text);
-    let mut reader = Reader { file, text: &source.text, folder, problems };
-    for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
-        let place = reader.place(error.span().unwrap_or(0..0));
-        reader.syntax(place, error.message());
+impl<'a> Reader<'a> {
+    /// Reads the file with this number and text.
+    pub(crate) fn new(
+        file: u16,
+        text: &'a str,
+        folder: &'a Path,
+        problems: &'a mut Problems,
+    ) -> Self {
+        Self { file, text, folder, problems }
     }
-    // After a mistake in the syntax the rest of the table is what the parser made of it, which need not be what was meant.
-    if !errors.is_empty() {
-        return T::empty(whole);
-    }
-    T::read(table.get_ref(), whole, &mut reader)
-}
 
-impl Reader<'_> {
     /// What texts may refer to.
     pub(crate) fn scope(&self) -> Scope<'_> {
         Scope { folder: self.folder }
     }
 
-    fn place(&self, span: Range<usize>) -> Place {
+    /// The place of some bytes of the file.
+    pub(crate) fn place(&self, span: Range<usize>) -> Place {
         let number = |at: usize| u32::try_from(at.min(self.text.len())).unwrap_or(u32::MAX);
         Place::File { file: self.file, start: number(span.start), end: number(span.end) }
     }
@@ -69,7 +93,8 @@ impl Reader<'_> {
         self.place(key.span())
     }
 
-    fn syntax(&mut self, place: Place, message: &str) {
+    /// A mistake in the syntax.
+    pub(crate) fn syntax(&mut self, place: Place, message: &str) {
         let place = self.visible(place);
         let marked = match place {
             Place::File { start, end, .. } => self.text.get(start as usize..end as usize),
@@ -193,48 +218,6 @@ impl Reader<'_> {
         problem.label("not such a section").help(format!(
             "write {title}, with two brackets on each side: there may be several of them"
         ));
-    }
-
-    /// A key that the section does not have.
-    pub(crate) fn unknown_key<T: Section>(&mut self, key: &Spanned<DeString<'_>>) {
-        let (name, place) = (key.get_ref().as_ref(), self.key(key));
-        let problem = self.problems.error(place, format!("there is no key \"{name}\" here"));
-        match T::KEYS.iter().find(|known| known.also.contains(&name)) {
-            Some(known) => {
-                problem.label(format!("it is called \"{}\"", known.name));
-                problem.help(format!("for example: {} = {}", known.name, known.example));
-                return;
-            }
-            None => problem.label(format!("not a key of {}", T::TITLE)),
-        };
-        if let Some(similar) = similar(name, T::KEYS.iter().map(|key| key.name)) {
-            problem.label(format!("did you mean \"{similar}\"?"));
-            return;
-        }
-        let others: [(&str, &[Key]); 5] = [
-            (Top::TITLE, Top::KEYS),
-            (Site::TITLE, Site::KEYS),
-            (Route::TITLE, Route::KEYS),
-            (Pool::TITLE, Pool::KEYS),
-            (Auth::TITLE, Auth::KEYS),
-        ];
-        let called = |known: &Key| known.name == name || known.also.contains(&name);
-        let found = others.iter().find_map(|(title, keys)| {
-            keys.iter().find(|known| called(known)).map(|known| (*title, known.name))
-        });
-        problem.help(match found {
-            Some((title, "route")) => {
-                format!(
-                    "a route belongs to a site: write {} behind the keys of its {title}",
-                    Route::TITLE
-                )
-            }
-            Some((title, known)) => format!("\"{known}\" is a key of {title}"),
-            None => {
-                let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
-                format!("the keys of {} are {}", T::TITLE, names.join(", "))
-            }
-        });
     }
 }
 

@@ -4,12 +4,12 @@
 //! declaration come the struct that holds what a file says, the code that reads it and prints it, the lists from which
 //! messages are made, the documentation and the schema.
 
-use serde_json::Value as Json;
-use toml::Value as Toml;
-use toml::de::DeTable;
+use serde_json::{Map, Value as Json, json};
+use toml::de::{DeString, DeTable};
+use toml::{Spanned, Value as Toml};
 
 use crate::place::{At, Place};
-use crate::read::Reader;
+use crate::read::{Reader, similar};
 
 /// A key of a section.
 pub(crate) struct Key {
@@ -69,6 +69,9 @@ pub(crate) trait Section: Sized {
     const DOC: &'static [&'static str];
     /// Its keys.
     const KEYS: &'static [Key];
+
+    /// The keys of all sections, by their titles.
+    fn all() -> &'static [(&'static str, &'static [Key])];
 
     /// Without any key.
     fn empty(place: Place) -> Self;
@@ -139,6 +142,10 @@ macro_rules! section {
                 schema: <$type as $crate::value::Value>::schema,
             }),+];
 
+            fn all() -> &'static [(&'static str, &'static [$crate::section::Key])] {
+                SECTIONS
+            }
+
             fn empty(place: $crate::place::Place) -> Self {
                 Self::empty(place)
             }
@@ -167,7 +174,7 @@ macro_rules! section {
                         continue;
                     })+
                     this.broken = true;
-                    reader.unknown_key::<Self>(key);
+                    $crate::section::unknown_key::<Self>(reader, key);
                 }
                 this
             }
@@ -245,3 +252,61 @@ macro_rules! given {
 }
 
 pub(crate) use {absent, default, given, held, name, section, store};
+
+/// A key that the section does not have.
+pub(crate) fn unknown_key<T: Section>(reader: &mut Reader<'_>, key: &Spanned<DeString<'_>>) {
+    let (name, place) = (key.get_ref().as_ref(), reader.key(key));
+    let problem = reader.problems.error(place, format!("there is no key \"{name}\" here"));
+    match T::KEYS.iter().find(|known| known.also.contains(&name)) {
+        Some(known) => {
+            problem.label(format!("it is called \"{}\"", known.name));
+            problem.help(format!("for example: {} = {}", known.name, known.example));
+            return;
+        }
+        None => problem.label(format!("not a key of {}", T::TITLE)),
+    };
+    if let Some(similar) = similar(name, T::KEYS.iter().map(|key| key.name)) {
+        problem.label(format!("did you mean \"{similar}\"?"));
+        return;
+    }
+    let called = |known: &Key| known.name == name || known.also.contains(&name);
+    let found = T::all().iter().find_map(|(title, keys)| {
+        keys.iter().find(|known| called(known)).map(|known| (*title, known.name))
+    });
+    problem.help(match found {
+        Some((title, "route")) => {
+            format!(
+                "a route belongs to a site: write [[site.route]] behind the keys of its {title}"
+            )
+        }
+        Some((title, known)) => format!("\"{known}\" is a key of {title}"),
+        None => {
+            let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
+            format!("the keys of {} are {}", T::TITLE, names.join(", "))
+        }
+    });
+}
+
+/// The schema of one section.
+pub(crate) fn schema<T: Section>() -> Json {
+    let mut properties = Map::new();
+    for key in T::KEYS {
+        let mut property = (key.schema)();
+        property["description"] = json!(sentence(key.doc));
+        if let Default::Value(value) = (key.default)() {
+            property["default"] = json!(value);
+        }
+        properties.insert(key.name.to_owned(), property);
+    }
+    json!({
+        "type": "object",
+        "description": sentence(T::DOC),
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+/// The lines of a comment as one text.
+pub(crate) fn sentence(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}

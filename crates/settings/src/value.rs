@@ -4,16 +4,8 @@ use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
 
-use crate::place::{At, Place};
-use crate::read::{Reader, Scope};
-use crate::section::Section;
-
-/// A value in a file, and where it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Item<'a> {
-    pub(crate) value: &'a DeValue<'a>,
-    pub(crate) place: Place,
-}
+use crate::place::At;
+use crate::read::{Item, Reader, Scope, Wrong};
 
 /// The type of a key.
 pub(crate) trait Value: Sized {
@@ -28,36 +20,6 @@ pub(crate) trait Value: Sized {
 
     /// The values that are allowed, as far as a JSON schema can tell.
     fn schema() -> Json;
-}
-
-/// What is wrong with a text.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// A sentence without a full stop.
-    pub says: String,
-    /// Where in the text it is wrong, in bytes.
-    pub at: Option<usize>,
-    /// What to do.
-    pub help: Option<String>,
-}
-
-impl Wrong {
-    /// Without a place in the text.
-    pub(crate) fn new(says: impl Into<String>) -> Self {
-        Self { says: says.into(), at: None, help: None }
-    }
-
-    /// Names a place in the text.
-    pub(crate) fn at(mut self, at: usize) -> Self {
-        self.at = Some(at);
-        self
-    }
-
-    /// Says what to do.
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
 }
 
 /// A value that is written as one text, in a file and on the command line.
@@ -306,68 +268,5 @@ impl<K: Word, V: Value> Value for Map<K, V> {
 
     fn schema() -> Json {
         json!({"type": "object", "additionalProperties": V::schema()})
-    }
-}
-
-/// Sections of the same kind, one after the other.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sections<T>(pub Vec<T>);
-
-impl<T: Section> Value for Sections<T> {
-    fn kind() -> String {
-        format!("sections {}", T::TITLE)
-    }
-
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let DeValue::Array(array) = item.value else {
-            reader.not_sections(item, T::TITLE);
-            return None;
-        };
-        let mut sections = Vec::with_capacity(array.len());
-        for value in array {
-            let item = reader.item(value);
-            let DeValue::Table(table) = item.value else {
-                reader.not_sections(item, T::TITLE);
-                return None;
-            };
-            sections.push(T::read(table, item.place, reader));
-        }
-        Some(Self(sections))
-    }
-
-    fn toml(&self) -> Option<Toml> {
-        None
-    }
-
-    fn schema() -> Json {
-        json!({"type": "array", "items": crate::schema::section::<T>()})
-    }
-}
-
-/// A section that is written as one value: `auth = { users = "..." }`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inline<T>(pub T);
-
-impl<T: Section> Value for Inline<T> {
-    fn kind() -> String {
-        let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
-        format!("a table with {}", names.join(", "))
-    }
-
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let DeValue::Table(table) = item.value else {
-            reader.expected(item, &Self::kind());
-            return None;
-        };
-        Some(Self(T::read(table, item.place, reader)))
-    }
-
-    fn toml(&self) -> Option<Toml> {
-        let entries = self.0.entries().into_iter();
-        Some(Toml::Table(entries.map(|(key, value, _)| (key.name.to_owned(), value)).collect()))
-    }
-
-    fn schema() -> Json {
-        crate::schema::section::<T>()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Context;
+use super::context::Context;
 use crate::keys::Site;
 use crate::place::Place;
 use crate::value::Word;

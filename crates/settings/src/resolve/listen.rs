@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sendoff_config::{ListenAddress, Listener, Site};
 
-use super::Context;
+use super::context::Context;
 use crate::place::{At, Place};
 use crate::value::List;
 use crate::words::{Listen, ListenPlace};

@@ -1,30 +1,26 @@
 //! From sections to the resolved configuration: defaults, names, files, and what does not fit together.
 
+mod context;
 mod hosts;
 mod listen;
 mod pool;
 mod route;
 mod site;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sendoff_config::{
-    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, Timeouts,
-    TrustedProxies,
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS,
+    ProxyFields, Timeouts, TrustedProxies, Variable,
 };
 
-use crate::keys::Top;
-use crate::machine::{Chosen, Kind, Machine};
-use crate::place::{At, Place, Sources};
-use crate::problem::Problems;
-use crate::words::FilePath;
+pub(crate) use context::{Context, unusable};
 
-/// What resolving needs everywhere.
-pub(crate) struct Context<'a> {
-    pub(crate) machine: &'a dyn Machine,
-    pub(crate) sources: &'a Sources,
-    pub(crate) problems: &'a mut Problems,
-}
+use crate::keys::Top;
+use crate::machine::{Chosen, Machine};
+use crate::place::{Place, Sources};
+use crate::problem::Problems;
+use crate::words::ProxyField;
 
 /// Resolves what files or a command line say. `None`: there are errors in `problems`.
 pub fn resolve(
@@ -67,7 +63,10 @@ impl Context<'_> {
             path if path.ends_with("-") => LogTarget::Stdout,
             path => LogTarget::File(path.to_owned()),
         });
-        let access_log = access_log.map(|to| AccessLog { to, format: LogFormat::combined() });
+        let format = top.access_log_format.value.resolved();
+        // JSON has an id in any case where there is one.
+        let asks_for_ids = format != LogFormat::json() && format.has(Variable::RequestId);
+        let access_log = access_log.map(|to| AccessLog { to, format });
         for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
             if network.value.0.prefix == 0 {
                 self.problems
@@ -86,14 +85,18 @@ impl Context<'_> {
                     .flat_map(|list| list.value.values())
                     .map(|client| client.0)
                     .collect(),
-                ..TrustedProxies::default()
+                unix: top.trust_unix.value,
+                fields: match top.proxy_field.value {
+                    ProxyField::XForwardedFor => ProxyFields::XForwarded,
+                    ProxyField::Forwarded => ProxyFields::Forwarded,
+                },
             },
             account,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),
                 access_log,
-                request_ids: false,
+                request_ids: top.request_id.value || asks_for_ids,
                 timeouts: Timeouts {
                     head: top.head_timeout.value.0,
                     body: top.body_timeout.value.0,
@@ -123,38 +126,4 @@ impl Context<'_> {
             }
         }
     }
-
-    /// A folder that must exist, without symbolic links.
-    pub(crate) fn folder(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
-        let place = path.place;
-        let path = &path.value.0;
-        let says = match self.machine.canonical(path) {
-            Ok(real) => match self.machine.kind(&real) {
-                Ok(Kind::Folder) => return Some(real),
-                Ok(_) => format!("{} is not a folder", path.display()),
-                Err(error) => unusable(path, &error),
-            },
-            Err(error) => unusable(path, &error),
-        };
-        let is_folder =
-            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == Kind::Folder);
-        let nearest = path.ancestors().skip(1).find(is_folder);
-        let nearest = nearest.filter(|_| self.machine.kind(path).is_err());
-        let problem = self.problems.error(place, says);
-        if let Some(nearest) = nearest
-            && nearest != Path::new("/")
-            && place != Place::Default
-        {
-            problem.help(format!("{} exists, but not what follows", nearest.display()));
-        }
-        None
-    }
-}
-
-/// Why a file or folder cannot be used.
-pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> String {
-    let error = error.to_string();
-    // The number says nothing that the words do not say.
-    let words = error.split(" (os error").next().unwrap_or_default();
-    format!("{}: {words}", path.display())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers};
 
-use super::Context;
+use super::context::Context;
 use crate::keys::{Pool, Top};
 use crate::place::{At, Place};
 use crate::read::similar;

@@ -5,8 +5,8 @@ use sendoff_config::{
     Matching, Network, Route, Rules,
 };
 
+use super::context::{Context, unusable};
 use super::pool::Pools;
-use super::{Context, unusable};
 use crate::keys;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};

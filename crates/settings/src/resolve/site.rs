@@ -7,7 +7,7 @@ use sendoff_config::{
     Accel, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host, Site,
 };
 
-use super::Context;
+use super::context::Context;
 use super::pool::Pools;
 use super::route::Routes;
 use crate::keys;

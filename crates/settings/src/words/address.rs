@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use sendoff_config::{Address, ListenAddress, Network};
 
-use crate::read::Scope;
-use crate::value::{Word, Wrong};
+use crate::read::{Scope, Wrong};
+use crate::value::Word;
 
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Values of which there are few.
 
-use crate::read::{Scope, similar};
-use crate::value::{Word, Wrong};
+use crate::read::{Scope, Wrong, similar};
+use crate::value::Word;
 
 /// Declares an enum that is written as one of a few words, and what it is in the resolved configuration.
 macro_rules! choice {
@@ -94,6 +94,16 @@ choice! {
         Lease = "lease",
         /// A copy.
         Copy = "copy",
+    }
+}
+
+choice! {
+    /// The request field in which trusted proxies name the client.
+    ProxyField "\"X-Forwarded-For\" or \"Forwarded\"" {
+        /// `X-Forwarded-For`, and the fields that go with it.
+        XForwardedFor = "X-Forwarded-For",
+        /// `Forwarded` (RFC 7239).
+        Forwarded = "Forwarded",
     }
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sendoff_config::units;
+use sendoff_config::{LogFormat, units};
 use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::{At, Place};
-use crate::read::{Reader, Scope};
-use crate::value::{Item, Value, Word, Wrong};
+use crate::read::{Item, Reader, Scope, Wrong};
+use crate::value::{Value, Word};
 
 /// Any text without control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,32 @@ impl Word for Raw {
 
     fn text(&self) -> String {
         self.0.clone()
+    }
+}
+
+/// How a line of the access log looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineFormat(pub String);
+
+impl Word for LineFormat {
+    const KIND: &'static str =
+        "\"combined\", \"json\" or a text with variables such as $remote_addr";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        text.parse::<LogFormat>().map(|_| Self(text.to_owned())).map_err(Wrong::new)
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl LineFormat {
+    /// In the resolved configuration.
+    #[must_use]
+    pub fn resolved(&self) -> LogFormat {
+        // It was parsed when it was read.
+        self.0.parse().unwrap_or_else(|_| LogFormat::combined())
     }
 }
 

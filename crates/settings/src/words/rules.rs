@@ -10,8 +10,8 @@ use toml::de::DeValue;
 use super::plain::Time;
 use super::text::{Expression, Template};
 use crate::place::At;
-use crate::read::{Reader, Scope, similar};
-use crate::value::{Item, List, Value, Word, Wrong};
+use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::value::{List, Value, Word};
 
 /// Whether a byte may stand in the name of a field (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {

@@ -6,8 +6,8 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::At;
-use crate::read::{Reader, Scope, similar};
-use crate::value::{Item, Map, Value, Word, Wrong};
+use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::value::{Map, Value, Word};
 
 /// A path of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,97 @@
+//! Sections in sections, and sections in files.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+use toml::Value as Toml;
+use toml::de::{DeTable, DeValue};
+
+use crate::place::{Place, Sources};
+use crate::problem::Problems;
+use crate::read::{Item, Reader};
+use crate::section::{self, Section};
+use crate::value::Value;
+
+/// Mistakes in the syntax of one file that are shown: a file in another format is one mistake.
+const MAX_SYNTAX_ERRORS: usize = 5;
+
+/// Reads a file that is in `sources`. What is wrong with it is in `problems`.
+pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Problems) -> T {
+    let whole = Place::File { file, start: 0, end: 0 };
+    let Some(source) = sources.get(file) else { return T::empty(whole) };
+    let folder = source.path.parent().unwrap_or(Path::new("/"));
+    let (table, errors) = DeTable::parse_recoverable(&source.text);
+    let mut reader = Reader::new(file, &source.text, folder, problems);
+    for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
+        let place = reader.place(error.span().unwrap_or(0..0));
+        reader.syntax(place, error.message());
+    }
+    // After a mistake in the syntax the rest of the table is what the parser made of it, which need not be what was meant.
+    if !errors.is_empty() {
+        return T::empty(whole);
+    }
+    T::read(table.get_ref(), whole, &mut reader)
+}
+
+/// Sections of the same kind, one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sections<T>(pub Vec<T>);
+
+impl<T: Section> Value for Sections<T> {
+    fn kind() -> String {
+        format!("sections {}", T::TITLE)
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Array(array) = item.value else {
+            reader.not_sections(item, T::TITLE);
+            return None;
+        };
+        let mut sections = Vec::with_capacity(array.len());
+        for value in array {
+            let item = reader.item(value);
+            let DeValue::Table(table) = item.value else {
+                reader.not_sections(item, T::TITLE);
+                return None;
+            };
+            sections.push(T::read(table, item.place, reader));
+        }
+        Some(Self(sections))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        None
+    }
+
+    fn schema() -> Json {
+        json!({"type": "array", "items": section::schema::<T>()})
+    }
+}
+
+/// A section that is written as one value: `auth = { users = "..." }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inline<T>(pub T);
+
+impl<T: Section> Value for Inline<T> {
+    fn kind() -> String {
+        let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
+        format!("a table with {}", names.join(", "))
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Table(table) = item.value else {
+            reader.expected(item, &Self::kind());
+            return None;
+        };
+        Some(Self(T::read(table, item.place, reader)))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let entries = self.0.entries().into_iter();
+        Some(Toml::Table(entries.map(|(key, value, _)| (key.name.to_owned(), value)).collect()))
+    }
+
+    fn schema() -> Json {
+        section::schema::<T>()
+    }
+}

@@ -1,0 +1,51 @@
+//! What resolving needs everywhere: the machine, the files, and where problems go.
+
+use std::path::{Path, PathBuf};
+
+use crate::machine::{Kind, Machine};
+use crate::place::{At, Place, Sources};
+use crate::problem::Problems;
+use crate::words::FilePath;
+
+/// What resolving needs everywhere.
+pub(crate) struct Context<'a> {
+    pub(crate) machine: &'a dyn Machine,
+    pub(crate) sources: &'a Sources,
+    pub(crate) problems: &'a mut Problems,
+}
+
+impl Context<'_> {
+    /// A folder that must exist, without symbolic links.
+    pub(crate) fn folder(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
+        let place = path.place;
+        let path = &path.value.0;
+        let says = match self.machine.canonical(path) {
+            Ok(real) => match self.machine.kind(&real) {
+                Ok(Kind::Folder) => return Some(real),
+                Ok(_) => format!("{} is not a folder", path.display()),
+                Err(error) => unusable(path, &error),
+            },
+            Err(error) => unusable(path, &error),
+        };
+        let is_folder =
+            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == Kind::Folder);
+        let nearest = path.ancestors().skip(1).find(is_folder);
+        let nearest = nearest.filter(|_| self.machine.kind(path).is_err());
+        let problem = self.problems.error(place, says);
+        if let Some(nearest) = nearest
+            && nearest != Path::new("/")
+            && place != Place::Default
+        {
+            problem.help(format!("{} exists, but not what follows", nearest.display()));
+        }
+        None
+    }
+}
+
+/// Why a file or folder cannot be used.
+pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> String {
+    let error = error.to_string();
+    // The number says nothing that the words do not say.
+    let words = error.split(" (os error").next().unwrap_or_default();
+    format!("{}: {words}", path.display())
+}
