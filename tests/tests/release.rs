@@ -86,6 +86,7 @@ fn every_response_under_load_is_of_one_release_and_none_is_lost() {
     let releases = Releases::new();
     let server = start(&releases.link);
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let new = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
@@ -94,6 +95,7 @@ fn every_response_under_load_is_of_one_release_and_none_is_lost() {
                     for target in TARGETS {
                         let release = release_of(&mut client, target);
                         assert!(["one", "two"].contains(&&*release), "{target}: {release}");
+                        new.fetch_add(usize::from(release == "two"), Ordering::Relaxed);
                         asked.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -107,7 +109,8 @@ fn every_response_under_load_is_of_one_release_and_none_is_lost() {
         stop.store(true, Ordering::Relaxed);
     });
     let asked = asked.load(Ordering::Relaxed);
-    assert!(asked >= 1000, "{asked} requests");
+    let new = new.load(Ordering::Relaxed);
+    assert!(asked >= 1000 && (100..asked - 100).contains(&new), "{new} of {asked} requests");
 }
 
 #[test]

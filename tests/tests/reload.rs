@@ -133,10 +133,15 @@ fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
     server.signal(Signal::HUP);
     server.await_log("INFO reloaded");
     assert_eq!((server.workers(), server.php_master()), (workers.clone(), master));
+    // The next request on a connection that is open already sees the new configuration, too.
+    let mut client = server.connect();
+    assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
     reloaded.change_pool();
     reload(&server);
-    let pid: u32 = server.page("/pid.php").parse().unwrap();
-    assert!(!workers.contains(&pid), "{pid} is one of {workers:?}");
+    for text in [client.ask(&Request::get("/pid.php")).text(), server.page("/pid.php")] {
+        assert!(!workers.contains(&text.parse().unwrap()), "{text} is one of {workers:?}");
+    }
+    drop(client);
     server.await_replacement(&workers);
     assert!(wait::until(LIMIT, || !processes::runs(master)), "{}", server.log());
     let status = server.command(&["status"]).unwrap();
@@ -183,6 +188,50 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
     let status = server.command(&["status"]).unwrap();
     assert!(status.contains("it failed: ") && status.contains("link: No such file"), "{status}");
     assert_eq!((server.page("/ok.php"), server.workers()), ("ok".to_owned(), workers));
+}
+
+/// A configuration file with two pools and two sites, of which `b` is as given.
+fn file(max_requests: u32, b: &str) -> String {
+    format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n\
+         [[pool]]\nname = 'one'\nworkers = 2\n\
+         [[pool]]\nname = 'two'\nworkers = 2\nmax_requests = {max_requests}\n\
+         [[site]]\nhosts = 'a.test'\nroot = 'root'\npool = 'one'\n\
+         [[site]]\nhosts = 'b.test'\nroot = 'root'\npool = 'two'\n{b}"
+    )
+}
+
+#[test]
+fn a_file_is_read_again_with_its_sites_routes_and_pools() {
+    let site = Site::with("pid.php", "<?php echo getmypid();");
+    let write = |text: &str| site.write_at(site.outside("sendoff.toml"), text);
+    let respond = |text: &str| format!("[[site.route]]\npath = '/said'\nrespond = '{text}'\n");
+    let config = write(&file(0, &respond("first")));
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    let ask =
+        |host: &str, target: &str| server.ask(&Request::get(target).header("Host", host)).text();
+    let pid = |host: &str| ask(host, "/pid.php").parse::<u32>().unwrap();
+    assert_eq!(ask("b.test", "/said"), "first");
+    let before = server.workers();
+    write(&file(0, &respond("second")));
+    assert_eq!(reload(&server), "reloaded\n");
+    assert_eq!((ask("b.test", "/said").as_str(), server.workers()), ("second", before.clone()));
+    // A mistake has its place, and the server goes on.
+    write(&file(0, "colour = 'red'\n"));
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains("nothing has changed") && said.contains("colour"), "{said}");
+    assert_eq!(ask("b.test", "/said"), "second");
+    // Of two pools one changes.
+    write(&file(1000, &respond("third")));
+    assert_eq!(reload(&server), "reloaded, with new workers in 1 pool\n");
+    assert_eq!(ask("b.test", "/said"), "third");
+    assert!(before.contains(&pid("a.test")) && !before.contains(&pid("b.test")));
+    let settled = || server.workers().len() == 4;
+    assert!(wait::until(LIMIT, settled), "{:?}", server.workers());
+    write(&file(1000, &respond("third")).replace("127.0.0.1:0", "127.0.0.2:0"));
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains("addresses to listen on cannot be changed"), "{said}");
+    assert_eq!(ask("b.test", "/said"), "third");
 }
 
 #[test]
