@@ -571,6 +571,11 @@ impl Phases<'_> {
             (Some(PathInfo::Never), _) => false,
             (_, handler) => handler == Handler::Php,
         };
+        let name = self.pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        // Rules and passwords are not for clients, whatever the rules say.
+        if name.starts_with(b".ht") {
+            return Err(Refusal::status(403));
+        }
         Ok(match found.map(|found| found.kind) {
             None => Answer::Missing(target),
             Some(_) if !self.pass.path_info.is_empty() && !accepts_path_info => {
