@@ -19,8 +19,11 @@ pub(crate) enum Fixed {
 #[derive(Debug)]
 pub(crate) struct Conditional {
     subject: Subject,
-    changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    changes: Vec<Change>,
 }
+
+/// A variable and its value; `None`: it is taken out.
+type Change = (Vec<u8>, Option<Vec<u8>>);
 
 #[derive(Debug)]
 enum Subject {
@@ -162,7 +165,7 @@ impl Conditional {
 }
 
 /// `NAME`, `NAME=VALUE`, `!NAME`
-fn changes(rest: &[u8]) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, Problem> {
+fn changes(rest: &[u8]) -> Result<Vec<Change>, Problem> {
     let change = |word: Vec<u8>| {
         if let Some(name) = word.strip_prefix(b"!") {
             return (name.to_vec(), None);

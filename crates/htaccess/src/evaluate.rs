@@ -1,21 +1,22 @@
 //! The phases of a request, in Apache's order: the path meets the file system, rules are collected, variables, access,
 //! types, rewriting, redirects, index files. A rewritten path begins again.
 
-use crate::access::{self, Verdict};
+use crate::authorise::authorise;
 use crate::environment::Fixed;
 use crate::expression::Evaluation;
-use crate::file::File;
+use crate::handler::handler;
 use crate::limits;
 use crate::media::{self, Media};
-use crate::merged::{Chain, Merged};
+use crate::merged::Merged;
 use crate::outcome::{Answer, DependsOn, ErrorDocument, Handler, Outcome, Reason, Target};
 use crate::request::{Files, Kind, Request, Site};
 use crate::response::ResponseRules;
 use crate::rewrite::{Rewritten, rewrite};
 use crate::scope::{Document, PathInfo};
 use crate::state::{Context, LookedUp, Pass, Refusal, Variables};
-use crate::text::{self, BadPath, lossy};
+use crate::text::{self, BadPath};
 use crate::variables;
+use crate::walk::walk;
 
 /// What the rules of a site's folders make of a request.
 #[must_use]
@@ -313,62 +314,6 @@ fn process(context: &Context<'_>, start: Start) -> Processed {
     }
 }
 
-/// Follows the path through the folders as far as it leads, and collects their rules.
-fn walk(context: &Context<'_>, pass: &mut Pass) -> Result<Chain, Refusal> {
-    let files = context.files;
-    let (length, folder) = match files.alias(&pass.path) {
-        Some((length, folder)) if length <= pass.path.len() => (length, folder),
-        _ => (0, context.site.root.to_vec()),
-    };
-    (pass.prefix, pass.folder) = (pass.path[..length].to_vec(), folder.clone());
-    let (mut chain, mut here) = (Chain::new(), folder);
-    let mut options = Merged { follow_links: true, ..Merged::default() };
-    let mut rest = pass.path[length..].to_vec();
-    pass.found = files.look(&here);
-    pass.file = here.clone();
-    for depth in 0.. {
-        if pass.found.is_none_or(|found| found.kind != Kind::Folder) {
-            break;
-        }
-        if depth > limits::FOLDERS {
-            return Err(Refusal::status(404));
-        }
-        if let Some(file) = files.rules(&here) {
-            if let Some(why) = file.broken() {
-                return Err(Refusal { status: 500, why: Some(why) });
-            }
-            options.set_options(&file.scope().options);
-            chain.push((here.clone(), file));
-        }
-        let segments = rest.strip_prefix(b"/").unwrap_or_default();
-        if segments.is_empty() {
-            break;
-        }
-        let end = segments.iter().position(|byte| *byte == b'/').unwrap_or(segments.len());
-        let next = text::concat(&[&here, b"/", &segments[..end]]);
-        if !options.follow_links && !options.follow_own_links && files.is_link(&next) {
-            return Err(link_refused(&chain, &next));
-        }
-        pass.found = files.look(&next);
-        rest = segments[end..].to_vec();
-        here = next;
-        pass.file.clone_from(&here);
-    }
-    let is_folder = pass.found.is_some_and(|found| found.kind == Kind::Folder);
-    if is_folder && rest == b"/" {
-        pass.file.push(b'/');
-        rest.clear();
-    }
-    pass.path_info = rest;
-    Ok(chain)
-}
-
-fn link_refused(chain: &Chain, path: &[u8]) -> Refusal {
-    let file = chain.last().map_or_else(String::new, |(_, file)| file.name().to_string());
-    let text = format!("{} is a symbolic link, and Options forbid to follow it", lossy(path));
-    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
-}
-
 enum Decided {
     Next(Next),
     /// An index file answers, with the rules that apply to it.
@@ -393,7 +338,7 @@ impl Phases<'_> {
             let applied = conditional.apply(context, &mut self.pass);
             applied.map_err(|_| Refusal::status(500))?;
         }
-        if let Some(answer) = self.authorise()? {
+        if let Some(answer) = authorise(self.context, &mut self.pass, merged)? {
             return Ok(Decided::Next(Next::Answer(answer)));
         }
         let configs: Vec<&media::Config> = merged.media.clone();
@@ -416,15 +361,16 @@ impl Phases<'_> {
             if let Some(answer) = self.slash() {
                 return Ok(Decided::Next(Next::Answer(answer)));
             }
-            if again.is_none() {
-                if let Some(processed) = self.index()? {
-                    return Ok(Decided::Index(Box::new(processed)));
-                }
-            }
-        } else if self.pass.found.is_none() && again.is_none() {
-            if let Some(processed) = self.fallback() {
+            if again.is_none()
+                && let Some(processed) = self.index()?
+            {
                 return Ok(Decided::Index(Box::new(processed)));
             }
+        } else if self.pass.found.is_none()
+            && again.is_none()
+            && let Some(processed) = self.fallback()
+        {
+            return Ok(Decided::Index(Box::new(processed)));
         }
         match again {
             Some(next) => Ok(Decided::Next(next)),
@@ -546,7 +492,7 @@ impl Phases<'_> {
     /// What is at the path, once nothing else has an answer.
     fn target(&mut self, media: Media) -> Result<Answer, Refusal> {
         let (merged, found) = (self.merged, self.pass.found);
-        let handler = self.handler(&media)?;
+        let handler = handler(self.context, &self.pass, merged, &media)?;
         let Media { content_type, by_rule, encodings, languages, charset, .. } = media;
         let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
         let forced = forced.filter(|forced| !forced.iter().any(|byte| is_control(*byte)));
@@ -571,6 +517,11 @@ impl Phases<'_> {
             (Some(PathInfo::Never), _) => false,
             (_, handler) => handler == Handler::Php,
         };
+        let name = self.pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        // Rules and passwords are not for clients, whatever the rules say.
+        if name.starts_with(b".ht") {
+            return Err(Refusal::status(403));
+        }
         Ok(match found.map(|found| found.kind) {
             None => Answer::Missing(target),
             Some(_) if !self.pass.path_info.is_empty() && !accepts_path_info => {
@@ -581,119 +532,6 @@ impl Phases<'_> {
             Some(Kind::File) => Answer::Serve(target),
         })
     }
-
-    fn handler(&mut self, media: &Media) -> Result<Handler, Refusal> {
-        let merged = self.merged;
-        let name = self.pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let is_script = (self.context.site.is_script)(name);
-        let plain = if is_script { Handler::Source } else { Handler::Static };
-        if !self.is(Kind::File) {
-            return Ok(Handler::Static);
-        }
-        let set = merged.handler.map(Option::as_ref);
-        let named = match (&self.pass.forced_handler, set) {
-            (Some(forced), _) => Some(forced),
-            (None, Some(set)) => set,
-            (None, None) => media.handler.as_ref(),
-        };
-        let turned_off = set.is_some() || media.handler_removed;
-        let by_type = media.content_type.as_ref().filter(|_| media.by_rule && set.is_none());
-        let handler = match named.or(by_type.filter(|value| is_php(value))) {
-            Some(handler) if is_php(handler) => Handler::Php,
-            Some(handler) if is_unsupported(handler) => {
-                let text = format!("the handler {} is not supported", lossy(handler));
-                let why = Reason { file: lossy(&self.pass.file), line: 0, text };
-                return Err(Refusal { status: 403, why: Some(why) });
-            }
-            Some(_) => plain,
-            None if is_script && !turned_off => Handler::Php,
-            None => plain,
-        };
-        Ok(if handler == Handler::Php && merged.is_off("engine") {
-            Handler::Source
-        } else {
-            handler
-        })
-    }
-
-    /// Whether the client may ask. An answer means that it may not, or that a password is wanted.
-    fn authorise(&mut self) -> Result<Option<Answer>, Refusal> {
-        let (context, merged) = (self.context, self.merged);
-        let address = merged.hosts.is_none_or(|(_, hosts)| hosts.allow(context, &self.pass));
-        let any = merged.hosts.is_some_and(|(_, h)| h.any_suffices(context.request.method));
-        if any && address {
-            return Ok(None);
-        }
-        if let Some((file, _)) = merged.hosts.filter(|_| !address && !any) {
-            let text = format!("{} may not ask", access::client(context));
-            let why = Reason { file: file.name().to_string(), line: 0, text };
-            return Err(Refusal { status: 403, why: Some(why) });
-        }
-        let verdict = merged.verdict(context, &mut self.pass);
-        match verdict.map_err(|_| Refusal::status(500))? {
-            // Neutral: all requirements are for other methods.
-            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
-            (Verdict::UserWanted, file) => self.authenticate(file),
-            (Verdict::Denied, file) => Err(denied(context, file)),
-        }
-    }
-
-    fn authenticate(&mut self, file: Option<&File>) -> Result<Option<Answer>, Refusal> {
-        let (context, known) = (self.context, &self.merged.authentication);
-        let (Some(true), Some(realm), Some(users)) = (known.basic, &known.realm, &known.users)
-        else {
-            let text = "a user is required; AuthType, AuthName and AuthUserFile must all be given";
-            let file = file.map_or_else(String::new, |file| file.name().to_string());
-            let why = Reason { file, line: 0, text: text.to_owned() };
-            return Err(Refusal { status: 500, why: Some(why) });
-        };
-        context.looked_at.borrow_mut().more = true;
-        let identity = context.request.user.filter(|identity| identity.users == users.as_slice());
-        let ask = Answer::Authenticate { realm: realm.clone(), users: users.clone() };
-        let Some(identity) = identity else { return Ok(Some(ask)) };
-        self.pass.user = Some(identity.name.to_vec());
-        let verdict = self.merged.verdict(context, &mut self.pass);
-        match verdict.map_err(|_| Refusal::status(500))? {
-            (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
-            // Another user may be let in.
-            _ => Ok(Some(ask)),
-        }
-    }
-}
-
-fn denied(context: &Context<'_>, file: Option<&File>) -> Refusal {
-    let text = format!("Require does not let {} in", access::client(context));
-    let file = file.map_or_else(String::new, |file| file.name().to_string());
-    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
-}
-
-/// Handlers and types that stand for PHP: Apache's module, php-fpm behind its proxy, the names that hosters use.
-fn is_php(handler: &[u8]) -> bool {
-    let handler = handler.to_ascii_lowercase();
-    text::find(&handler, b"php").is_some() && text::find(&handler, b"source").is_none()
-}
-
-/// Handlers that would do something with the file that this server does not.
-fn is_unsupported(handler: &[u8]) -> bool {
-    const NAMES: [&[u8]; 13] = [
-        b"cgi-script",
-        b"fcgid-script",
-        b"fastcgi-script",
-        b"server-parsed",
-        b"imap-file",
-        b"type-map",
-        b"send-as-is",
-        b"server-status",
-        b"server-info",
-        b"ldap-status",
-        b"isapi-handler",
-        b"balancer-manager",
-        b"lua-script",
-    ];
-    let lower = handler.to_ascii_lowercase();
-    NAMES.contains(&lower.as_slice())
-        || lower.starts_with(b"proxy:")
-        || text::find(&lower, b"source").is_some()
 }
 
 /// What `RequestHeader` makes of the request's fields.

@@ -33,11 +33,12 @@ impl Lifetime {
     /// A sentence that says what was expected.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Problem> {
         let wrong = || format!("{:?} is not a time such as \"access plus 1 month\"", lossy(text));
-        if let [base @ (b'A' | b'M'), digits @ ..] = text {
-            if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
-                let seconds = text::number(digits).min(MOST);
-                return Ok(Self { from_change: *base == b'M', seconds });
-            }
+        if let [base @ (b'A' | b'M'), digits @ ..] = text
+            && !digits.is_empty()
+            && digits.iter().all(u8::is_ascii_digit)
+        {
+            let seconds = text::number(digits).min(MOST);
+            return Ok(Self { from_change: *base == b'M', seconds });
         }
         let lower = lossy(text).to_ascii_lowercase();
         let mut words = lower.split_ascii_whitespace().filter(|word| *word != "plus").peekable();

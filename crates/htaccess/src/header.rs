@@ -202,7 +202,8 @@ impl HeaderRule {
         }
         let is_token =
             |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-        if !matches!(action, Action::Echo(_)) && !(name.iter().all(is_token) && !name.is_empty()) {
+        let is_name = !name.is_empty() && name.iter().all(is_token);
+        if !matches!(action, Action::Echo(_)) && !is_name {
             return Err(format!("{:?} is no name of a field", lossy(&name)).into());
         }
         Ok(Self { always, action, name, condition })
@@ -258,7 +259,7 @@ impl HeaderRule {
         match &self.action {
             Action::Set(text) => set(fields, &self.name, make(text)),
             Action::SetIfEmpty(text) => {
-                if !fields.iter_mut().any(|mut field| is(&&mut field)) {
+                if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(&self.name)) {
                     fields.push((self.name.clone(), make(text)));
                 }
             }

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod authorise;
 mod directives;
 mod environment;
 mod evaluate;
 mod expires;
 mod expression;
 mod file;
+mod handler;
 mod header;
 mod limits;
 mod media;
@@ -32,6 +34,7 @@ mod state;
 mod syntax;
 mod text;
 mod variables;
+mod walk;
 
 pub use directives::{Effect, directives};
 pub use evaluate::evaluate;

@@ -47,6 +47,8 @@ pub(crate) struct Media {
     pub(crate) content_type: Option<Vec<u8>>,
     /// A directive says something of an ending.
     pub(crate) by_rule: bool,
+    /// A directive names the type.
+    pub(crate) type_by_rule: bool,
     pub(crate) encodings: Vec<Vec<u8>>,
     pub(crate) languages: Vec<Vec<u8>>,
     pub(crate) handler: Option<Vec<u8>>,
@@ -66,10 +68,11 @@ pub(crate) fn media(context: &Context<'_>, configs: &[&Config], file: &[u8]) -> 
         found.handler_removed = false;
         if let Some(media_type) = (context.site.media_type)(&part) {
             found.content_type = Some(media_type);
+            found.type_by_rule = false;
         }
         if let Some(value) = look(Property::Type) {
             found.content_type = value.cloned();
-            (found.by_rule, found.handler_removed) = (true, true);
+            (found.by_rule, found.type_by_rule, found.handler_removed) = (true, true, true);
         }
         if let Some(value) = look(Property::Charset) {
             found.charset = value.cloned().or(found.charset);

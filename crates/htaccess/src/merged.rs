@@ -84,7 +84,7 @@ impl<'a> Merged<'a> {
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
             expressions.push((place, sections));
-            merged.by_name(context, pass, place, sections, name, &mut expressions)?;
+            merged.by_name(place, sections, name, &mut expressions)?;
         }
         for (place, sections) in expressions {
             merged.by_expression(context, pass, place, sections, name)?;
@@ -94,8 +94,6 @@ impl<'a> Merged<'a> {
 
     fn by_name(
         &mut self,
-        context: &Context<'_>,
-        pass: &Pass,
         place: Place<'a>,
         sections: &'a [Section],
         name: &[u8],
@@ -105,7 +103,7 @@ impl<'a> Merged<'a> {
             if covers_name(covers, name).map_err(|_| costly(place))? {
                 self.merge(place, scope);
                 expressions.push((place, &scope.sections));
-                self.by_name(context, pass, place, &scope.sections, name, expressions)?;
+                self.by_name(place, &scope.sections, name, expressions)?;
             }
         }
         Ok(())
@@ -144,7 +142,7 @@ impl<'a> Merged<'a> {
             taken = expression.is_some() || matches!(covers, Covers::Else);
             self.merge(place, scope);
             let mut nested = vec![(place, scope.sections.as_slice())];
-            self.by_name(context, pass, place, &scope.sections, name, &mut nested)?;
+            self.by_name(place, &scope.sections, name, &mut nested)?;
             for (place, sections) in nested {
                 self.by_expression(context, pass, place, sections, name)?;
             }

@@ -94,10 +94,10 @@ impl Pattern {
         start: usize,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
         // Without groups the match itself suffices, which needs no memory.
-        if !self.has_groups {
-            if let Ok(found) = self.regex.find_at(subject, start) {
-                return Ok(found.map(|found| vec![Some(found.start()..found.end())]));
-            }
+        if !self.has_groups
+            && let Ok(found) = self.regex.find_at(subject, start)
+        {
+            return Ok(found.map(|found| vec![Some(found.start()..found.end())]));
         }
         let mut places = self.regex.capture_locations();
         let mut found = self.regex.captures_read_at(&mut places, subject, start);

@@ -44,11 +44,12 @@ impl Redirect {
         let mut status = if form == Form::Permanent { 301 } else { 302 };
         // The status may be left out.
         let takes_status = matches!(form, Form::Redirect | Form::Match);
-        if takes_status && words.first().is_some_and(|word| word.first() != Some(&b'/')) {
-            if let Some(given) = words.first().and_then(|word| status_named(word)) {
-                status = given;
-                words.remove(0);
-            }
+        if takes_status
+            && words.first().is_some_and(|word| word.first() != Some(&b'/'))
+            && let Some(given) = words.first().and_then(|word| status_named(word))
+        {
+            status = given;
+            words.remove(0);
         }
         let goes_elsewhere = (300..400).contains(&status);
         if let ([to], Form::Redirect, true) = (words.as_slice(), form, goes_elsewhere) {

@@ -130,7 +130,7 @@ pub struct Found {
 
 /// The file system. Paths are absolute. What the server may not look at does not exist.
 pub trait Files {
-    /// What is at a path.
+    /// What is at a path, which may end with a slash.
     fn look(&self, path: &[u8]) -> Option<Found>;
     /// Whether a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;

@@ -150,7 +150,9 @@ fn time(context: &Context<'_>, name: &str) -> Option<Value> {
 
 /// Year, month and day of a number of days since 1970.
 fn date(mut days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     // A cycle of the calendar, so that no clock makes this long.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;

@@ -144,12 +144,12 @@ impl Driver<'_> {
             admin: b"[no address given]",
         };
         let outcome = evaluate(&site, &request, self.disk);
-        if let Answer::Authenticate { users, .. } = &outcome.answer {
-            if let Some(name) = self.authenticated(users) {
-                let user = Some(Identity { users, name: name.as_bytes() });
-                let request = Request { user, ..request };
-                return self.send(&site, &request, evaluate(&site, &request, self.disk));
-            }
+        if let Answer::Authenticate { users, .. } = &outcome.answer
+            && let Some(name) = self.authenticated(users)
+        {
+            let user = Some(Identity { users, name: name.as_bytes() });
+            let request = Request { user, ..request };
+            return self.send(&site, &request, evaluate(&site, &request, self.disk));
         }
         self.send(&site, &request, outcome)
     }

@@ -41,8 +41,11 @@ pub(crate) struct Flags {
 #[derive(Debug)]
 pub(super) struct Variable(pub(super) Substitution);
 
-/// The flags between brackets, as names and values.
-pub(super) fn split(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Problem> {
+/// A flag's name and value.
+type Flag = (Vec<u8>, Vec<u8>);
+
+/// The flags between brackets.
+pub(super) fn split(text: &[u8]) -> Result<Vec<Flag>, Problem> {
     let inner = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));
     let inner = inner.ok_or("flags stand in brackets, without blanks between them")?;
     let flags = inner.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

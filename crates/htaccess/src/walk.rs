@@ -1,0 +1,64 @@
+//! The path meets the file system.
+
+use crate::limits;
+use crate::merged::{Chain, Merged};
+use crate::outcome::Reason;
+use crate::request::Kind;
+use crate::state::{Context, Pass, Refusal};
+use crate::text::{self, lossy};
+
+/// Follows the path through the folders as far as it leads, and collects their rules.
+pub(crate) fn walk(context: &Context<'_>, pass: &mut Pass) -> Result<Chain, Refusal> {
+    let files = context.files;
+    let (length, folder) = match files.alias(&pass.path) {
+        Some((length, folder)) if length <= pass.path.len() => (length, folder),
+        _ => (0, context.site.root.to_vec()),
+    };
+    (pass.prefix, pass.folder) = (pass.path[..length].to_vec(), folder.clone());
+    let (mut chain, mut here) = (Chain::new(), folder);
+    let mut options = Merged { follow_links: true, ..Merged::default() };
+    let mut rest = pass.path[length..].to_vec();
+    pass.found = files.look(&here);
+    pass.file = here.clone();
+    for depth in 0.. {
+        if pass.found.is_none_or(|found| found.kind != Kind::Folder) {
+            break;
+        }
+        if depth > limits::FOLDERS {
+            return Err(Refusal::status(404));
+        }
+        if let Some(file) = files.rules(&here) {
+            if let Some(why) = file.broken() {
+                return Err(Refusal { status: 500, why: Some(why) });
+            }
+            options.set_options(&file.scope().options);
+            chain.push((here.clone(), file));
+        }
+        let segments = rest.strip_prefix(b"/").unwrap_or_default();
+        if segments.is_empty() {
+            break;
+        }
+        let end = segments.iter().position(|byte| *byte == b'/').unwrap_or(segments.len());
+        let next = text::concat(&[&here, b"/", &segments[..end]]);
+        if !options.follow_links && !options.follow_own_links && files.is_link(&next) {
+            return Err(link_refused(&chain, &next));
+        }
+        pass.found = files.look(&next);
+        rest = segments[end..].to_vec();
+        here = next;
+        pass.file.clone_from(&here);
+    }
+    let is_folder = pass.found.is_some_and(|found| found.kind == Kind::Folder);
+    if is_folder && rest == b"/" {
+        pass.file.push(b'/');
+        rest.clear();
+    }
+    pass.path_info = rest;
+    Ok(chain)
+}
+
+fn link_refused(chain: &Chain, path: &[u8]) -> Refusal {
+    let file = chain.last().map_or_else(String::new, |(_, file)| file.name().to_string());
+    let text = format!("{} is a symbolic link, and Options forbid to follow it", lossy(path));
+    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
+}

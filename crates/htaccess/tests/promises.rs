@@ -1,0 +1,165 @@
+//! What the types promise: remarks and reasons name lines, limits hold, outcomes say what they depend on.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use sendoff_htaccess::{
+    Answer, Fields, File, Files, Found, Handler, Kind, MAX_FILE, Outcome, Request, Severity, Site,
+    evaluate,
+};
+
+/// A site with one file of rules, `index.php` and `a.txt`.
+struct OneFolder(Arc<File>);
+
+impl Files for OneFolder {
+    fn look(&self, path: &[u8]) -> Option<Found> {
+        let kind = match path {
+            b"/site" | b"/site/" => Kind::Folder,
+            b"/site/index.php" | b"/site/a.txt" => Kind::File,
+            _ => return None,
+        };
+        Some(Found { kind, size: 1, executable: false })
+    }
+
+    fn is_link(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn rules(&self, _: &[u8]) -> Option<Arc<File>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+struct NoFields;
+
+impl Fields for NoFields {
+    fn get(&self, _: &[u8]) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+
+    fn each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+}
+
+fn file(rules: &str) -> File {
+    File::parse(rules.as_bytes(), "site/.htaccess")
+}
+
+fn outcome(rules: &str, path: &str) -> Outcome {
+    let index = [b"index.php".to_vec()];
+    let site = Site {
+        root: b"/site",
+        index: &index,
+        is_script: &|name| name.ends_with(b".php"),
+        media_type: &|_| None,
+        listing: false,
+        software: b"Apache",
+        admin: b"",
+    };
+    let request = Request {
+        method: b"GET",
+        target: path.as_bytes(),
+        path: path.as_bytes(),
+        query: None,
+        protocol: b"HTTP/1.1",
+        https: false,
+        host: b"example.org",
+        port: None,
+        server: ([127, 0, 0, 1], 80).into(),
+        client: ([192, 0, 2, 1], 1).into(),
+        fields: &NoFields,
+        now: UNIX_EPOCH,
+        user: None,
+        error: None,
+    };
+    evaluate(&site, &request, &OneFolder(Arc::new(file(rules))))
+}
+
+#[test]
+fn remarks_name_lines_and_consequences() {
+    let rules =
+        "# rules\nIndexOptions FancyIndexing\nOptions \\\n -Indexes\nRequire ldap-user anna\n";
+    let parsed = file(rules);
+    let remarks: Vec<_> = parsed.remarks().iter().map(|r| (r.line, r.severity)).collect();
+    assert_eq!(remarks, [(2, Severity::Ignored), (5, Severity::Refused)]);
+    assert_eq!(
+        parsed.remarks()[1].to_string(),
+        "line 5: Require: Require ldap-user is not supported (what it covers is answered with 403)"
+    );
+    assert!(parsed.broken().is_none());
+
+    let broken = file("Options -Indexes\nNoSuchThing on\n").broken().unwrap();
+    assert_eq!((broken.file.as_str(), broken.line), ("site/.htaccess", 2));
+}
+
+#[test]
+fn a_refusal_names_the_line() {
+    let found = outcome("Options -Indexes\nRequire ldap-user anna\n", "/a.txt");
+    assert_eq!(found.answer, Answer::Refuse { status: 403 });
+    assert_eq!(
+        found.reasons[0].to_string(),
+        "site/.htaccess:2: Require: Require ldap-user is not supported"
+    );
+    let found = outcome("RewriteEngine On\nRewriteRule ^a - [F]\n", "/a.txt");
+    assert_eq!(found.answer, Answer::Refuse { status: 403 });
+    assert_eq!(found.reasons[0].line, 2);
+}
+
+#[test]
+fn limits_refuse_the_whole_file() {
+    let deep = "<Files a>\n".repeat(40) + &"</Files>\n".repeat(40);
+    let many = "Options -Indexes\n".repeat(10_001);
+    let large = "#".repeat(80) + "\n";
+    let large = large.repeat(MAX_FILE / 81 + 1);
+    let long = format!("Header set A {}", "b".repeat(9000));
+    let nested = format!("<If \"{}true\">\n</If>\n", "!".repeat(100));
+    for rules in [deep, many, large, long] {
+        assert!(file(&rules).broken().is_some(), "{} bytes", rules.len());
+        assert_eq!(outcome(&rules, "/a.txt").answer, Answer::Refuse { status: 500 });
+    }
+    assert_eq!(outcome(&nested, "/a.txt").answer, Answer::Refuse { status: 403 });
+}
+
+#[test]
+fn costly_expressions_and_endless_rules_end() {
+    let path = format!("/{}", "a".repeat(3000));
+    let costly = outcome("RewriteEngine On\nRewriteRule ^(a+)+(?=b)$ x\n", &path);
+    assert_eq!(costly.answer, Answer::Refuse { status: 500 });
+    for rules in [
+        "RewriteRule ^(.*)$ $1 [N]",
+        "RewriteRule ^ /x$0%{REQUEST_URI}",
+        "RewriteCond %{LA-U:REQUEST_URI} x\nRewriteRule ^ - [F]",
+    ] {
+        let found = outcome(&format!("RewriteEngine On\n{rules}\n"), "/a.txt");
+        assert!(!matches!(found.answer, Answer::Serve(_)) || rules.contains("LA-U"), "{rules}");
+    }
+}
+
+#[test]
+fn php_runs_only_where_rules_let_it() {
+    let handler = |rules: &str| match outcome(rules, "/").answer {
+        Answer::Serve(target) => Some(target.handler),
+        _ => None,
+    };
+    assert_eq!(handler(""), Some(Handler::Php));
+    for rules in
+        ["php_flag engine off", "SetHandler none", "RemoveHandler .php", "AddType text/plain .php"]
+    {
+        assert_eq!(handler(rules), Some(Handler::Source), "{rules}");
+    }
+    assert_eq!(handler("AddHandler cgi-script .php"), None);
+    assert_eq!(
+        handler("SetHandler \"proxy:unix:/run/php.sock|fcgi://localhost\""),
+        Some(Handler::Php)
+    );
+}
+
+#[test]
+fn an_outcome_says_what_it_depends_on() {
+    let depends_on = |rules: &str| outcome(rules, "/a.txt").depends_on;
+    assert!(!depends_on("Header set A b").more);
+    let fields = depends_on("SetEnvIf User-Agent x y").fields;
+    assert_eq!(fields, [b"User-Agent".to_vec()]);
+    assert!(depends_on("Require ip 192.0.2.0/24").more);
+    assert!(depends_on("RewriteEngine On\nRewriteCond %{TIME_HOUR} >12\nRewriteRule ^ - [F]").more);
+}
