@@ -113,7 +113,7 @@ section! {
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
     /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
-    /// `index.php` above the path, or none.
+    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
     /// Folders outside the root that stand at a path of the site.

@@ -48,6 +48,13 @@ impl Context<'_> {
         // Without the current folder there is no relative path that could be used anyway.
         let root_link = std::path::absolute(written).ok().filter(|written| *written != root);
         let delivery = section.delivery.value.into();
+        // `.htaccess` files say themselves what answers for paths that lead nowhere.
+        let is_given = section.front_controller.place != Place::Default;
+        let controller = if section.htaccess.value && !is_given {
+            Resolved::Off
+        } else {
+            front_controller(&section.front_controller.value)
+        };
         let site = Site {
             name: name(section),
             hosts: hosts(section),
@@ -56,7 +63,7 @@ impl Context<'_> {
             symlinks: section.symlinks.value.into(),
             follow: follow.unwrap_or_default(),
             index: section.index.value.values().map(|name| name.0.clone()).collect(),
-            front_controller: front_controller(&section.front_controller.value),
+            front_controller: controller,
             routes,
             serve: values(section.serve.as_ref(), |name| name.0.clone()),
             scripts_in_writable_folders: section.scripts_in_writable_folders.value,
