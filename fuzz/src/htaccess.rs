@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use sendoff_htaccess::{
-    Answer, Fields, File, Files, Found, Head, Kind, Outcome, Request, Site, evaluate,
+    Answer, Fields, File, Files, Found, Head, Kind, Look, Outcome, Request, Site, evaluate,
 };
 
 /// A site in memory: `/` with `index.php`, `a.txt` and the folder `sub`, which has `index.html`.
@@ -15,7 +15,7 @@ struct Memory {
     sub: Arc<File>,
 }
 
-impl Files for Memory {
+impl Look for Memory {
     fn look(&self, path: &[u8]) -> Option<Found> {
         let kind = match path {
             b"/site" | b"/site/sub" | b"/site/sub/" => Kind::Folder,
@@ -28,7 +28,9 @@ impl Files for Memory {
     fn is_link(&self, path: &[u8]) -> bool {
         path.ends_with(b"a.txt")
     }
+}
 
+impl Files for Memory {
     fn rules(&self, folder: &[u8]) -> Option<Arc<File>> {
         Some(Arc::clone(if folder == b"/site" { &self.root } else { &self.sub }))
     }

@@ -3,7 +3,8 @@
 use crate::access::{self, Verdict};
 use crate::file::File;
 use crate::merged::Merged;
-use crate::outcome::{Answer, Reason};
+use crate::outcome::Answer;
+use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
 
 /// Whether the client may ask. An answer means that it may not, or that a password is wanted.

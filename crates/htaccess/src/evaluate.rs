@@ -4,16 +4,18 @@
 use crate::authorise::authorise;
 use crate::environment::Fixed;
 use crate::expression::Evaluation;
+use crate::files::Files;
 use crate::handler::handler;
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::Merged;
-use crate::outcome::{Answer, DependsOn, ErrorDocument, Handler, Outcome, Reason, Target};
-use crate::request::{Files, Kind, Request, Site};
+use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Target};
+use crate::reason::{DependsOn, Reason};
+use crate::request::{Kind, Request, Site};
 use crate::response::ResponseRules;
 use crate::rewrite::{Rewritten, rewrite};
 use crate::scope::{Document, PathInfo};
-use crate::state::{Context, LookedUp, Pass, Refusal, Variables};
+use crate::state::{Context, LookUps, LookedUp, Pass, Refusal, Variables};
 use crate::text::{self, BadPath};
 use crate::variables;
 use crate::walk::walk;
@@ -21,19 +23,20 @@ use crate::walk::walk;
 /// What the rules of a site's folders make of a request.
 #[must_use]
 pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Outcome {
-    let context = Context::new(site, request, files, look_up);
-    let mut outcome = follow(&context);
+    let look_ups = Folders(files);
+    let context = Context::new(site, request, files, &look_ups);
+    let mut outcome = follow(&context, files);
     outcome.depends_on = context.looked_at.into_inner();
     outcome
 }
 
 /// Passes until there is an answer.
-fn follow(context: &Context<'_>) -> Outcome {
+fn follow(context: &Context<'_>, files: &dyn Files) -> Outcome {
     let mut start = Start::first(context);
     let mut reasons = Vec::new();
     let mut effects = Effects::none(Pass::default());
     for _ in 0..=limits::REDIRECTS {
-        let processed = process(context, start);
+        let processed = process(context, files, start);
         reasons.extend(processed.why.clone());
         match processed.next {
             Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
@@ -181,7 +184,6 @@ impl Effects {
             expires: crate::expires::Config::default(),
             default_charset: None,
             pass: Pass::default(),
-            look_up,
         };
         let (request_fields, php, error_documents) = (Vec::new(), Vec::new(), Vec::new());
         let max_body = None;
@@ -194,7 +196,6 @@ impl Effects {
             expires: merged.expires.clone(),
             default_charset: merged.default_charset.cloned(),
             pass: Pass::default(),
-            look_up,
         };
         let mut evaluation = Evaluation::new(context, &pass);
         let documents = merged.error_documents.iter().filter_map(|(status, document)| {
@@ -224,10 +225,18 @@ impl Effects {
     }
 }
 
-/// Runs the rules for another path on behalf of a pass.
-fn look_up(context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp {
+/// The folders that look-ups find their rules in.
+struct Folders<'a>(&'a dyn Files);
+
+impl LookUps for Folders<'_> {
+    fn look_up(&self, context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp {
+        look_up(context, self.0, path, pass)
+    }
+}
+
+fn look_up(context: &Context<'_>, files: &dyn Files, path: &[u8], pass: &Pass) -> LookedUp {
     let failed = |status| LookedUp { status, pass: Pass::default() };
-    let Some(processed) = process_within(context, path, pass) else { return failed(500) };
+    let Some(processed) = process_within(context, files, path, pass) else { return failed(500) };
     let Some(processed) = processed else { return failed(404) };
     let status = match &processed.next {
         Next::Answer(Answer::Refuse { status } | Answer::Redirect { status, .. }) => *status,
@@ -241,7 +250,12 @@ fn look_up(context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp {
 
 /// A request within a request. `None`: there were too many; `Some(None)`: the path is wrong.
 #[allow(clippy::option_option, reason = "two ways to fail with different statuses")]
-fn process_within(context: &Context<'_>, path: &[u8], pass: &Pass) -> Option<Option<Processed>> {
+fn process_within(
+    context: &Context<'_>,
+    files: &dyn Files,
+    path: &[u8],
+    pass: &Pass,
+) -> Option<Option<Processed>> {
     if pass.depth >= limits::LOOKUP_DEPTH || !context.budget.lookup() {
         return None;
     }
@@ -267,11 +281,11 @@ fn process_within(context: &Context<'_>, path: &[u8], pass: &Pass) -> Option<Opt
         cookies: Vec::new(),
         status: pass.status,
     };
-    Some(Some(process(context, start)))
+    Some(Some(process(context, files, start)))
 }
 
 /// One pass.
-fn process(context: &Context<'_>, start: Start) -> Processed {
+fn process(context: &Context<'_>, files: &dyn Files, start: Start) -> Processed {
     let mut pass = Pass {
         path: start.path,
         query: start.query,
@@ -287,7 +301,7 @@ fn process(context: &Context<'_>, start: Start) -> Processed {
         let answer = Answer::Refuse { status: refusal.status };
         Processed { next: Next::Answer(answer), effects: Effects::none(pass), why: refusal.why }
     };
-    let chain = match walk(context, &mut pass) {
+    let chain = match walk(context, files, &mut pass) {
         Ok(chain) => chain,
         Err(refusal) => return refuse(pass, refusal),
     };
@@ -296,7 +310,7 @@ fn process(context: &Context<'_>, start: Start) -> Processed {
         Err(refusal) => return refuse(pass, refusal),
     };
     pass.depend_on(std::mem::take(&mut merged.vary));
-    let mut phases = Phases { context, merged: &merged, pass, why: None };
+    let mut phases = Phases { context, files, merged: &merged, pass, why: None };
     let decided = phases.decide();
     let (pass, why) = (phases.pass, phases.why);
     match decided {
@@ -322,6 +336,7 @@ enum Decided {
 
 struct Phases<'a> {
     context: &'a Context<'a>,
+    files: &'a dyn Files,
     merged: &'a Merged<'a>,
     pass: Pass,
     why: Option<Reason>,
@@ -477,7 +492,7 @@ impl Phases<'_> {
             Some(query) => text::concat(&[path, b"?", query]),
             None => path.to_vec(),
         };
-        process_within(self.context, &path, &self.pass)?
+        process_within(self.context, self.files, &path, &self.pass)?
     }
 
     /// Makes what was looked up the request itself.

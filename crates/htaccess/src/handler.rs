@@ -2,7 +2,8 @@
 
 use crate::media::Media;
 use crate::merged::Merged;
-use crate::outcome::{Handler, Reason};
+use crate::outcome::Handler;
+use crate::reason::Reason;
 use crate::request::Kind;
 use crate::state::{Context, Pass, Refusal};
 use crate::text::{self, lossy};

@@ -1,7 +1,6 @@
 //! What the rules make of a request.
 
-use std::fmt;
-
+use crate::reason::{DependsOn, Reason};
 use crate::response::ResponseRules;
 
 /// What the rules make of a request.
@@ -33,16 +32,6 @@ impl Outcome {
     pub fn error_document(&self, status: u16) -> Option<&ErrorDocument> {
         self.error_documents.iter().find(|(code, _)| *code == status).map(|(_, document)| document)
     }
-}
-
-/// What of a request was looked at. With the same method, target, host, port and scheme, the same values of these fields
-/// and the same files, the outcome is the same, unless `more` was.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DependsOn {
-    /// Names of request fields.
-    pub fields: Vec<Vec<u8>>,
-    /// The client's address, the user, the time, or all fields.
-    pub more: bool,
 }
 
 /// What to answer.
@@ -130,21 +119,4 @@ pub enum ErrorDocument {
     Path(Vec<u8>),
     /// A redirect to this URI (302).
     Redirect(Vec<u8>),
-}
-
-/// A rule that decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    /// The file.
-    pub file: String,
-    /// The line, from 1; 0: the whole file.
-    pub line: usize,
-    /// What the rule did.
-    pub text: String,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.text)
-    }
 }

@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::SystemTime;
-
-use crate::file::File;
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
@@ -129,16 +126,9 @@ pub struct Found {
 }
 
 /// The file system. Paths are absolute. What the server may not look at does not exist.
-pub trait Files {
+pub trait Look {
     /// What is at a path, which may end with a slash.
     fn look(&self, path: &[u8]) -> Option<Found>;
     /// Whether a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;
-    /// The rules of a folder: its `.htaccess`, parsed. The path does not end with a slash.
-    fn rules(&self, folder: &[u8]) -> Option<Arc<File>>;
-    /// The alias that a path of the site is below: the length of its prefix, and its folder. `None`: the root.
-    fn alias(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
-        let _ = path;
-        None
-    }
 }

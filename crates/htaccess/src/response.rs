@@ -8,8 +8,8 @@ use crate::expires;
 use crate::header::{self, Fields, HeaderRule};
 use crate::media;
 use crate::pattern::TooCostly;
-use crate::request::{Files, Request, Site};
-use crate::state::{Context, LookUp, Pass};
+use crate::request::{Look, Request, Site};
+use crate::state::{Context, LookUps, LookedUp, Pass};
 use crate::text;
 
 /// The head of a response, as far as rules see it.
@@ -32,7 +32,15 @@ pub struct ResponseRules {
     pub(crate) expires: expires::Config,
     pub(crate) default_charset: Option<Vec<u8>>,
     pub(crate) pass: Pass,
-    pub(crate) look_up: LookUp,
+}
+
+/// Responses are made when all paths are known: `-F` and `-U` find nothing any more.
+struct NoLookUps;
+
+impl LookUps for NoLookUps {
+    fn look_up(&self, _: &Context<'_>, _: &[u8], _: &Pass) -> LookedUp {
+        LookedUp { status: 404, pass: Pass::default() }
+    }
 }
 
 impl fmt::Debug for ResponseRules {
@@ -53,14 +61,8 @@ impl ResponseRules {
     }
 
     /// Changes a response's head. A rule whose expression takes too long is left out, with those behind it.
-    pub fn apply(
-        &self,
-        site: &Site<'_>,
-        request: &Request<'_>,
-        files: &dyn Files,
-        head: &mut Head,
-    ) {
-        let context = Context::new(site, request, files, self.look_up);
+    pub fn apply(&self, site: &Site<'_>, request: &Request<'_>, files: &dyn Look, head: &mut Head) {
+        let context = Context::new(site, request, files, &NoLookUps);
         let mut always: Fields = Vec::new();
         for cookie in &self.pass.cookies {
             always.push((b"Set-Cookie".to_vec(), cookie.clone()));

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::limits;
-use crate::outcome::{DependsOn, Reason};
-use crate::request::{Fields, Files, Found, Request, Site};
+use crate::reason::{DependsOn, Reason};
+use crate::request::{Fields, Found, Look, Request, Site};
 
 /// A request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,17 +102,19 @@ pub(crate) struct LookedUp {
     pub(crate) pass: Pass,
 }
 
-/// Runs the rules for another path on behalf of a pass.
-pub(crate) type LookUp = fn(&Context<'_>, &[u8], &Pass) -> LookedUp;
+/// Requests within a request.
+pub(crate) trait LookUps {
+    /// Runs the rules for another path on behalf of a pass.
+    fn look_up(&self, context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp;
+}
 
 /// What does not change while a request is evaluated.
 pub(crate) struct Context<'a> {
     pub(crate) site: &'a Site<'a>,
     pub(crate) request: &'a Request<'a>,
-    pub(crate) files: &'a dyn Files,
-    /// Runs the rules for another path on behalf of a pass. A function, because evaluation knows the rules and not the
-    /// other way round.
-    pub(crate) look_up: LookUp,
+    pub(crate) files: &'a dyn Look,
+    /// Evaluation knows the rules, and not the other way round.
+    pub(crate) look_ups: &'a dyn LookUps,
     pub(crate) budget: Budget,
     pub(crate) looked_at: RefCell<DependsOn>,
 }
@@ -121,11 +123,11 @@ impl<'a> Context<'a> {
     pub(crate) fn new(
         site: &'a Site<'a>,
         request: &'a Request<'a>,
-        files: &'a dyn Files,
-        look_up: LookUp,
+        files: &'a dyn Look,
+        look_ups: &'a dyn LookUps,
     ) -> Self {
         let (budget, looked_at) = (Budget::default(), RefCell::default());
-        Self { site, request, files, look_up, budget, looked_at }
+        Self { site, request, files, look_ups, budget, looked_at }
     }
 
     /// A request field.

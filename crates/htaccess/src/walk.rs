@@ -1,15 +1,19 @@
 //! The path meets the file system.
 
+use crate::files::Files;
 use crate::limits;
 use crate::merged::{Chain, Merged};
-use crate::outcome::Reason;
+use crate::reason::Reason;
 use crate::request::Kind;
 use crate::state::{Context, Pass, Refusal};
 use crate::text::{self, lossy};
 
 /// Follows the path through the folders as far as it leads, and collects their rules.
-pub(crate) fn walk(context: &Context<'_>, pass: &mut Pass) -> Result<Chain, Refusal> {
-    let files = context.files;
+pub(crate) fn walk(
+    context: &Context<'_>,
+    files: &dyn Files,
+    pass: &mut Pass,
+) -> Result<Chain, Refusal> {
     let (length, folder) = match files.alias(&pass.path) {
         Some((length, folder)) if length <= pass.path.len() => (length, folder),
         _ => (0, context.site.root.to_vec()),

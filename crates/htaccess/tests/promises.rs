@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use sendoff_htaccess::{
-    Answer, Fields, File, Files, Found, Handler, Kind, MAX_FILE, Outcome, Request, Severity, Site,
-    evaluate,
+    Answer, Fields, File, Files, Found, Handler, Kind, Look, MAX_FILE, Outcome, Request, Severity,
+    Site, evaluate,
 };
 
 /// A site with one file of rules, `index.php` and `a.txt`.
 struct OneFolder(Arc<File>);
 
-impl Files for OneFolder {
+impl Look for OneFolder {
     fn look(&self, path: &[u8]) -> Option<Found> {
         let kind = match path {
             b"/site" | b"/site/" => Kind::Folder,
@@ -25,7 +25,9 @@ impl Files for OneFolder {
     fn is_link(&self, _: &[u8]) -> bool {
         false
     }
+}
 
+impl Files for OneFolder {
     fn rules(&self, _: &[u8]) -> Option<Arc<File>> {
         Some(Arc::clone(&self.0))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use sendoff_htaccess::{
-    Answer, ErrorDocument, Failed, Fields, File, Files, Found, Handler, Head, Identity, Kind,
+    Answer, ErrorDocument, Failed, Fields, File, Files, Found, Handler, Head, Identity, Kind, Look,
     Outcome, Request, Site, Target, evaluate,
 };
 
@@ -48,7 +48,7 @@ fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-impl Files for Disk {
+impl Look for Disk {
     fn look(&self, name: &[u8]) -> Option<Found> {
         let data = fs::metadata(path(name)).ok()?;
         let kind = match (data.is_file(), data.is_dir()) {
@@ -62,7 +62,9 @@ impl Files for Disk {
     fn is_link(&self, name: &[u8]) -> bool {
         path(name).is_symlink()
     }
+}
 
+impl Files for Disk {
     fn rules(&self, folder: &[u8]) -> Option<Arc<File>> {
         let mut parsed = self.parsed.borrow_mut();
         let entry = parsed.entry(folder.to_vec()).or_insert_with(|| {

@@ -150,11 +150,11 @@ impl<'a> Evaluation<'a> {
             Test::AccessibleFile => {
                 is(Kind::File)
                     && path_of(self.context, self.pass, word).is_some_and(|path| {
-                        (self.context.look_up)(self.context, &path, self.pass).status == 200
+                        self.context.look_ups.look_up(self.context, &path, self.pass).status == 200
                     })
             }
             Test::AccessiblePath => {
-                (self.context.look_up)(self.context, word, self.pass).status < 400
+                self.context.look_ups.look_up(self.context, word, self.pass).status < 400
             }
             Test::HasText => !word.is_empty(),
             Test::HasNoText => word.is_empty(),

@@ -142,16 +142,6 @@ impl Function {
     }
 }
 
-impl Expression {
-    /// Parses an expression.
-    ///
-    /// # Errors
-    /// A sentence that says what is not understood.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        parse::expression(text)
-    }
-}
-
 /// The variables that exist; others are a mistake that Apache reports.
 pub(crate) fn is_variable(name: &[u8]) -> bool {
     const NAMES: [&str; 51] = [

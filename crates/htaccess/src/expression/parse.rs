@@ -8,15 +8,20 @@ use crate::network::Network;
 use crate::pattern::Pattern;
 use crate::text::lossy;
 
-/// Parses a whole expression.
-pub(super) fn expression(text: &[u8]) -> Result<Expression, String> {
-    let mut parser = Parser { rest: text, depth: 0 };
-    let expression = parser.either()?;
-    parser.blanks();
-    if parser.rest.is_empty() {
-        Ok(expression)
-    } else {
-        Err(format!("{:?} is not understood in an expression", lossy(parser.rest)))
+impl Expression {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// A sentence that says what is not understood.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut parser = Parser { rest: text, depth: 0 };
+        let expression = parser.either()?;
+        parser.blanks();
+        if parser.rest.is_empty() {
+            Ok(expression)
+        } else {
+            Err(format!("{:?} is not understood in an expression", lossy(parser.rest)))
+        }
     }
 }
 

@@ -195,10 +195,11 @@ impl FileTest {
             Self::AccessibleFile => {
                 let site_path = path_of(context, pass, path);
                 found().is_some_and(|found| found.kind == Kind::File)
-                    && site_path
-                        .is_some_and(|path| (context.look_up)(context, &path, pass).status == 200)
+                    && site_path.is_some_and(|path| {
+                        context.look_ups.look_up(context, &path, pass).status == 200
+                    })
             }
-            Self::AccessiblePath => (context.look_up)(context, path, pass).status < 400,
+            Self::AccessiblePath => context.look_ups.look_up(context, path, pass).status < 400,
         }
     }
 }

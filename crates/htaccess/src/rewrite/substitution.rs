@@ -177,7 +177,7 @@ impl Substitution {
 }
 
 fn look_ahead(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Vec<u8> {
-    let ahead = (context.look_up)(context, &pass.path, pass);
+    let ahead = context.look_ups.look_up(context, &pass.path, pass);
     match name.split(|byte| *byte == b':').collect::<Vec<_>>().as_slice() {
         [b"ENV", variable] => ahead.pass.variables.get(variable).unwrap_or_default().to_vec(),
         _ => variables::named(context, &ahead.pass, name).map_or_else(Vec::new, |v| v.bytes),

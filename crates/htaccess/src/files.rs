@@ -1,0 +1,17 @@
+//! The file system with the rules in it.
+
+use std::sync::Arc;
+
+use crate::file::File;
+use crate::request::Look;
+
+/// The file system with the rules in it.
+pub trait Files: Look {
+    /// The rules of a folder: its `.htaccess`, parsed. The path does not end with a slash.
+    fn rules(&self, folder: &[u8]) -> Option<Arc<File>>;
+    /// The alias that a path of the site is below: the length of its prefix, and its folder. `None`: the root.
+    fn alias(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
+        let _ = path;
+        None
+    }
+}

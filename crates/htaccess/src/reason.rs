@@ -1,0 +1,30 @@
+//! Why an outcome is what it is.
+
+use std::fmt;
+
+/// What of a request was looked at. With the same method, target, host, port and scheme, the same values of these fields
+/// and the same files, the outcome is the same, unless `more` was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DependsOn {
+    /// Names of request fields.
+    pub fields: Vec<Vec<u8>>,
+    /// The client's address, the user, the time, or all fields.
+    pub more: bool,
+}
+
+/// A rule that decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The file.
+    pub file: String,
+    /// The line, from 1; 0: the whole file.
+    pub line: usize,
+    /// What the rule did.
+    pub text: String,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.text)
+    }
+}
