@@ -52,6 +52,10 @@ pub(crate) struct Plan {
 
 /// Who answers.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every request is for a site, and needs no allocation for it"
+)]
 enum Who {
     Site(Planned),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
