@@ -21,7 +21,7 @@ use lru::LruCache;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{Failed, Files, Found, Identity, Outcome, Target};
+use sendoff_htaccess::{Failed, Files, Found, Identity, Look, Outcome, Target};
 
 use super::effects::{Answer, Effects, FieldChange, Response, User};
 use super::router::{Route, Router};
@@ -369,7 +369,7 @@ impl apache::Fields for Fields<'_> {
     }
 }
 
-impl Files for Htaccess {
+impl Look for Htaccess {
     fn look(&self, path: &[u8]) -> Option<Found> {
         let path = OsStr::from_bytes(path);
         let stat = stat(path, AtFlags::empty()).ok()?;
@@ -387,7 +387,9 @@ impl Files for Htaccess {
         let stat = stat(OsStr::from_bytes(path), AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|s| FileType::from_raw_mode(s.stx_mode.into()) == FileType::Symlink)
     }
+}
 
+impl Files for Htaccess {
     fn rules(&self, folder: &[u8]) -> Option<Arc<apache::File>> {
         let path = PathBuf::from(OsStr::from_bytes(&[folder, b"/", NAME].concat()));
         let mut files = self.files.borrow_mut();
