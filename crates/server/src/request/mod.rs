@@ -76,7 +76,7 @@ impl Request {
         }
     }
 
-    /// The host that the client asked for, in lower case and without its port; the local address if it named none.
+    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local address if it named none.
     #[must_use]
     pub fn host_name(&self) -> String {
         let Some(host) = &self.host else {
@@ -85,6 +85,7 @@ impl Request {
         let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
         let colon = host[after_brackets..].iter().position(|&b| b == b':');
         let name = colon.map_or(&host[..], |colon| &host[..after_brackets + colon]);
+        let name = name.strip_suffix(b".").unwrap_or(name);
         String::from_utf8_lossy(name).to_ascii_lowercase()
     }
 }
@@ -148,6 +149,7 @@ pub(crate) mod tests {
         for (host, name) in [
             (Some("Example.ORG:8080"), "example.org"),
             (Some("example.org"), "example.org"),
+            (Some("example.org.:80"), "example.org"),
             (Some("[::1]:80"), "[::1]"),
             (Some("[::1]"), "[::1]"),
             (None, "127.0.0.1"),

@@ -66,7 +66,9 @@ impl Site {
         };
         let software = site.server_software.clone().map(Bytes::from);
         let software = software.unwrap_or_else(|| Bytes::from_static(SOFTWARE.as_bytes()));
-        let account = config.account.map_or_else(own, |account| (account.uid, account.gid));
+        let pool = site.pool.and_then(|pool| config.pools.get(pool));
+        let account = pool.and_then(|pool| pool.account).or(config.account);
+        let account = account.map_or_else(own, |account| (account.uid, account.gid));
         Ok(Self {
             number,
             release,
