@@ -70,10 +70,13 @@ impl Sites {
 
     /// The sites of another configuration. Those that stay as they are stay open, with their files.
     pub(crate) fn renewed(&self, config: Arc<Config>) -> Self {
-        let same_account = config.account == self.config.account;
+        let accounts = |config: &Config| -> Vec<_> {
+            config.pools.iter().map(|pool| pool.account).chain([config.account]).collect()
+        };
+        let same_accounts = accounts(&config) == accounts(&self.config);
         let before = self.open.borrow();
         let open = config.sites.iter().enumerate().map(|(number, site)| {
-            let is_same = same_account && self.config.sites.get(number) == Some(site);
+            let is_same = same_accounts && self.config.sites.get(number) == Some(site);
             before.get(number).filter(|_| is_same).cloned().flatten()
         });
         let open = RefCell::new(open.collect());
