@@ -2,4 +2,8 @@
 //! same answers, and nothing that the others refuse. What differs is in the files of requests, with the reason.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod database;
+mod farm;
 mod presets;
+mod walk;
+mod wordpress;
