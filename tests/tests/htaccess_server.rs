@@ -32,6 +32,15 @@ fn pretty_links_reach_the_front_controller_and_files_do_not() {
 }
 
 #[test]
+fn a_refused_folder_is_named_with_the_reason() {
+    let site = Site::with("empty/x.txt", "text");
+    site.write(".htaccess", WORDPRESS);
+    let server = Server::start(site.root(), &[]);
+    server.get("/empty/").expect(403);
+    server.await_log("a folder without an index file");
+}
+
+#[test]
 fn a_changed_file_counts_at_once() {
     let site = Site::with("private/a.txt", "secret");
     site.write(".htaccess", "");

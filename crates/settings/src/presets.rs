@@ -10,7 +10,14 @@ use crate::words::App;
 fn text(app: App) -> &'static str {
     match app {
         App::Dokuwiki => include_str!("../presets/dokuwiki.toml"),
+        App::Drupal => include_str!("../presets/drupal.toml"),
         App::Laravel => include_str!("../presets/laravel.toml"),
+        App::Matomo => include_str!("../presets/matomo.toml"),
+        App::Mediawiki => include_str!("../presets/mediawiki.toml"),
+        App::Moodle => include_str!("../presets/moodle.toml"),
+        App::Nextcloud => include_str!("../presets/nextcloud.toml"),
+        App::Phpmyadmin => include_str!("../presets/phpmyadmin.toml"),
+        App::Roundcube => include_str!("../presets/roundcube.toml"),
         App::Symfony => include_str!("../presets/symfony.toml"),
         App::Wordpress => include_str!("../presets/wordpress.toml"),
     }

@@ -260,7 +260,13 @@ impl Htaccess {
             },
             apache::Answer::Refuse { status } => {
                 let status = StatusCode::from_u16(*status);
-                Answer::refused(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), why())
+                let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                // Rules give no reason for a path that none of them is about.
+                let why = match why() {
+                    why if why.is_empty() => "it is a folder without an index file".to_owned(),
+                    why => why,
+                };
+                Answer::refused(status, why)
             }
             apache::Answer::Authenticate { realm, users } => Answer::Authenticate {
                 realm: String::from_utf8_lossy(realm).into_owned(),

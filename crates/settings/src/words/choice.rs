@@ -109,11 +109,25 @@ choice! {
 
 choice! {
     /// An application whose rules are known.
-    App "\"dokuwiki\", \"laravel\", \"symfony\" or \"wordpress\"" {
+    App "\"dokuwiki\", \"drupal\", \"laravel\", \"matomo\", \"mediawiki\", \"moodle\", \"nextcloud\", \"phpmyadmin\", \"roundcube\", \"symfony\" or \"wordpress\"" {
         /// DokuWiki.
         Dokuwiki = "dokuwiki",
+        /// Drupal.
+        Drupal = "drupal",
         /// Laravel.
         Laravel = "laravel",
+        /// Matomo.
+        Matomo = "matomo",
+        /// MediaWiki.
+        Mediawiki = "mediawiki",
+        /// Moodle.
+        Moodle = "moodle",
+        /// Nextcloud.
+        Nextcloud = "nextcloud",
+        /// phpMyAdmin.
+        Phpmyadmin = "phpmyadmin",
+        /// Roundcube.
+        Roundcube = "roundcube",
         /// Symfony.
         Symfony = "symfony",
         /// WordPress.

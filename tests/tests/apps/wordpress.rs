@@ -1,0 +1,121 @@
+//! Debian's WordPress with MariaDB and pretty permalinks.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use sendoff_tests::Site;
+
+use crate::database::Database;
+use crate::farm::{Farm, HOST, Rules};
+use crate::walk::walk;
+
+/// What differs between two answers to the same request, by design of WordPress.
+const VOLATILE: &[(&str, &str)] = &[
+    // What the editor and forms of one session carry.
+    ("_wpnonce=", "&"),
+    ("once\" value=\"", "\""),
+    ("once\":\"", "\""),
+    ("nonce\":{", "}"),
+    ("once = \"", "\""),
+    ("-comment\" value=\"", "\""),
+    ("_comment\" value=\"", "\""),
+    ("_edit\" value=\"", "\""),
+    // A password that WordPress suggests.
+    ("data-pw=\"", "\""),
+];
+
+/// The rules that WordPress writes for its permalinks.
+const HTACCESS: &str = "RewriteEngine On
+RewriteRule .* - [E=HTTP_AUTHORIZATION:%{HTTP:Authorization}]
+RewriteBase /
+RewriteRule ^index\\.php$ - [L]
+RewriteCond %{REQUEST_FILENAME} !-f
+RewriteCond %{REQUEST_FILENAME} !-d
+RewriteRule . /index.php [L]
+";
+
+/// Rules of https://developer.wordpress.org/advanced-administration/server/web-server/nginx/ for one site.
+const NGINX: &str = r"index index.php;
+location = /favicon.ico { log_not_found off; }
+location = /robots.txt { allow all; log_not_found off; }
+location ~ /\. { deny all; }
+location ~* /(?:uploads|files)/.*\.php$ { deny all; }
+location / { try_files $uri $uri/ /index.php?$args; }
+location ~ \.php$ { {php} }
+";
+
+/// A copy of Debian's files with its links, beside what the links lead to, and a database with a site in it.
+fn install(site: &Site, database: &Database) {
+    let share = site.outside("share");
+    std::fs::create_dir_all(&share).unwrap();
+    for name in ["php", "javascript", "fonts"] {
+        symlink(format!("/usr/share/{name}"), share.join(name)).unwrap();
+    }
+    let root = share.join("wordpress");
+    let copied = Command::new("cp").args(["-a", "/usr/share/wordpress"]).arg(&root).status();
+    assert!(copied.unwrap().success(), "run: apt-get install wordpress");
+    std::fs::remove_file(root.join(".htaccess")).unwrap();
+    std::fs::write(root.join(".htaccess"), HTACCESS).unwrap();
+    let config = format!(
+        "<?php
+define('DB_NAME', 'app'); define('DB_USER', 'app'); define('DB_PASSWORD', 'secret');
+define('DB_HOST', 'localhost:{}'); define('DB_CHARSET', 'utf8mb4'); define('DB_COLLATE', '');
+foreach (['AUTH', 'SECURE_AUTH', 'LOGGED_IN', 'NONCE'] as $n) {{ define($n . '_KEY', $n); define($n . '_SALT', $n); }}
+define('DISABLE_WP_CRON', true); define('WP_HTTP_BLOCK_EXTERNAL', true); define('AUTOMATIC_UPDATER_DISABLED', true);
+$table_prefix = 'wp_';
+if (!defined('ABSPATH')) define('ABSPATH', __DIR__ . '/');
+require_once ABSPATH . 'wp-settings.php';
+",
+        database.socket().display()
+    );
+    std::fs::write(root.join("wp-config.php"), &config).unwrap();
+    std::fs::write(root.join("wp-config.php.bak"), &config).unwrap();
+    for (name, text) in [
+        ("wp-content/uploads/evil.php", "<?php echo 'ran';"),
+        ("wp-content/uploads/2026/evil.php", "<?php echo 'ran';"),
+        ("wp-content/uploads/evil.PHP", "<?php echo 'ran';"),
+        ("wp-content/uploads/evil.phtml", "<?php echo 'ran';"),
+        ("wp-content/uploads/notes.txt", "notes of a user\n"),
+        ("dump.sql", "INSERT INTO users"),
+        (".git/config", "[core]"),
+    ] {
+        site.write_at(root.join(name), text);
+    }
+    let made = Command::new("php")
+        .current_dir(&root)
+        .arg("-r")
+        .arg(format!(
+            "$_SERVER['HTTP_HOST'] = '{HOST}'; $_SERVER['REQUEST_URI'] = '/'; define('WP_INSTALLING', true);
+             function wp_mail() {{ return true; }}
+             require 'wp-load.php'; require 'wp-admin/includes/upgrade.php';
+             wp_install('A site', 'admin', 'admin@example.test', true, '', 'correct horse');
+             update_option('permalink_structure', '/%year%/%postname%/'); update_option('siteurl', 'http://{HOST}');
+             update_option('home', 'http://{HOST}'); switch_theme('twentytwentythree');
+             wp_update_post(['ID' => 1, 'post_date' => '2026-03-01 12:00:00', 'post_date_gmt' => '2026-03-01 12:00:00', 'post_name' => 'hello-world']);
+             $GLOBALS['wp_rewrite']->init(); flush_rewrite_rules(false);"
+        ))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn wordpress_as_root() {
+    let site = Site::new();
+    let database = Database::start(&site);
+    install(&site, &database);
+    let farm = Farm::start(
+        &site,
+        &Rules {
+            root: site.outside("share/wordpress"),
+            preset: "app = 'wordpress'".to_owned(),
+            htaccess: "htaccess = true\nfront_controller = 'off'\nserver_software = 'Apache'"
+                .to_owned(),
+            nginx: NGINX.to_owned(),
+            apache: "<Location />\nOptions -Indexes\n</Location>\n".to_owned(),
+            ini: Vec::new(),
+        },
+    );
+    let requests = walk(&farm, include_str!("walks/wordpress.txt"), VOLATILE);
+    assert!(requests >= 30, "{requests}");
+}
