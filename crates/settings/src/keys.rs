@@ -330,10 +330,11 @@ section! {
     /// How long a script runs before it is in the slow log.
     slow_after: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "request_slowlog_timeout";
-    /// The path that is answered with the state of the pool, on every site whose scripts it runs.
+    /// The path that is answered with php-fpm's status page, without a worker, on every site whose scripts the pool runs; `?full`,
+    /// `?json`, `?xml`, `?html` and `?openmetrics` as there. The site's routes and `.htaccess` files say who may see it.
     status_path: UrlPath, unless "none",
         example "\"/fpm-status\"", also "pm.status_path";
-    /// The path that is answered with `ping_response`.
+    /// The path that is answered with `ping_response`, without a worker and also while all are busy.
     ping_path: UrlPath, unless "none",
         example "\"/fpm-ping\"", also "ping.path";
     /// What `ping_path` is answered with.

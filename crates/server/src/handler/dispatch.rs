@@ -12,7 +12,7 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, respond, script};
+use super::{error, explain, file, pool_page, respond, script};
 use crate::auth::Access;
 use crate::cut::Cut;
 use crate::filter;
@@ -97,7 +97,7 @@ impl Service for Services {
         } else {
             match self.sites.of(request) {
                 Ok(site) => {
-                    let (answer, effects) = site.decide(request);
+                    let (answer, effects) = site.decide(&self.config.pools, request);
                     let mut planned = Planned { site, answer, effects, user: Vec::new() };
                     if planned.asks_for_password() {
                         // On the heap, because few requests come here.
@@ -214,7 +214,8 @@ impl Planned {
             let (realm, users) = (realm.clone(), users.clone());
             if self.check(services, request, &realm, &users).await {
                 let user = User { file: users, name: self.user.clone() };
-                self.answer = self.site.answer(request, &mut self.effects, Some(user));
+                let pools = &services.config.pools;
+                self.answer = self.site.answer(pools, request, &mut self.effects, Some(user));
             }
         }
     }
@@ -293,6 +294,10 @@ async fn handle(
         }
         Answer::Respond { status, content_type, body } => {
             respond::respond(*status, content_type, body, responder).await?;
+            Ok(Outcome::Sent)
+        }
+        Answer::PoolPage(page) => {
+            pool_page::respond(context, *page, responder).await?;
             Ok(Outcome::Sent)
         }
         Answer::Unauthorized { challenge } => {

@@ -1,6 +1,6 @@
 //! Handlers: each answers requests to a [`Responder`](crate::responder::Responder), and knows no protocol.
 //!
-//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`error`] or, around these, [`explain`]. [`services`] is what
+//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`error`] or, around these, [`explain`]. [`services`] is what
 //! handlers share on an event loop. The other files are parts of [`script`].
 
 mod announce;
@@ -15,6 +15,7 @@ mod file;
 mod named;
 mod parameters;
 pub(crate) mod patience;
+mod pool_page;
 mod ranges;
 mod relay;
 mod respond;

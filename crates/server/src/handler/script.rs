@@ -18,7 +18,7 @@ use super::relay::{self, Body};
 use super::status::Failure;
 use super::words::accepted;
 use super::zero_copy::ZeroCopy;
-use super::{announce, named, ranges};
+use super::{announce, named, pool_page, ranges};
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
 use crate::request;
@@ -134,22 +134,27 @@ impl Call<'_> {
             }
         };
         let message = message.with_deadline(self.context.effects.request_timeout);
-        (self.ask_worker(pool, &message, responder).await, offer)
+        (self.ask_worker(script, pool, &message, responder).await, offer)
     }
 
     async fn ask_worker(
         &mut self,
+        script: &Script,
         pool: &LocalPool,
         message: &RequestMessage,
         responder: &mut dyn Responder,
     ) -> Answered {
         let number = self.context.services.number;
+        let described = pool_page::described(&self.context, script);
         for _ in 0..MAX_TRIES {
             let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
             let waited = std::mem::replace(&mut self.since, Instant::now());
             responder.notes().queued = Some(self.since - waited);
+            if let Some(request) = &described {
+                ticket.describe(Arc::clone(request), self.since);
+            }
             let socket = responder.lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(&self.log_name);
             let exchange = match link.begin(ticket, message, socket, log_name) {

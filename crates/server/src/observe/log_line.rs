@@ -230,7 +230,7 @@ fn plain(out: &mut String, mut bytes: &[u8]) {
 }
 
 /// Writes the contents of a string (RFC 8259 §7).
-fn json(out: &mut String, mut text: &str) {
+pub(super) fn json(out: &mut String, mut text: &str) {
     let is_special = |c: char| matches!(c, '"' | '\\' | '\0'..='\x1f' | '\x7f');
     while let Some((before, special)) = text.find(is_special).map(|at| text.split_at(at)) {
         out.push_str(before);
@@ -263,7 +263,7 @@ fn parts(date: &str) -> [&str; 4] {
 }
 
 /// `21/Nov/2026:04:53:00 +0000`.
-fn time_local(date: &str) -> [&str; 8] {
+pub(super) fn time_local(date: &str) -> [&str; 8] {
     let [day, month, year, time] = parts(date);
     [day, "/", month, "/", year, ":", time, " +0000"]
 }

@@ -3,4 +3,5 @@
 pub(crate) mod access_log;
 pub mod explain;
 pub(crate) mod log_line;
+pub(crate) mod pool_page;
 pub mod status;

@@ -9,6 +9,7 @@ use http::StatusCode;
 use sendoff_config::{BasicAuth, Cache};
 use sendoff_htaccess as apache;
 
+use super::pool_page::PoolPage;
 use super::router::Route;
 
 /// What routes change beside the choice of the handler.
@@ -50,6 +51,8 @@ pub(crate) enum Answer {
     Redirect { status: StatusCode, location: Bytes },
     /// A fixed response.
     Respond { status: StatusCode, content_type: Bytes, body: Bytes },
+    /// A page about a pool.
+    PoolPage(PoolPage),
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
     Authenticate { realm: String, users: PathBuf },
     /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.
@@ -59,6 +62,17 @@ pub(crate) enum Answer {
 impl Answer {
     pub(crate) fn refused(status: StatusCode, why: String) -> Self {
         Self::Route(Route::Refused { status, why: Some(why.into()) })
+    }
+
+    /// Whether the client is refused, asked for a password or sent elsewhere, and not because there is nothing at the path.
+    pub(super) fn turns_away(&self) -> bool {
+        match self {
+            Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
+            Self::Route(Route::Script(_) | Route::File(_) | Route::Folder)
+            | Self::Respond { .. }
+            | Self::PoolPage(_) => false,
+            Self::Redirect { .. } | Self::Authenticate { .. } | Self::Unauthorized { .. } => true,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod htaccess;
 mod matching;
 mod mounts;
 mod opened;
+pub(crate) mod pool_page;
 pub(crate) mod protect;
 mod root;
 pub(crate) mod router;
@@ -19,13 +20,14 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Config, Delivery, ErrorPage};
+use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
 
 use crate::request::Request;
 use crate::response::ResponseHead;
 use crate::static_files::CacheShare;
 use effects::{Answer, Effects, Response, User};
 use htaccess::{Error, Htaccess};
+use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
 use rules::Rules;
@@ -88,8 +90,8 @@ impl Site {
         self.release.as_ref().is_none_or(Release::is_current)
     }
 
-    /// Applies the site's routes to a request and says who answers it.
-    pub(crate) fn decide(&self, request: &mut Request) -> (Answer, Effects) {
+    /// Applies the site's routes to a request and says who answers it. `pools` are those of the configuration.
+    pub(crate) fn decide(&self, pools: &[PoolConfig], request: &mut Request) -> (Answer, Effects) {
         if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
             let why = format!("{} is there (maintenance)", file.display());
             let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -97,21 +99,30 @@ impl Site {
             return (Answer::Route(refused), Effects::default());
         }
         let mut effects = Effects::default();
-        let answer = self.rules.apply(&self.router, request, &mut effects);
-        let answer = answer.unwrap_or_else(|| self.answer(request, &mut effects, None));
+        let answer = self.rules.apply(&self.router, pools, request, &mut effects);
+        let answer = answer.unwrap_or_else(|| self.answer(pools, request, &mut effects, None));
         (answer, effects)
     }
 
     /// Who answers a request that no route answers. `user`: the client has shown this user's password.
     pub(crate) fn answer(
         &self,
+        pools: &[PoolConfig],
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
     ) -> Answer {
-        match &self.htaccess {
-            Some(files) => files.apply(&self.router, request, effects, user, None),
-            None => Answer::Route(self.router.route(&request.path)),
+        let pool = self.router.pool();
+        let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
+        let answer = match (&self.htaccess, page) {
+            (Some(files), _) => files.apply(&self.router, request, effects, user, None),
+            (None, Some(page)) => return Answer::PoolPage(page),
+            (None, None) => return Answer::Route(self.router.route(&request.path)),
+        };
+        // The files may protect the page, but do not answer in its place.
+        match page {
+            Some(page) if !answer.turns_away() => Answer::PoolPage(page),
+            _ => answer,
         }
     }
 

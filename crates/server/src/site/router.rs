@@ -106,6 +106,14 @@ impl Router {
         Ok(router)
     }
 
+    /// The number of the pool that runs the scripts of the site, if one does.
+    pub(super) fn pool(&self) -> Option<usize> {
+        match self.runs(b".php") {
+            Some(Upstream::Workers(pool)) => Some(pool),
+            Some(Upstream::Application(_)) | None => None,
+        }
+    }
+
     /// Attaches the FastCGI application with this number to an ending or a prefix. The first attachment wins.
     fn attach(&mut self, matching: &Matching, application: usize) {
         match matching {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
-use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule};
+use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig};
 
 use super::effects::{Answer, Effects, FieldChange};
 use super::matching::{Conditions, Matched, may_ask};
+use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use};
 use crate::request::{Request, normalise};
@@ -81,6 +82,7 @@ impl Rules {
     pub(super) fn apply(
         &self,
         router: &Router,
+        pools: &[PoolConfig],
         request: &mut Request,
         effects: &mut Effects,
     ) -> Option<Answer> {
@@ -93,7 +95,7 @@ impl Rules {
                     return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
                 }
             };
-            if let Some(answer) = route.apply(router, request, &matched, effects) {
+            if let Some(answer) = route.apply(router, pools, request, &matched, effects) {
                 return Some(answer);
             }
         }
@@ -130,6 +132,7 @@ impl OneRoute {
     fn apply(
         &self,
         router: &Router,
+        pools: &[PoolConfig],
         request: &mut Request,
         matched: &Matched,
         effects: &mut Effects,
@@ -159,7 +162,7 @@ impl OneRoute {
             }
         }
         let handler = self.handler.as_ref()?;
-        Some(handler.answer(router, request, matched, &self.origin))
+        Some(handler.answer(router, pools, request, matched, &self.origin))
     }
 
     fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
@@ -323,6 +326,7 @@ impl OneHandler {
     fn answer(
         &self,
         router: &Router,
+        pools: &[PoolConfig],
         request: &Request,
         matched: &Matched,
         origin: &str,
@@ -331,6 +335,9 @@ impl OneHandler {
         match self {
             Self::Static => Answer::Route(router.file(path)),
             Self::Php { pool, script } => {
+                if let Some(page) = PoolPage::at(path, *pool, pools) {
+                    return Answer::PoolPage(page);
+                }
                 let script = script.as_deref().unwrap_or(path);
                 Answer::Route(router.script_at(script, Upstream::Workers(*pool)))
             }

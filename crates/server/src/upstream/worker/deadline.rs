@@ -55,6 +55,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
                 slow.and_then(|slow| Some((link.becomes_slow(now, slow)?, slow)))
             {
                 let (worker, request) = (late.pid, &*late.request);
+                pool.note_slow();
                 tracing::warn!(
                     worker,
                     request,

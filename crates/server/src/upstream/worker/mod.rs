@@ -10,5 +10,6 @@ pub(super) mod pool;
 mod reader;
 pub(super) mod region;
 pub(super) mod register;
+pub(super) mod report;
 pub(super) mod tuner;
 mod watch;

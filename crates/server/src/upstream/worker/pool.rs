@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::report::{Described, PoolReport, WorkerReport};
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
 
@@ -20,6 +21,7 @@ pub struct Pool {
     state: Mutex<State>,
     loops: usize,
     limits: QueueLimits,
+    started: SystemTime,
     /// Told when a link to a worker is made.
     link_made: Notify,
     /// Told when a request begins to wait, and when a worker takes requests.
@@ -32,12 +34,44 @@ struct State {
     idle: Vec<WorkerId>,
     /// By the number of the event loop.
     waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
-    /// Every worker, with the number of event loops that have not yet made their link to it.
-    links_missing: HashMap<WorkerId, usize>,
+    workers: HashMap<WorkerId, Worker>,
     /// Workers that take requests: those of which no link is missing.
     complete: usize,
     /// The fewest that were idle at a time since the last [`Pool::take_load`].
     least_idle: usize,
+    counts: Counts,
+}
+
+/// What is known of a worker.
+#[derive(Debug)]
+struct Worker {
+    pid: i32,
+    started: SystemTime,
+    /// Event loops that have not yet made their link to it.
+    links_missing: usize,
+    /// Those that it was given.
+    requests: u64,
+    /// The last of them that was described.
+    last: Option<Last>,
+}
+
+/// A request that a worker has or had.
+#[derive(Debug)]
+struct Last {
+    request: Arc<Described>,
+    since: Instant,
+    /// `None`: the worker still has it.
+    took: Option<Duration>,
+}
+
+/// What has happened since the pool was made.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: u64,
+    most_waiting: usize,
+    most_busy: usize,
+    limit_reached: u64,
+    slow: u64,
 }
 
 /// What the pool has had to do lately.
@@ -89,12 +123,13 @@ impl Pool {
         let state = State {
             idle: Vec::new(),
             waiting: WaitQueue::new(),
-            links_missing: HashMap::new(),
+            workers: HashMap::new(),
             complete: 0,
             least_idle: 0,
+            counts: Counts::default(),
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
-        Arc::new(Self { state, loops, limits, link_made, news })
+        Arc::new(Self { state, loops, limits, started: SystemTime::now(), link_made, news })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -102,18 +137,40 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that one event loop has made its link to `worker`; with the last one the worker takes requests.
-    pub fn link_made(self: &Arc<Self>, worker: WorkerId, event_loop: usize) {
+    /// Says that one event loop has made its link to `worker`, whose process is `pid`; with the last one the worker takes requests.
+    pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) {
         let mut state = self.state();
-        let missing = state.links_missing.entry(worker).or_insert(self.loops);
-        *missing -= 1;
-        if *missing == 0 {
+        let known = state.workers.entry(worker).or_insert_with(|| Worker {
+            pid,
+            started: SystemTime::now(),
+            links_missing: self.loops,
+            requests: 0,
+            last: None,
+        });
+        known.links_missing -= 1;
+        if known.links_missing == 0 {
             state.complete += 1;
-            drop(state);
-            drop(Ticket { pool: Arc::clone(self), worker, event_loop });
+            self.give(state, worker, event_loop);
             self.news.notify_one();
         }
         self.link_made.notify_waiters();
+    }
+
+    /// Gives a free worker to a request that waits, or makes it idle.
+    fn give(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        worker: WorkerId,
+        event_loop: usize,
+    ) {
+        let Some((event_loop, grant)) = state.waiting.pop(event_loop) else {
+            return state.idle.push(worker);
+        };
+        state.note_request(worker);
+        drop(state);
+        let ticket = Ticket { pool: Arc::clone(self), worker, event_loop };
+        // A request that went away just now returns the ticket, whose drop finds the next one.
+        drop(grant.send(ticket));
     }
 
     /// Ends when an event loop makes a link to a worker. What was made before the first poll does not count.
@@ -144,6 +201,45 @@ impl Pool {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
+    }
+
+    /// What it does and has done.
+    #[must_use]
+    pub fn report(&self) -> PoolReport {
+        let state = self.state();
+        let Counts { requests, most_waiting, most_busy, limit_reached, slow } = state.counts;
+        PoolReport {
+            started: self.started,
+            requests,
+            waiting: state.waiting.len(),
+            most_waiting,
+            queue: self.limits.requests,
+            idle: state.idle.len(),
+            workers: state.complete,
+            most_busy,
+            limit_reached,
+            slow,
+        }
+    }
+
+    /// What each worker does and has done, those first that came first.
+    #[must_use]
+    pub fn worker_reports(&self) -> Vec<WorkerReport> {
+        let state = self.state();
+        let complete = state.workers.iter().filter(|(_, worker)| worker.links_missing == 0);
+        let mut complete: Vec<_> = complete.collect();
+        complete.sort_unstable_by_key(|(id, _)| id.0);
+        complete.into_iter().map(|(id, worker)| worker.report(state.idle.contains(id))).collect()
+    }
+
+    /// Counts a request that is slow.
+    pub fn note_slow(&self) {
+        self.state().counts.slow += 1;
+    }
+
+    /// Counts that requests call for more workers than there may be.
+    pub fn note_limit_reached(&self) {
+        self.state().counts.limit_reached += 1;
     }
 
     /// What there was to do since the last call.
@@ -177,6 +273,7 @@ impl Pool {
             let mut state = self.state();
             if let Some(worker) = state.idle.pop() {
                 state.note_idle();
+                state.note_request(worker);
                 return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
             }
             if state.waiting.len() >= self.limits.requests {
@@ -184,6 +281,7 @@ impl Pool {
             }
             let (grant, granted) = oneshot::channel();
             let number = state.waiting.push(event_loop, Instant::now(), grant);
+            state.counts.most_waiting = state.counts.most_waiting.max(state.waiting.len());
             (Turn { pool: self, number }, granted)
         };
         self.news.notify_one();
@@ -206,13 +304,37 @@ impl Pool {
 
 impl State {
     fn forget(&mut self, worker: WorkerId) {
-        if self.links_missing.remove(&worker) == Some(0) {
+        if self.workers.remove(&worker).is_some_and(|worker| worker.links_missing == 0) {
             self.complete -= 1;
         }
     }
 
     fn note_idle(&mut self) {
         self.least_idle = self.least_idle.min(self.idle.len());
+    }
+
+    /// A worker gets a request.
+    fn note_request(&mut self, worker: WorkerId) {
+        let busy = self.complete.saturating_sub(self.idle.len());
+        self.counts.most_busy = self.counts.most_busy.max(busy);
+        self.counts.requests += 1;
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.requests += 1;
+        }
+    }
+}
+
+impl Worker {
+    fn report(&self, is_idle: bool) -> WorkerReport {
+        let took = self.last.as_ref().map(|last| last.took.unwrap_or_else(|| last.since.elapsed()));
+        WorkerReport {
+            pid: self.pid,
+            started: self.started,
+            requests: self.requests,
+            is_idle,
+            request: self.last.as_ref().map(|last| Arc::clone(&last.request)),
+            took: took.unwrap_or_default(),
+        }
     }
 }
 
@@ -222,21 +344,23 @@ impl Ticket {
     pub fn worker(&self) -> WorkerId {
         self.worker
     }
+
+    /// Notes for the status page which request the worker gets.
+    pub fn describe(&self, request: Arc<Described>, since: Instant) {
+        if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
+            worker.last = Some(Last { request, since, took: None });
+        }
+    }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.pool.state();
-        if !state.links_missing.contains_key(&self.worker) {
-            return;
+        let Some(worker) = state.workers.get_mut(&self.worker) else { return };
+        if let Some(last) = worker.last.as_mut().filter(|last| last.took.is_none()) {
+            last.took = Some(last.since.elapsed());
         }
-        let Some((event_loop, grant)) = state.waiting.pop(self.event_loop) else {
-            return state.idle.push(self.worker);
-        };
-        drop(state);
-        let ticket = Self { pool: Arc::clone(&self.pool), worker: self.worker, event_loop };
-        // A request that went away just now returns the ticket, whose drop finds the next one.
-        drop(grant.send(ticket));
+        self.pool.give(state, self.worker, self.event_loop);
     }
 }
 
@@ -255,7 +379,9 @@ mod tests {
     fn pool_with(workers: u32, loops: usize) -> Arc<Pool> {
         let pool = Pool::new(loops);
         for worker in 0..workers {
-            (0..loops).for_each(|event_loop| pool.link_made(WorkerId(worker), event_loop));
+            (0..loops).for_each(|event_loop| {
+                pool.link_made(WorkerId(worker), 100 + worker.cast_signed(), event_loop)
+            });
         }
         pool
     }
@@ -263,9 +389,9 @@ mod tests {
     #[test]
     fn a_worker_takes_requests_once_every_loop_has_its_link() {
         let pool = Pool::new(2);
-        pool.link_made(WorkerId(7), 0);
+        pool.link_made(WorkerId(7), 70, 0);
         assert_eq!(pool.workers(), 0);
-        pool.link_made(WorkerId(7), 1);
+        pool.link_made(WorkerId(7), 70, 1);
         assert_eq!(pool.workers(), 1);
     }
 
@@ -345,7 +471,7 @@ mod tests {
         block_on(async {
             let limits = QueueLimits { requests: 3, ..QueueLimits::default() };
             let pool = Pool::with_limits(1, limits);
-            pool.link_made(WorkerId(0), 0);
+            pool.link_made(WorkerId(0), 100, 0);
             let ticket = pool.acquire(0).await.unwrap();
             let mut gone: Vec<_> = (0..3).map(|_| Box::pin(pool.acquire(0))).collect();
             for waiter in &mut gone {
@@ -386,6 +512,45 @@ mod tests {
             let error = pool.acquire(0).await.unwrap_err();
             assert_eq!(error.kind(), UpstreamErrorKind::WaitTimedOut);
             assert_eq!(pool.take_load().waiting, 0);
+        });
+    }
+
+    #[test]
+    fn a_report_counts_requests_of_the_pool_and_of_each_worker() {
+        block_on(async {
+            let pool = pool_with(2, 2);
+            let first = pool.acquire(0).await.unwrap();
+            let second = pool.acquire(1).await.unwrap();
+            let mut waiter = Box::pin(pool.acquire(0));
+            let mut gone = Box::pin(pool.acquire(1));
+            assert!(futures_poll(&mut waiter).await.is_none());
+            assert!(futures_poll(&mut gone).await.is_none());
+            drop(gone);
+            let (method, uri) = (http::Method::GET, b"/a.php".to_vec());
+            let script = b"/srv/a.php".to_vec();
+            let described = Arc::new(Described { method, uri, body: 3, user: Vec::new(), script });
+            second.describe(Arc::clone(&described), Instant::now());
+            pool.note_slow();
+            pool.note_limit_reached();
+            let busy = pool.report();
+            assert_eq!((busy.idle, busy.workers, busy.most_busy), (0, 2, 2));
+            assert_eq!((busy.waiting, busy.most_waiting, busy.requests), (1, 2, 2));
+            assert_eq!((busy.slow, busy.limit_reached), (1, 1));
+            assert_eq!(busy.queue, QueueLimits::default().requests);
+            drop(first);
+            let third = waiter.await.unwrap();
+            assert_eq!(third.worker(), WorkerId(1));
+            drop((second, third));
+            let idle = PoolReport { idle: 2, waiting: 0, requests: 3, ..busy };
+            assert_eq!(pool.report(), idle);
+            let [zero, one] = &pool.worker_reports()[..] else { panic!("two workers") };
+            assert_eq!((zero.pid, zero.requests, one.pid, one.requests), (100, 1, 101, 2));
+            assert!(zero.is_idle && one.is_idle && one.request.is_none());
+            assert_eq!(zero.request.as_ref(), Some(&described));
+            assert_eq!(zero.took, pool.worker_reports()[0].took, "it has ended");
+            pool.remove(WorkerId(0));
+            assert_eq!(pool.report(), PoolReport { idle: 1, workers: 1, ..idle });
+            assert_eq!(pool.worker_reports().len(), 1);
         });
     }
 

@@ -86,7 +86,7 @@ impl Link {
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
         if let Some((pool, worker)) = &home {
             pool.links.borrow_mut().insert(*worker, Rc::clone(&link));
-            pool.shared.link_made(*worker, event_loop);
+            pool.shared.link_made(*worker, pid, event_loop);
         }
         let weak = Rc::downgrade(&link);
         let answers = Answers::new(guard, number, move |why| {

@@ -38,11 +38,13 @@ struct Tuner {
     /// The most that were busy at a time since `since`.
     peak: usize,
     since: Instant,
+    /// Requests call for more workers than there may be.
+    is_at_limit: bool,
 }
 
 impl Tuner {
     fn new(bounds: Bounds, now: Instant) -> Self {
-        Self { bounds, target: bounds.min, peak: 0, since: now }
+        Self { bounds, target: bounds.min, peak: 0, since: now, is_at_limit: false }
     }
 
     /// The number of workers that there should be now. `idle_cpu` is the part of the processors' time since the last call
@@ -54,6 +56,9 @@ impl Tuner {
         let first = load.workers == 0 && load.waiting > 0;
         let needed =
             first || (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
+        // Once short of workers, the pool stays so until no request waits.
+        self.is_at_limit =
+            load.workers >= self.bounds.max && (needed || (self.is_at_limit && load.waiting > 0));
         if needed && load.workers >= self.target {
             let most = self.target.max(1);
             let more = if idle_cpu >= SPARE { load.waiting.clamp(1, most) } else { 1 };
@@ -86,7 +91,11 @@ pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Mas
         let now = ticks.tick().await;
         let load = pool.take_load();
         let before = std::mem::replace(&mut cpu, CpuTime::read());
+        let was_at_limit = tuner.is_at_limit;
         let mut target = tuner.decide(load, cpu.idle_since(before), now);
+        if tuner.is_at_limit && !was_at_limit {
+            pool.note_limit_reached();
+        }
         let surplus = pool.retire(load.workers.saturating_sub(target));
         // Those that are busy just now go another time.
         target = target.max(load.workers - surplus.len());
@@ -163,6 +172,22 @@ mod tests {
         assert_eq!(tuner.decide(waiting(7, 100, WAIT), 0.9, now), 14);
         assert_eq!(tuner.decide(waiting(14, 100, WAIT), 0.9, now), 20);
         assert_eq!(tuner.decide(waiting(20, 100, WAIT), 0.9, now), 20);
+    }
+
+    #[test]
+    fn the_limit_is_reached_once_until_no_request_waits() {
+        let (mut tuner, now) = tuner();
+        for (workers, count, oldest, is_at_limit) in [
+            (19, 9, WAIT, false),
+            (20, 0, Duration::ZERO, false),
+            (20, 9, WAIT, true),
+            (20, 1, Duration::ZERO, true),
+            (20, 0, Duration::ZERO, false),
+            (20, 1, Duration::ZERO, false),
+        ] {
+            tuner.decide(waiting(workers, count, oldest), 0.9, now);
+            assert_eq!(tuner.is_at_limit, is_at_limit, "{workers} {count} {oldest:?}");
+        }
     }
 
     #[test]
