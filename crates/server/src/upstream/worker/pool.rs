@@ -380,7 +380,7 @@ mod tests {
         let pool = Pool::new(loops);
         for worker in 0..workers {
             (0..loops).for_each(|event_loop| {
-                pool.link_made(WorkerId(worker), 100 + worker.cast_signed(), event_loop)
+                pool.link_made(WorkerId(worker), 100 + worker.cast_signed(), event_loop);
             });
         }
         pool
