@@ -104,8 +104,8 @@ time_t lazy_now(void);
 mapped_file *mapped_file_open(const char *path);
 
 /*
- * A short-lived negative cache of paths, as scripts give them: whether `path` recently led to no
- * mapped file, and an entry that it did not.
+ * A negative cache of paths as scripts give them. mapped_file_is_hopeless(): whether `path` led to
+ * no mapped file within the last 2 s. mapped_file_give_up(): records that it led to none.
  */
 bool mapped_file_is_hopeless(zend_string *path);
 void mapped_file_give_up(zend_string *path);
@@ -292,7 +292,7 @@ const char *lazy_given_path(uint32_t file);
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);
 
-/* The script read or wrote a mapped file under this path. */
+/* A mapped file with this path was returned to the script, or written for it. */
 void lazy_explain_given(uint32_t file, const char *path);
 
 /* PHP's handler of the current function read a file into `got` (NULL: not into a string). */
