@@ -22,7 +22,7 @@
  *   function says so.
  * - A child that the process forks inherits memory, not the workers of sendoff_worker_new(): in
  *   it no output is taken, no file is held or in use, sendoff_accept() returns 0. What was mapped
- *   when it was forked may change under it when somebody writes to the file. A worker of
+ *   when it was forked may change when another process writes to the file. A worker of
  *   sendoff_worker_on() may be used by the child if the parent only frees it.
  * - "Whether" is 1 or 0. What fails returns -1 or NULL; errno says why where the function names
  *   it. No function raises signals, calls back, or jumps. An internal failure is reported as a
@@ -371,9 +371,9 @@ int sendoff_write_file(struct sendoff_worker *worker, uint32_t file, uint64_t of
 
 /**
  * Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
- * written again and again, such as constants of a program: they are stored once, in a file that
- * nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They
- * need no lease and no guard.
+ * written repeatedly, such as constants of a program: they are stored once, in a sealed memory file
+ * (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They need
+ * no lease and no guard.
  *
  * `contents` (may be NULL) receives the address of the copy, which stays and never changes until
  * sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can

@@ -1,4 +1,7 @@
-/* OS_Async*: reads and writes that OS_DoIo() does when they are possible, and then tells of. */
+/*
+ * OS_Async*: reads and writes that OS_DoIo() performs as soon as they do not block; it then calls
+ * their callbacks.
+ */
 #include "internal.h"
 
 #include <errno.h>
@@ -6,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* One per descriptor and direction. */
+/* At most one operation per descriptor and direction is pending. */
 typedef struct operation {
 	struct operation *next;
 	int fd;
@@ -61,7 +64,7 @@ int OS_AsyncReadStdin(void *buf, int len, OS_AsyncProc procPtr, void *clientData
 	return add(STDIN_FILENO, POLLIN, buf, len, procPtr, clientData);
 }
 
-/* Descriptors have no offsets here. */
+/* The offset is ignored: reads continue where the descriptor is. */
 int OS_AsyncRead(int fd, int offset, void *buf, int len, OS_AsyncProc procPtr, void *clientData)
 {
 	(void)offset;
@@ -74,7 +77,7 @@ int OS_AsyncWrite(int fd, int offset, void *buf, int len, OS_AsyncProc procPtr, 
 	return add(fd, POLLOUT, buf, len, procPtr, clientData);
 }
 
-/* Does one operation and tells of it. The callback may add others. */
+/* Performs one operation and calls its callback, which may add operations. */
 static void perform(int fd, short event)
 {
 	operation **place = &waiting, now;

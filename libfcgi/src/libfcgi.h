@@ -1,7 +1,7 @@
 /*
  * The public interface of libfcgi 2.4, as programs were compiled against it: fcgiapp.h,
- * fcgi_stdio.h, fcgios.h. Names, order and types are the ABI and may not change; what programs may
- * not touch is ours to use.
+ * fcgi_stdio.h, fcgios.h. Names, order and types are the ABI and must not change; the meaning of
+ * private members may.
  */
 #ifndef LIBFCGI_H
 #define LIBFCGI_H
@@ -10,20 +10,20 @@
 #include <stdio.h>
 #include <sys/time.h>
 
-/* fcgiapp.h: errors of a stream; positive ones are errno's. */
+/* fcgiapp.h: values of FCGX_Stream.FCGI_errno; positive values are those of errno. */
 #define FCGX_PROTOCOL_ERROR (-3)
 #define FCGX_CALL_SEQ_ERROR (-5)
 
 typedef struct FCGX_Stream {
-	/* Reader: what is buffered is rdNext..stop, and stopUnget the first byte of the buffer. wrNext
-	 * is stop. */
+	/* Reader: the unread bytes are rdNext..stop, the buffer begins at stopUnget, and wrNext equals
+	 * stop. */
 	unsigned char *rdNext;
-	/* Writer: free are wrNext..stop, and rdNext is stop. */
+	/* Writer: the free space is wrNext..stop, and rdNext equals stop. */
 	unsigned char *wrNext;
 	unsigned char *stop;
 	unsigned char *stopUnget;
 	int isReader;
-	/* Reader: the end was seen. Either: there was an error. */
+	/* Reader: the end was reached. Reader and writer: an error occurred. */
 	int isClosed;
 	int wasFCloseCalled;
 	int FCGI_errno;

@@ -1,4 +1,6 @@
-/* OS_*: sockets, signals, processes. Debian's library exports these, and cgi-fcgi is made of them.
+/*
+ * OS_*: sockets, signals, processes. Debian's libfcgi exports these functions, and its cgi-fcgi
+ * uses them.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -14,7 +16,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* How long a peer that still sends may be silent before its connection is closed in its face. */
+/*
+ * OS_Close() closes the socket after this time without input from a peer that has not closed its
+ * side.
+ */
 #define LINGER_MS 2000
 
 static bool initialised;
@@ -36,7 +41,7 @@ static void on_stop(int number)
 	OS_ShutdownPending();
 }
 
-/* A handler where SIG_IGN would do: that one is inherited by what the program executes. */
+/* An empty handler instead of SIG_IGN, because programs inherit SIG_IGN across exec(3). */
 static void on_pipe(int number)
 {
 	(void)number;
@@ -46,18 +51,18 @@ static void handle(int number, void (*handler)(int))
 {
 	struct sigaction action;
 
-	/* What the program, or its parent, has arranged stays. */
+	/* A handler or SIG_IGN that the program or its parent has set stays in place. */
 	if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
 		memset(&action, 0, sizeof action);
 		action.sa_handler = handler;
-		/* Not SA_RESTART: accept() shall return. */
+		/* No SA_RESTART: accept(2) must return with EINTR. */
 		sigaction(number, &action, NULL);
 	}
 }
 
 int OS_LibInit(int stdioFds[3])
 {
-	/* Where stdin, stdout and stderr are matters to other systems only. */
+	/* The argument is used on Windows only. */
 	(void)stdioFds;
 	if (!initialised) {
 		handle(SIGPIPE, on_pipe);
@@ -146,8 +151,8 @@ int OS_SpawnChild(char *execPath, int listenFd)
 	if (child != 0) {
 		return child < 0 ? -1 : 0;
 	}
-	/* The FastCGI application's world: its listening socket is 0; 1 and 2 are closed (FastCGI,
-	 * section 2.2). */
+	/* What a FastCGI application expects: its listening socket is descriptor 0; 1 and 2 are closed
+	 * (FastCGI 1.0, section 2.2). */
 	close(STDIN_FILENO);
 	if (listenFd != STDIN_FILENO) {
 		dup2(listenFd, STDIN_FILENO);
@@ -164,7 +169,8 @@ int OS_Close(int fd, int shutdown_first)
 	char trash[4096];
 	struct pollfd polled = {.fd = fd, .events = POLLIN};
 
-	/* Closed with something unread, the peer might lose what it has not read of ours. */
+	/* close(2) with unread input would reset the connection, and the peer could lose output that it
+	 * has not read. So this sends FIN first and reads until the peer closes. */
 	if (shutdown_first && shutdown(fd, SHUT_WR) == 0) {
 		while (poll(&polled, 1, LINGER_MS) > 0 && read(fd, trash, sizeof trash) > 0) {
 		}

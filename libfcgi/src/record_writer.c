@@ -1,5 +1,7 @@
-/* FCGX_CreateWriter: a stream whose bytes leave as FastCGI records on a socket. For web servers'
- * side of the protocol. */
+/*
+ * FCGX_CreateWriter(): a stream whose bytes leave as FastCGI records on a socket, for programs that
+ * act as the web server.
+ */
 #include "internal.h"
 
 #include <errno.h>
@@ -36,7 +38,10 @@ static bool write_all(int fd, const unsigned char *bytes, size_t len)
 	return true;
 }
 
-/* One record, its content behind the header's place, padded to a multiple of 8. */
+/*
+ * Sends one record, padded to a multiple of 8 bytes. Its content already stands after the space for
+ * the header.
+ */
 static bool send_record(record_writer *writer, size_t len)
 {
 	size_t padding = -len & 7;

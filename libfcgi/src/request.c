@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What accept returns before FCGX_Init(), and without memory. */
+/* Results of FCGX_Accept_r(): FCGX_Init() was not called, and no memory. (libfcgi's values.) */
 #define NOT_INITIALISED (-9998)
 #define NO_MEMORY (-9999)
 
-/* A request's private part. It stays as long as the connection. */
+/* Private data of an FCGX_Request. Lives as long as the connection. */
 struct Params {
 	request_streams streams;
 	char **envp;
@@ -22,7 +22,7 @@ struct Params {
 
 static bool initialised;
 static const char *welcome;
-/* Of FCGX_Accept(), which has no argument for it. */
+/* The request of FCGX_Accept(), which has no argument for one. */
 static FCGX_Request the_request;
 
 int FCGX_IsCGI(void)
@@ -46,7 +46,7 @@ int FCGX_Init(void)
 	}
 	welcome = getenv("FCGI_WEB_SERVER_ADDRS");
 	if (welcome != NULL) {
-		/* The environment is exchanged at every request. */
+		/* FCGI_Accept() replaces `environ` at each request. */
 		welcome = strdup(welcome);
 	}
 	initialised = true;
@@ -126,7 +126,7 @@ static bool set_environment(struct Params *own)
 	return true;
 }
 
-/* FastCGI's numbers of roles are bit numbers here. */
+/* FastCGI's role number (1 to 3) of a SENDOFF_ bit (1, 2, 4). */
 static int role_number(unsigned role)
 {
 	return role == SENDOFF_FILTER ? 3 : (int)role;
@@ -146,11 +146,11 @@ static void begin(FCGX_Request *request)
 	request->envp = own->envp;
 	request->isBeginProcessed = 1;
 	request->keepConnection = sendoff_keeps_connection(streams->worker);
-	/* appStatus stays what it was: programs that set it once for all may rely on that. */
+	/* appStatus keeps its value: programs that set it once may rely on that. */
 	request->nWriters = 2;
 }
 
-/* Lets the connection go. */
+/* Closes the connection. */
 static void disconnect(FCGX_Request *request)
 {
 	request_streams *streams = &request->paramsPtr->streams;
@@ -159,8 +159,8 @@ static void disconnect(FCGX_Request *request)
 		if (streams->finished) {
 			sendoff_worker_close(streams->worker);
 		} else {
-			/* What was written and not finished is dropped; a detached request goes on elsewhere.
-			 */
+			/* An unfinished response is dropped. If the request was detached, another process
+			 * continues it, so the connection must not be shut down. */
 			if (!request->detached) {
 				shutdown(request->ipcFd, SHUT_WR);
 			}
@@ -229,7 +229,8 @@ int FCGX_Accept_r(FCGX_Request *request)
 		if (result < 0 && !shutdown_is_pending()) {
 			continue;
 		}
-		/* With shutdown pending there will be no other connection. */
+		/* The connection has ended or cannot be used. connection() accepts the next one, or fails
+		 * if shutdown is pending. */
 		disconnect(request);
 	}
 }
@@ -259,7 +260,7 @@ void FCGX_Free(FCGX_Request *request, int close)
 	if (request->paramsPtr == NULL || !close) {
 		return;
 	}
-	/* The structure may be thrown away next: nothing may hang on it. */
+	/* The program may free `request` next, so nothing may refer to it. */
 	disconnect(request);
 	free(request->paramsPtr->envp);
 	free(request->paramsPtr->text);

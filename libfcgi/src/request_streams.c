@@ -1,4 +1,4 @@
-/* The three streams of a request, on a worker of libsendoff. */
+/* The three streams of a request: stdin, stdout and stderr of a libsendoff worker. */
 #include "internal.h"
 
 #include <errno.h>
@@ -18,9 +18,7 @@ static void fill(FCGX_Stream *stream)
 	}
 }
 
-/* Length of the header block at the start of `text`, its empty line included; 0: it is not
- * complete.
- */
+/* Length of the header block at the start of `text`, including its empty line; 0: incomplete. */
 static size_t head_end(const unsigned char *text, size_t len)
 {
 	const unsigned char *line = text, *end;
@@ -34,14 +32,14 @@ static size_t head_end(const unsigned char *text, size_t len)
 	return 0;
 }
 
-/* Gives bytes of the buffer to the worker. `false`: the client has gone. */
+/* Passes bytes to the worker. `false`: the client has closed the connection. */
 static bool pass_on(request_streams *streams, const unsigned char *bytes, size_t len)
 {
 	size_t head;
 
 	if (streams->head_awaited) {
-		/* Only a header block that is complete in the first piece is passed as one: then the worker
-		 * can announce the length of the body. */
+		/* A header block that is complete in the first piece is passed on separately: then the
+		 * worker can announce the length of the body. */
 		streams->head_awaited = false;
 		head = head_end(bytes, len);
 		if (head > 0 && sendoff_write_head(streams->worker, (const char *)bytes, head) < 0) {
@@ -61,7 +59,10 @@ static void writer_closed(request_streams *streams)
 	}
 }
 
-/* The buffer has left, or `good` is false. */
+/*
+ * Called when the buffer has been passed on (`good`) or could not be: frees the buffer, closes the
+ * stream on an error, and counts a closed writer.
+ */
 static void emptied(FCGX_Stream *stream, unsigned char *buffer, size_t size, bool good, int close)
 {
 	writer_reset(stream, buffer, size);
@@ -79,8 +80,8 @@ static void empty_out(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->out_buffer);
 	bool good = len == 0 || pass_on(streams, streams->out_buffer, len);
 
-	/* Output is closed before the log: the client must not wait for what the program does from here
-	 * on. */
+	/* Output is closed before stderr. Flush it now, so that the client does not wait for what the
+	 * program does in between. */
 	if (good && close && streams->request->nWriters > 1) {
 		good = sendoff_flush(streams->worker) == 0;
 	}
@@ -109,7 +110,7 @@ static void empty_err(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->err_buffer);
 	bool good = len == 0 || sendoff_write_stderr(streams->worker, streams->err_buffer, len) == 0;
 
-	/* Log output leaves at once, so that it is not lost when the program crashes. */
+	/* Flush log output at once, so that a crash of the program does not lose it. */
 	if (good && !close) {
 		good = sendoff_flush(streams->worker) == 0;
 	}
@@ -131,7 +132,7 @@ void request_streams_open(request_streams *streams)
 	FCGX_Stream err = {.emptyBuffProc = empty_err, .data = streams};
 
 	reader_refill(&in, streams->in_buffer + 1, 0);
-	/* One byte may be put back before any was read. */
+	/* FCGX_UnGetChar() may put back one byte before the first read. */
 	in.stopUnget--;
 	writer_reset(&out, streams->out_buffer, sizeof streams->out_buffer);
 	writer_reset(&err, streams->err_buffer, sizeof streams->err_buffer);

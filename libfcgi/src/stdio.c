@@ -1,4 +1,6 @@
-/* FCGI_*: stdio, where stdin, stdout and stderr may be those of a request. */
+/*
+ * FCGI_*: stdio functions whose stdin, stdout and stderr may be the streams of a FastCGI request.
+ */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -22,7 +24,7 @@ int FCGI_Accept(void)
 	if (!accepted_before) {
 		accepted_before = true;
 		is_cgi = FCGX_IsCGI();
-		/* A program that exits has answered. */
+		/* If the program exits during a request, its response ends here. */
 		atexit(FCGI_Finish);
 	} else if (is_cgi) {
 		/* A CGI program has one request. */
@@ -159,7 +161,7 @@ FCGI_FILE *FCGI_freopen(const char *path, const char *mode, FCGI_FILE *fp)
 	return fp->stdio_stream != NULL ? fp : NULL;
 }
 
-/* What makes no sense for a request's streams. */
+/* Functions that fail on the streams of a request, which have no position. */
 
 int FCGI_setvbuf(FCGI_FILE *fp, char *buf, int bufmode, size_t size)
 {
@@ -236,7 +238,7 @@ char *FCGI_fgets(char *str, int size, FCGI_FILE *fp)
 	return fp->fcgx_stream != NULL ? FCGX_GetLine(str, size, fp->fcgx_stream) : NULL;
 }
 
-/* Unbounded, as its model was. */
+/* Without a bound on the length, as gets(3). */
 char *FCGI_gets(char *str)
 {
 	char *next = str;
@@ -366,7 +368,7 @@ size_t FCGI_fwrite(void *ptr, size_t size, size_t nmemb, FCGI_FILE *fp)
 	return nmemb;
 }
 
-/* State. */
+/* End and error. */
 
 int FCGI_feof(FCGI_FILE *fp)
 {

@@ -1,4 +1,4 @@
-/* FCGX_Stream: its buffer, reading from it, and its end. Writing is in stream_output.c. */
+/* FCGX_Stream: the buffer, reading, closing. stream_output.c has writing. */
 #include "internal.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ void stream_close(FCGX_Stream *stream, int error)
 	}
 }
 
-/* Whether there is a byte to read. */
+/* Whether the buffer has a byte to read; fills it if it is empty. */
 static bool readable(FCGX_Stream *stream)
 {
 	if (!stream->isReader) {
@@ -116,7 +116,7 @@ int FCGX_GetError(FCGX_Stream *stream)
 	return stream->FCGI_errno;
 }
 
-/* Documented to clear the end of the stream, too, but it has only ever cleared the error. */
+/* libfcgi documents that this clears end-of-file too, but it only ever cleared the error. */
 void FCGX_ClearError(FCGX_Stream *stream)
 {
 	stream->FCGI_errno = 0;

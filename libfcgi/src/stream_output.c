@@ -1,5 +1,7 @@
-/* Writing to an FCGX_Stream and flushing it. Large writes to the output stream of a request pass
- * its buffer by (request_streams.c). */
+/*
+ * Writing to an FCGX_Stream and flushing it. Large writes to a request's output stream bypass its
+ * buffer (request_streams.c).
+ */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether there is room for a byte. */
+/* Whether the buffer has room for a byte; empties it if it is full. */
 static bool writable(FCGX_Stream *stream)
 {
 	if (stream->isReader) {
@@ -85,7 +87,7 @@ int FCGX_VFPrintF(FCGX_Stream *stream, const char *format, va_list arg)
 	if (!writable(stream)) {
 		return EOF;
 	}
-	/* Mostly it fits where it belongs. */
+	/* The text usually fits into the buffer. */
 	room = (size_t)(stream->stop - stream->wrNext);
 	va_copy(again, arg);
 	len = vsnprintf((char *)stream->wrNext, room, format, arg);

@@ -160,7 +160,7 @@ int phpt_write_file(sendoff_worker *to, uint32_t id, uint64_t offset, uint64_t l
 	bool same = n == (ssize_t)len && memcmp(copy, file->contents + offset, len) == 0;
 
 	free(copy);
-	/* Between the look at the lease and now somebody may have broken it. */
+	/* The lease may have broken between its check and this read. */
 	if (!same && sendoff_file_intact(to, id)) {
 		fputs("sendoff phpt: the file is not what the script saw\n", stderr);
 		abort();

@@ -1,11 +1,12 @@
 /*
- * The end of a worker that is stuck or crashes: it says where its script is, and goes. A crash also
- * says which extension it was in, in the master, too, while it loads them.
+ * The signal handlers of a worker that is stuck or crashes: they write where its script is and end
+ * the process. After a crash they also name the extension whose code was running; this works in the
+ * master too, while it loads extensions.
  *
- * All of this runs in a signal handler that may have interrupted anything, PHP's allocator
- * included. It only reads PHP's structures, writes to memory of its own, and calls write(2) and
- * _exit(2). What it reads may be half changed; if that makes it crash, the worker has ended as it
- * should, and only the backtrace is missing.
+ * The handlers may interrupt anything, including PHP's allocator. They only read PHP's structures,
+ * write to static memory, and call write(2) and _exit(2). A structure may be in the middle of a
+ * change; if reading it crashes the handler, the worker ends as intended, and only the backtrace is
+ * lost.
  */
 #include "php_sendoff.h"
 #include "zend_execute.h"
@@ -16,10 +17,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* A loop of calls fills the stack with frames; the innermost say where it is. */
+/* Endless recursion fills the stack with frames; the innermost ones show the cause. */
 #define MAX_FRAMES 64
 
-/* The whole text leaves with one write, so that no other process writes between its lines. */
+/* Written by one write(2), so that no other process writes between its lines. */
 static char text[16384];
 static size_t text_len;
 
@@ -93,9 +94,9 @@ static void append_function(const zend_function *function)
 }
 
 /*
- * The instruction that the interpreter is at, as far as the machine knows. The interpreter keeps it
- * in a register and writes it to the frame where something else may look at it: a loop without
- * calls never does. The registers are those of ZEND_VM_IP_GLOBAL_REG (Zend/zend_execute.c).
+ * The instruction that the interpreter is executing, if it can be known. The interpreter keeps it
+ * in a register and stores it to the frame only before code that may read it, which a loop without
+ * calls never reaches. The registers are those of ZEND_VM_IP_GLOBAL_REG (Zend/zend_execute.c).
  */
 static const zend_op *current_instruction(const ucontext_t *context)
 {
@@ -118,8 +119,8 @@ static bool is_in(const zend_op *instruction, const zend_op_array *code)
 static void append_place(const zend_execute_data *frame, const zend_op *current)
 {
 	const zend_op_array *code = &frame->func->op_array;
-	/* Within a call the register may hold anything, and compiled code does not keep the frame up to
-	 * date everywhere. */
+	/* During a call the register may hold any value. JIT code does not always keep the frame's
+	 * opline up to date. */
 	const zend_op *instruction = is_in(current, code) ? current : frame->opline;
 
 	if (code->filename) {
@@ -155,7 +156,9 @@ static void append_frames(const zend_op *current)
 	}
 }
 
-/* The text from an offset on leaves with a line break, whatever was cut off. */
+/*
+ * Writes the text from an offset on with a line break at its end, even if the text was truncated.
+ */
 static void write_text(size_t from)
 {
 	if (text_len == sizeof(text)) {
@@ -170,7 +173,7 @@ static void on_stuck(int signo, siginfo_t *info, void *context)
 	(void)signo;
 	(void)info;
 	text_len = 0;
-	/* Between requests there is nothing to say. */
+	/* Between requests no script is running. */
 	if (EG(current_execute_data)) {
 		APPEND("sendoff-php: worker ");
 		append_number((unsigned long)getpid());
@@ -191,7 +194,7 @@ void sendoff_backtrace_on(int signo)
 	sigaction(signo, &action, NULL);
 }
 
-/* What is no extension: PHP, the C library, this program, and what calls signal handlers. */
+/* Whether the library is an extension, i.e. not PHP, the C library, this program or the vDSO. */
 static bool is_extension(const char *library)
 {
 	static const char *const others[] = {"libphp",   "libc.",      "libc-",      "ld-linux",
@@ -223,7 +226,10 @@ static void append_extension(void)
 	}
 }
 
-/* Returning repeats what failed, and then the process ends as it would have without a handler. */
+/*
+ * On return the faulting instruction runs again, without a handler (SA_RESETHAND), and ends the
+ * process.
+ */
 static void on_crash(int signo, siginfo_t *info, void *context)
 {
 	text_len = 0;
@@ -242,15 +248,15 @@ static void on_crash(int signo, siginfo_t *info, void *context)
 	}
 	append_extension();
 	append_request();
-	/* What follows may crash again. */
+	/* Reading the frames may crash again. */
 	write_text(0);
 	text_len = 0;
 	if (sendoff_php_worker && EG(current_execute_data)) {
 		append_frames(current_instruction(context));
-		/* Each frame begins with a line break. */
+		/* Skips the line break that begins the first frame. */
 		write_text(MIN(text_len, 1));
 	}
-	/* A signal that a process has sent does not come again. */
+	/* A signal that a process has sent, e.g. by abort(3), does not recur by itself. */
 	if (info->si_code <= 0) {
 		raise(signo);
 	}
@@ -263,10 +269,10 @@ void sendoff_crashes_on(void)
 	struct sigaction action = {0};
 	void *loaded[1];
 
-	/* The first call loads a library, which a crashed process should not do. */
+	/* The first call of backtrace(3) loads libgcc, which a signal handler must not do. */
 	backtrace(loaded, 1);
 	sigemptyset(&action.sa_mask);
-	/* A script that recurses without end leaves no stack to run on. */
+	/* SA_ONSTACK: after endless recursion the normal stack is full. */
 	action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK | SA_NODEFER;
 	action.sa_sigaction = on_crash;
 	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {

@@ -1,10 +1,11 @@
 /*
  * The module as an extension for stock php-fpm and php-cgi (docs/handover.md, section 8).
  *
- * Requests come over FastCGI and PHP's SAPI answers them, head first. A request from a Sendoff
- * front announces a channel: links that this process opens to it. The body of its response is then
- * framed, so that at the first lazy string it can move to a link, where the rest follows as bytes
- * and file segments. Against any other server nothing of this happens: no parameter, no worker.
+ * Requests arrive over FastCGI, and PHP's SAPI answers them, beginning with the headers. A request
+ * from a Sendoff front announces a channel: links that this process opens to the front. The body of
+ * its response is framed, so that it can move to a link at the first lazy string; the rest of it
+ * follows there as bytes and file segments. With any other web server there is no announcement and
+ * no worker, and nothing changes.
  */
 #include "lazy.h"
 
@@ -19,16 +20,19 @@
 #define CHANNEL "SENDOFF_CHANNEL"
 #define ACCEPT "SENDOFF_ACCEPT"
 
-/* An announcement ends with what names the request, in hexadecimal digits. */
+/* An announcement ends with the claim, which identifies the request, in hexadecimal digits. */
 #define CLAIM_LEN 32
 
-/* The frame length that announces that the rest of the body comes on a link. */
+/* The frame length that means: the rest of the body follows on a link. */
 #define MOVED 0xffffffffu
 
-/* Bytes of one frame. */
+/* Maximum length of a frame, in bytes. */
 #define FRAME_MAX ((size_t)1 << 30)
 
-/* After a front that could not be reached, in seconds: it may be in another network namespace. */
+/*
+ * Pause after the front could not be reached, in seconds. The front may be in another network
+ * namespace.
+ */
 #define RETRY_SECONDS 5
 
 /* Where the body of the current response goes. */
@@ -40,17 +44,17 @@ typedef enum body {
 	BODY_FRAMED,
 	/* To the worker. */
 	BODY_MOVED,
-	/* Nowhere: the response has ended, the script goes on. */
+	/* Dropped: the response has ended, the script goes on. */
 	BODY_ENDED,
 } body;
 
 static body where;
-/* The process that the worker belongs to: scripts may fork. */
+/* The process that created the worker. A child of it must not use the worker. */
 static pid_t owner;
 static sendoff_worker *worker;
 /* The worker has begun the request (sendoff_channel_begin()). */
 static bool taken_on;
-/* The next response tells the front that the extension is here. */
+/* The headers of this response tell the front that the extension is installed. */
 static bool greeting;
 static char claim[CLAIM_LEN + 1];
 static time_t retry_at;
@@ -89,7 +93,7 @@ static unsigned int hiding_input_filter(int arg, const char *var, char **val, si
 	return stock_input_filter(arg, var, val, len, new_len);
 }
 
-/* For getenv() without arguments, which passes the filter by. */
+/* For getenv() without arguments, which bypasses the input filter. */
 static void hiding_load_environment(zval *array)
 {
 	stock_load_environment(array);
@@ -124,7 +128,10 @@ static size_t write_frames(const char *str, size_t len)
 	return written;
 }
 
-/* No function of the worker is on the stack when PHP leaves by a long jump. */
+/*
+ * php_handle_aborted_connection() may leave by a long jump. No function of the worker is on the
+ * stack then.
+ */
 static size_t extension_ub_write(const char *str, size_t len)
 {
 	switch (where) {
@@ -137,7 +144,8 @@ static size_t extension_ub_write(const char *str, size_t len)
 		}
 		return len;
 	case BODY_ENDED:
-		/* PHP would write it behind the end, into what the front takes for the next response. */
+		/* PHP would write it after the end of the response, where the front expects the next
+		 * response. */
 		return len;
 	default:
 		return stock_ub_write(str, len);
@@ -154,8 +162,8 @@ static void extension_flush(void *server_context)
 }
 
 /*
- * The header block passes ub_write too, as it is. Our field must not stay in the list: scripts can
- * look at it.
+ * The header block passes ub_write, unframed. The field must not stay in the list, where scripts
+ * could see it.
  */
 static int send_headers_with(sapi_headers_struct *headers, const char *value)
 {
@@ -180,7 +188,8 @@ static int send_headers_with(sapi_headers_struct *headers, const char *value)
 
 static int extension_send_headers(sapi_headers_struct *headers)
 {
-	/* A header callback that writes makes PHP send them twice; the second time they are body. */
+	/* If a header callback writes, PHP sends the headers twice; the second block belongs to the
+	 * body. */
 	if (!greeting || where != BODY_PLAIN || SG(request_info).no_headers) {
 		return stock_send_headers(headers);
 	}
@@ -192,8 +201,8 @@ static int extension_send_headers(sapi_headers_struct *headers)
 }
 
 /*
- * The worker is about to get a file segment. It tells the front first, so that what follows here
- * finds it informed; if it cannot, the bytes go where they went.
+ * Called before a file segment is handed over. Claims the request on a link first, so that the
+ * front knows the link when it reads the frame; if this fails, the bytes stay on PHP's connection.
  */
 static bool move_body(void)
 {
@@ -220,7 +229,7 @@ static void end_body(void)
 	where = BODY_ENDED;
 }
 
-/* fastcgi_finish_request() ends the response where it was asked for; it must be whole by then. */
+/* fastcgi_finish_request() ends the response; all of it must have been written by then. */
 static ZEND_NAMED_FUNCTION(extension_finish_request)
 {
 	if (ZEND_NUM_ARGS() == 0 && greeting && where != BODY_ENDED) {
@@ -247,7 +256,10 @@ static void drop_worker(void)
 	worker = NULL;
 }
 
-/* Gives this process a worker for the front of this request, also if its last front was another. */
+/*
+ * Whether this process has a worker. Opens links to the front of this request if there are none, or
+ * if those to the previous front are lost.
+ */
 static bool have_worker(const char *announcement, size_t len)
 {
 	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
@@ -274,7 +286,7 @@ static void forget_request(void)
 
 static void begin_request(void)
 {
-	/* 1: plain CGI. */
+	/* php-cgi sets 1 for a plain CGI request. */
 	if (!SG(server_context) || SG(server_context) == (void *)1) {
 		return;
 	}
@@ -292,12 +304,12 @@ static void begin_request(void)
 
 static PHP_RINIT_FUNCTION(extension)
 {
-	/* php-fpm sets its own in every process, when all modules have started. */
+	/* php-fpm sets this pointer in each process after all modules have started. */
 	if (stock_getenv && php_load_environment_variables != hiding_load_environment) {
 		stock_load_environment = php_load_environment_variables;
 		php_load_environment_variables = hiding_load_environment;
 	}
-	/* Also after a request that PHP gave up before it had begun. */
+	/* PHP may have given up the previous request before its RINIT functions were done. */
 	forget_request();
 	if (stock_getenv && SENDOFF_G(threshold) != 0) {
 		begin_request();
@@ -305,7 +317,7 @@ static PHP_RINIT_FUNCTION(extension)
 	return lazy_request_startup(INIT_FUNC_ARGS_PASSTHRU);
 }
 
-/* Nothing is written any more, and the SAPI has not yet ended the response. */
+/* Runs after the last write and before the SAPI ends the response. */
 static zend_result end_request(void)
 {
 	if (taken_on) {
@@ -334,7 +346,8 @@ static PHP_MINIT_FUNCTION(extension)
 	sapi_module.send_headers = extension_send_headers;
 	stock_flush = sapi_module.flush;
 	sapi_module.flush = extension_flush;
-	/* What the lazy strings' own hook, which is set up next, does not hand over comes here. */
+	/* The ub_write hook of lazy_output.c, installed next, passes everything here that it does not
+	 * hand over. */
 	stock_ub_write = sapi_module.ub_write;
 	sapi_module.ub_write = extension_ub_write;
 	lazy_before_hand_over = move_body;

@@ -1,5 +1,5 @@
 /*
- * The functions and settings that php-fpm adds to PHP, under the name it gives the module.
+ * The functions and settings that php-fpm adds to PHP, in a module of the same name as php-fpm's.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
@@ -34,7 +34,7 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_apache_request_headers, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
-/* Tables of macros, which the formatter takes for expressions. */
+/* Macros that clang-format takes for expressions. */
 /* clang-format off */
 static const zend_function_entry functions[] = {
 	PHP_FE(fastcgi_finish_request, arginfo_fastcgi_finish_request)

@@ -1,5 +1,5 @@
 /*
- * What the files of the SAPI share: the worker, the state of the response, settings.
+ * State that the files of the SAPI share: the worker, whether the response has ended, settings.
  */
 #include "php_sendoff.h"
 

@@ -2,7 +2,7 @@
  * Lazy strings: a PHP string that stands for a whole file and is read only where the script looks
  * inside.
  *
- * Each file calls only files below it in this list.
+ * Each file calls only files below it in this list:
  *
  * extension.c    for php-fpm and php-cgi: how they get a worker
  * lazy_module.c         the module, and the replaced file_get_contents() and readfile()
@@ -19,7 +19,7 @@
  * lazy_because.c why a file is read by PHP
  * lazy_globals.c settings, counters, the write hook, the clock
  *
- * One process serves one request at a time. What depends on the version of PHP is in
+ * A process serves one request at a time. Everything that depends on the version of PHP is in
  * php_versions.h.
  */
 #ifndef SENDOFF_LAZY_H
@@ -30,38 +30,46 @@
 
 /* What the SAPI calls. */
 
-/* Goes to php_module_startup(). Everything stays PHP's own until a worker is attached. */
+/*
+ * Passed to php_module_startup(). Without an attached worker all functions behave as in stock PHP.
+ */
 extern zend_module_entry sendoff_module_entry;
 
 /*
- * Gives this process its worker (borrowed), after the last fork. NULL takes it away, between
- * requests, and gives its files back.
+ * Attaches the worker of this process after the last fork; the caller keeps ownership. NULL,
+ * between requests, detaches the worker and releases its files.
  */
 void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
- * After php_request_shutdown() and before the next sendoff_accept(): no script holds a lazy
- * string any more, so the mapped files are made ready for the next request and those not worth
- * keeping go.
+ * Call it after php_request_shutdown() and before the next sendoff_accept(), when no script holds a
+ * lazy string any more. Prepares the mapped files for the next request and releases those that are
+ * stale or idle.
  */
 void sendoff_lazy_end_request(void);
 
 /* Between these files. */
 
-/* A file in memory with a zend_string header in front: one slot of the arena. */
+/* A file mapped into one slot of the arena, with a zend_string header before its bytes. */
 typedef struct mapped_file mapped_file;
 
 ZEND_BEGIN_MODULE_GLOBALS(sendoff)
-/* Files and constants below this many bytes are PHP's own business; 0 turns lazy strings off. */
+/*
+ * sendoff.threshold: files and constants of fewer bytes take PHP's own path; 0 turns lazy strings
+ * off.
+ */
 zend_long threshold;
-/* Files on overlayfs are held too, although a process may have an old mapping for writing. */
+/*
+ * sendoff.overlayfs: files on overlayfs are held too, although a process may still have one mapped
+ * for writing (lazy_open.c).
+ */
 bool overlayfs;
 /*
- * Between our start and our end of a request. Another module's end may still run scripts (a
- * session's handlers), and what they did would be noted for the next request.
+ * True from this module's RINIT to its RSHUTDOWN. Another module's RSHUTDOWN may still run scripts
+ * (a session handler), whose reads must not be noted for the next request.
  */
 bool in_request;
-/* About the output of this request. */
+/* Output of this request, for sendoff_stats(). `segments` counts segments, not bytes. */
 zend_long handed_over_bytes;
 zend_long copied_bytes;
 zend_long segments;
@@ -70,215 +78,234 @@ ZEND_END_MODULE_GLOBALS(sendoff)
 ZEND_EXTERN_MODULE_GLOBALS(sendoff)
 #define SENDOFF_G(v) ZEND_MODULE_GLOBALS_ACCESSOR(sendoff, v)
 
-/* lazy_file.c's part of sendoff_lazy_attach() and sendoff_lazy_end_request(); false: there is no
- * worker, so nothing was done. */
+/*
+ * The parts of sendoff_lazy_attach() and sendoff_lazy_end_request() that are in lazy_file.c. The
+ * latter returns false, and does nothing, without a worker.
+ */
 void mapped_files_attach(sendoff_worker *worker);
 bool mapped_files_end_request(void);
 
-/* Reserves the arena's address space. FAILURE leaves lazy strings off. */
+/* Reserves the address space of the arena. After FAILURE lazy strings stay off. */
 zend_result mapped_files_startup(void);
 
-/* The worker, if there is one. */
+/* The attached worker, or NULL. */
 sendoff_worker *lazy_attached(void);
 
-/* The worker, if this request may use lazy strings and file segments; else NULL. */
+/* The attached worker if this request may use lazy strings and file segments, else NULL. */
 sendoff_worker *lazy_worker(void);
 
-/* Seconds on a clock that only goes forward, cheaply. */
+/* Seconds of CLOCK_MONOTONIC_COARSE, which is cheap to read. */
 time_t lazy_now(void);
 
 /*
- * The mapped file that holds what `path` (resolved, absolute) contains now, marked as used in this
- * request; NULL if PHP should read the file itself. Valid until the request ends.
+ * The mapped file with the current contents of `path` (absolute, resolved), marked as used in this
+ * request; NULL: PHP must read the file. Valid until the request ends.
  */
 mapped_file *mapped_file_open(const char *path);
 
-/* Whether this path, as the script gave it, led to no mapped file just now; and: it did not. */
+/*
+ * A negative cache of paths as scripts give them. mapped_file_is_hopeless(): whether `path` led to
+ * no mapped file within the last 2 s. mapped_file_give_up(): records that it led to none.
+ */
 bool mapped_file_is_hopeless(zend_string *path);
 void mapped_file_give_up(zend_string *path);
 
-/* The mapped file's contents as a string. It is flagged interned: the engine does not count,
- * write or free it. */
+/*
+ * The contents as a string. It is flagged interned, so the engine neither counts, writes nor frees
+ * it.
+ */
 zend_string *mapped_file_string(mapped_file *mapped);
 
 /*
- * If `len` bytes at `ptr` lie in a mapped file whose lease stands: true, and where they are in the
- * file.
+ * Whether `len` bytes at `ptr` lie in a mapped file whose lease is intact. If so, `file` and
+ * `offset` receive their place.
  */
 bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
 
 /*
- * As long as this is what it was before, all leases stand that stood then. Without a lock, so what
- * it says may just have become untrue, as with mapped_file_find().
+ * A counter: while it is unchanged, every lease that was intact is still intact. Read without a
+ * lock, so a lease may break right after the call, as after mapped_file_find().
  */
 uint32_t mapped_file_epoch(void);
 
-/* Where the contents of the mapped file end in which this lies, or just behind which. */
+/*
+ * The end of the contents of the mapped file in which `in_file` lies; `in_file` may be that end
+ * itself.
+ */
 const char *mapped_file_end(const char *in_file);
 
 /*
- * Opens what stat(2) has seen at `path`; -1 if it is not there any more, if opening it would wait
- * for another process, or if a lease does not guard it against every writer.
+ * Opens the file that stat(2) saw at `path`. -1: the path names another file by now, open(2) fails,
+ * or a lease does not guard the file against every writer.
  */
 int lazy_open(const char *path, const struct stat *seen);
 
-/* As mapped_file_open(), for a path as a script gives it. */
+/* Like mapped_file_open(), for a path as a script gives it. */
 mapped_file *lazy_path_file(zend_string *path);
 
-/* As mapped_file_open(), for the file that a stream reads, if it is a plain one without filters. */
+/*
+ * Like mapped_file_open(), for the file of a stream; NULL also if the stream is not a plain file or
+ * has a read filter.
+ */
 mapped_file *lazy_stream_file(php_stream *stream);
 
-/* Shorter reads are not worth noting. (PHP's own tests run with 1.) */
+/* Shorter reads are not noted, in bytes. (PHP's own tests run with 1.) */
 #ifndef LAZY_NOTED_MIN
 #define LAZY_NOTED_MIN 4096
 #endif
 
-/* From now on the file of this stream is held, if it can be. */
+/* Holds the file of this stream for its further reads. False: the file cannot be held. */
 bool lazy_chunk_bind(php_stream *stream);
 
 /*
- * fread() of `wanted` bytes, `call` being the call of it. `is_output_call` tells whether another
- * call, about to be made, is of the replaced fwrite() for php://output. True: `result` is set, and
- * the stream stands where PHP's own read would have left it. False: nothing has happened.
+ * Performs fread() of `wanted` bytes for the call frame `call`. `is_output_call` tells whether
+ * another frame, whose arguments are being passed, is a call of the replaced fwrite() on
+ * php://output. True: `result` is set, and the stream is in the state in which PHP's read would
+ * leave it. False: nothing has changed.
  */
 bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data *call, zval *result,
 					 bool (*is_output_call)(const zend_execute_data *call));
 
 /*
- * If what is written is a token of lazy_chunk_read(): where in a mapped file the bytes are that it
- * stands for, once. Else NULL.
+ * If `str` is a token of lazy_chunk_read(): the bytes that it stands for, in a mapped file. The
+ * token is free afterwards. Else NULL.
  */
 const char *lazy_chunk_redeem(const char *str);
 
-/* Forgets the request's stream and tokens. */
+/* At the end of a request: unbinds the stream and frees all tokens. */
 void lazy_chunk_reset(void);
 
 /*
- * Notes that a script got `len` bytes at `at` (NULL: PHP has them) from this offset of a stream or
- * path. Only the last note is kept.
+ * Notes that a script read `len` bytes from this offset of a stream or path into `at` (NULL: into a
+ * buffer of PHP). Only the last note is kept.
  */
 void lazy_match_stream_read(zend_resource *stream, zend_off_t offset, const char *at, size_t len);
 void lazy_match_path_read(zend_string *path, zend_off_t offset, const char *at, size_t len);
 
-/* Whether lazy_match() may well find these bytes. It proves nothing. */
+/* A cheap test whether lazy_match() will probably find these bytes. */
 bool lazy_match_is_likely(const char *str, size_t len);
 
 /*
- * If the `len` bytes at `str` equal those of a held file that come next or were read last: where
- * these lie in its mapped file, and in the file. Else NULL. `loop` receives the stream that they
- * were read from, if a loop may read on there, else NULL.
+ * If `len` bytes at `str` equal the expected bytes of a held file or those read last: returns their
+ * address in the mapped file and sets `file` and `offset`. Else NULL. `loop` receives the stream
+ * that they were read from, if a loop may read on there, else NULL.
  */
 const char *lazy_match(const char *str, size_t len, uint32_t *file, uint64_t *offset,
 					   php_stream **loop);
 
-/* A script got this lazy string: it may be written next, perhaps a copy of its beginning. */
+/* A script got this lazy string, so its bytes, or a copy of its beginning, are expected next. */
 void lazy_match_expect(const zend_string *lazy);
 
-/* Bytes of a mapped file have been handed over. Returns whether they continued those before. */
+/* Bytes of a mapped file have been handed over. Returns whether they continue the previous ones. */
 bool lazy_match_sent(const char *str, size_t len);
 
-/* Forgets the request's notes. */
+/* At the end of a request: drops the notes. */
 void lazy_match_reset(void);
 
-/* With a worker: looks where this process has shared memory. Without: forgets what that worker
- * stored. */
+/*
+ * lazy_blob_attach(): lists the shared mappings of this process. lazy_blob_detach(): drops the
+ * blobs of the attached worker.
+ */
 void lazy_blob_attach(void);
 void lazy_blob_detach(void);
 
-/* Whether `len` bytes at `str` are, by all appearances, a constant that is worth a segment. */
+/* Whether `len` bytes at `str` look like a constant string that is long enough for a segment. */
 bool lazy_blob_is_constant(const char *str, size_t len);
 
 /*
- * If they are, and have been seen before: true, and the blob that holds the same bytes. Call it
- * once for each time that they are written.
+ * Whether `len` bytes at `str` are a stored constant, which `blob` then receives; stores them if
+ * they have been written often enough. Call it once per write, since it counts.
  */
 bool lazy_blob_find(const char *str, size_t len, uint32_t *blob);
 
-/* Forgets what has not been written for long. */
+/* At the end of a request: drops constants that have been idle for long. */
 void lazy_blob_end_request(void);
-/* Shorter output is not searched. (PHP's own tests run with less.) */
+/* Shorter output is not searched, in bytes. (PHP's own tests run with less.) */
 #ifndef LAZY_SEARCH_MIN
 #define LAZY_SEARCH_MIN ((size_t)64 * 1024)
 #endif
 
-/* Where bytes of a mapped file stand in output. */
+/* A range of output that equals bytes of a mapped file. */
 typedef struct lazy_found {
-	/* Bytes of the output before them. */
+	/* Offset of the range in the output. */
 	size_t before;
 	const char *in_file;
 	size_t len;
 } lazy_found;
 
-/* Whether a good part of `str` is, byte for byte, a part of a lazy string of this request. */
+/* Whether a long enough range of `str` equals bytes of one of the request's last lazy strings. */
 bool lazy_search(const char *str, size_t len, lazy_found *found);
 
-/* A script got this lazy string. */
+/* A script got this lazy string: output is searched for it. */
 void lazy_search_note(const zend_string *lazy);
 
-/* Forgets the request's lazy strings. */
+/* At the end of a request: drops the noted lazy strings. */
 void lazy_search_reset(void);
 
 /* Replaces the functions on open files. */
 void lazy_stream_startup(void);
 
-/* Whether to replace anything at all. Before the module starts. */
+/* Whether functions and write hooks are replaced at all. Set it before the module starts. */
 extern bool lazy_is_wanted;
 
-/* Asked before a segment is handed over, if set; false: it must leave as bytes. */
+/* If set, called before a segment is handed over; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
 
-/* Our zend_write. */
+/* The hook that this module puts into zend_write. */
 extern zend_write_func_t lazy_write_hook;
 
 /* Hooks zend_write and the SAPI's ub_write. */
 void lazy_output_startup(void);
 
 /*
- * Hands over what waits to be handed over with more. To be called before anything is done to the
- * response that does not come through the hooks. May end the script, as a write does.
+ * Hands over the bytes that wait to be joined with more. Call it before any action on the response
+ * that bypasses the hooks. Like a write, it may end the script.
  */
 void lazy_output_settle(void);
 
-/* The same before the response ends, which it cannot keep from ending. */
+/* The same before the end of the response; does not end the script. */
 void lazy_output_end(void);
 
 /*
- * lazy_explain.c. Whether `sendoff explain` asked how this response leaves; nothing else may depend
- * on it. All calls but LAZY_BECAUSE() are made behind this flag.
+ * lazy_explain.c: whether `sendoff explain` sent this request. The response must not depend on it.
+ * All calls except LAZY_BECAUSE() are made only if it is set.
  */
 extern bool lazy_explaining;
 
-/* Why the file looked at last is read by PHP. A constant, or text that lives until the next one. */
+/*
+ * Why PHP reads the file that was looked up last: a constant, or text that is valid until the next
+ * reason.
+ */
 extern const char *lazy_because;
 #define LAZY_BECAUSE(why) (lazy_because = (why))
 #define LAZY_BECAUSE_ERRNO(what) LAZY_BECAUSE(lazy_explaining ? lazy_explain_errno(what) : NULL)
 
 const char *lazy_explain_errno(const char *what);
 
-/* Forgets what was said of the request before. */
+/* Clears the reason and the paths of the previous request. */
 void lazy_because_begin(void);
 
-/* Whether any file was given to the script; and the path that one was given under. */
+/* Whether the script got any mapped file, and the path under which it got this one. */
 bool lazy_was_given(void);
 const char *lazy_given_path(uint32_t file);
 
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);
 
-/* A mapped file was given to the script, or written for it, under this path. */
+/* A mapped file with this path was returned to the script, or written for it. */
 void lazy_explain_given(uint32_t file, const char *path);
 
-/* The function at work has read a file in PHP's own way, into `got` (NULL: into no string). */
+/* PHP's handler of the current function read a file into `got` (NULL: not into a string). */
 void lazy_explain_read(const char *path, const zval *got);
 
-/* `len` bytes at `str` go into PHP's buffers, or through them. */
+/* `len` bytes at `str` are written to PHP's output buffers, or past them. */
 void lazy_explain_write(const char *str, size_t len);
 
-/* What leaves next: bytes; or a part of a file, handed over as it is or recognised. */
+/* What leaves next: bytes, a range of a file (recognised by comparison or not), or a constant. */
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
 void lazy_explain_constant(void);
-/* Whether our hook is in place: what is echoed comes to it first. */
+/* Whether zend_write is this module's hook, so that it sees all echoed bytes first. */
 bool lazy_output_is_hooked(void);
 
 #endif /* SENDOFF_LAZY_H */

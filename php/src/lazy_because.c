@@ -1,6 +1,6 @@
 /*
- * What lazy_explain.c tells and others know: why a file is read by PHP, and under which path a file
- * was given to the script.
+ * Data for lazy_explain.c that other files provide: why PHP reads a file, and the path under which
+ * the script got a file.
  */
 #include "lazy.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files that are remembered by name. */
+/* Bound on the files whose paths are remembered. */
 #define REMEMBERED 64
 #define NAME_MAX_LEN 256
 
@@ -39,7 +39,7 @@ void lazy_because_begin(void)
 void lazy_explain_given(uint32_t file, const char *path)
 {
 	char name[NAME_MAX_LEN];
-	/* An open file goes by its number there. */
+	/* lazy_stream_file() opens the file of a stream by its descriptor number. */
 	ssize_t len = strncmp(path, "/proc/self/fd/", 14) ? -1 : readlink(path, name, sizeof(name) - 1);
 
 	if (len > 0) {

@@ -1,36 +1,54 @@
 /*
- * Blobs: long constant strings, which are inline HTML, files without code that are included, and
- * long literals. The front is given one once and then only told its name.
+ * Blobs: long constant strings of the application, i.e. inline HTML, included files without code,
+ * and long literals. The worker stores such a string once in a sealed memory file and sends its
+ * descriptor to the front; afterwards it sends only the blob's id.
  *
- * With opcache they lie in its shared memory at the same address in every request, each with the
- * header of an interned string before it: that is how they are recognised. It proves nothing. The
- * memory gets other contents when opcache starts afresh, which an extension is not told of, so what
- * is written is compared with the blob each time (64 KiB: 1 us from the processor's cache). Nothing
- * but that comparison decides, as in lazy_match.c. Without opcache every request has strings of its
- * own; they are written as bytes.
+ * With opcache these strings lie in shared memory, at the same address in every request, with the
+ * header of an interned string before each. Address and header identify a candidate only: after
+ * opcache restarts, other text may lie there, and extensions are not notified. Therefore each write
+ * compares the string with the blob (64 KiB: 1 us from the CPU cache); only this comparison
+ * decides. Without opcache each request has its own copies of the strings, and they are written as
+ * bytes.
  */
 #include "lazy.h"
 
 #include <stdio.h>
 
-/* Constants that are known: sets of a few entries, so that hot ones survive a crowd. */
+/*
+ * Table of known constants: a set-associative cache, so that frequent strings are not evicted by
+ * many rare ones.
+ */
 #define SETS 64
 #define WAYS 4
 /*
- * A string written once should not cost a file: to store 64 KiB takes 50 us, and saves some 35 us
- * of 105 each time after that. (128 KiB: 80, and 40 of 120; 512 KiB: 250 of 390; 32 KiB: 35, and 10
- * of 73; 16 KiB: 28, and 4 of 66; below, where PHP's threshold for files lies too, about nothing.)
+ * A string that is written only once must not cost a memory file. Cost of storing a string, and CPU
+ * time saved by each later write:
+ *
+ *        size   store us   saved us of us
+ *      16 KiB         28        4 of  66
+ *      32 KiB         35       10 of  73
+ *      64 KiB         50       35 of 105
+ *     128 KiB         80       40 of 120
+ *     512 KiB          -      250 of 390
+ *
+ * Below 16 KiB, the default of sendoff.threshold, nearly nothing is saved.
  */
 #define STORE_AT 2
-/* When there is no room a string must be worth more: it takes the place of another. */
+/*
+ * When all blobs are in use, a string must be written this often before it replaces the least
+ * recently used blob.
+ */
 #define DISPLACE_AT 16
-/* Strings not written for this time are forgotten: their script has changed, or has no visitors. */
+/* A string not written for this time is dropped: its script was changed or is not requested. */
 #define IDLE_SECONDS 60
-/* After the kernel has refused a file, others are not tried for this time. */
+/* After the kernel has refused a memory file, no string is stored for this time. */
 #define REFUSED_SECONDS 2
-/* opcache has one, APCu another. */
+/* Bound on the shared mappings that are remembered. opcache creates one, APCu another. */
 #define SHARED_MAPPINGS 16
-/* opcache takes no less. Smaller ones may belong to an extension, which may unmap them. */
+/*
+ * opcache.memory_consumption is at least 8 MiB. A smaller mapping may belong to an extension that
+ * unmaps it while PHP runs.
+ */
 #define SHARED_MIN ((uintptr_t)8 << 20)
 
 typedef struct constant {
@@ -38,10 +56,10 @@ typedef struct constant {
 	const char *at;
 	size_t len;
 	uint32_t sightings;
-	/* Of the sightings, the last. In seconds, and in requests. */
+	/* When the string was written last: in seconds of lazy_now(), and as a request number. */
 	time_t last_use;
 	uint64_t last_request;
-	/* The blob's bytes; NULL: it is not stored, and `blob` says nothing. */
+	/* The bytes of the blob; NULL: the string is not stored, and `blob` is undefined. */
 	const char *contents;
 	uint32_t blob;
 } constant;
@@ -58,7 +76,9 @@ static size_t stored_bytes;
 static uint64_t request = 1;
 static time_t swept, refused_until;
 
-/* Neighbours are one: opcache gives parts of its mapping other rights. */
+/*
+ * Joins adjacent mappings: opcache changes the protection of parts of its mapping, which splits it.
+ */
 static void add_shared(uintptr_t start, uintptr_t end)
 {
 	if (shared_count && shared[shared_count - 1].end == start) {
@@ -69,7 +89,7 @@ static void add_shared(uintptr_t start, uintptr_t end)
 	}
 }
 
-/* Mappings that were made when PHP started and are kept as long as PHP runs. */
+/* Lists the shared mappings that PHP created at startup and keeps until it ends. */
 void lazy_blob_attach(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -80,7 +100,7 @@ void lazy_blob_attach(void)
 	while (maps && fgets(line, sizeof(line), maps)) {
 		unsigned long start, end;
 		char readable, access;
-		/* A long path may cut a line; what follows is no beginning. */
+		/* A path longer than `line` splits the line. The rest of it is not parsed. */
 		if (whole && sscanf(line, "%lx-%lx %c%*c%*c%c", &start, &end, &readable, &access) == 4 &&
 			readable == 'r' && access == 's') {
 			add_shared(start, end);
@@ -119,7 +139,10 @@ static constant *set_of(const char *at)
 	return constants[(hash >> 32) % SETS];
 }
 
-/* The entry of a constant; of one not seen before, in the place of the least seen. */
+/*
+ * The entry of a constant. A constant not seen before replaces the least written entry of its set
+ * that has no blob; NULL if all have one.
+ */
 static constant *entry_of(const char *at, size_t len)
 {
 	constant *set = set_of(at), *least = NULL;
@@ -155,7 +178,7 @@ void lazy_blob_detach(void)
 	}
 }
 
-/* The stored constant not used for longest; none that this request has used. */
+/* The least recently used stored constant; NULL if this request has used all of them. */
 static constant *least_recently_used(void)
 {
 	constant *oldest = NULL;
@@ -222,7 +245,7 @@ bool lazy_blob_find(const char *str, size_t len, uint32_t *blob)
 		return false;
 	}
 	if (memcmp(entry->contents, str, len) != 0) {
-		/* opcache has begun afresh, and another string lies here now. */
+		/* opcache has restarted, and another string has this address now. */
 		forget(entry);
 		return false;
 	}

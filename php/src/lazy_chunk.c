@@ -1,21 +1,22 @@
 /*
  * Chunk loops: fread() of a stream whose file is held.
  *
- * What PHP would read is known: what it has read ahead, which is compared with the mapped file, and
- * then what the file has where the descriptor stands, which the lease keeps equal to the mapped
- * file. So the bytes come from the mapped file, and the stream is moved as PHP moves it: in steps
- * of its chunk size, the last of which may leave something in its read buffer; at the end of the
- * file only a read that wants more sets eof.
+ * The result of PHP's read is known in advance: first the read-ahead buffer, which is compared with
+ * the mapped file, then the file from the descriptor's position on, which the lease keeps equal to
+ * the mapped file. So the bytes are taken from the mapped file, and the stream is advanced as PHP
+ * does it: in steps of the chunk size, of which the last may leave bytes in the read buffer. At the
+ * end of the file eof is set only by a read that wants more bytes than are left.
  *
- * In `echo fread($f, 8192)` only ECHO can see the result: it is the temporary of the call and the
- * operand of the next opcode. Such a call returns a token: a string that has a length
- * and no bytes, which the write hook replaces by the place in the mapped file. The same goes for
- * `fwrite($out, fread($f, 8192))`, and our fwrite(). Everywhere else the result is a copy, and
- * lazy_match.c recognises it.
+ * In `echo fread($f, 8192)` only ECHO sees the result: it is the temporary of the call and the
+ * operand of the next opcode. Such a call returns a token: a string with a length and no bytes,
+ * which the write hook replaces by the range of the mapped file. The same applies to `fwrite($out,
+ * fread($f, 8192))` and the replaced fwrite(). In all other cases the result is a copy, which
+ * lazy_match.c recognises.
  *
- * A token is flagged interned, as the optimizer takes the result of fread() for the only reference
- * and its code may free it unasked. So a token can be lost unnoticed (an exception, the end of
- * the script); its slot then stays taken until the request ends.
+ * A token is flagged interned, so that freeing it has no effect: the optimizer assumes that the
+ * result of fread() has one reference, and compiled code may free it without a look at the count. A
+ * token that is never written (exception, end of the script) therefore keeps its slot until the
+ * request ends.
  */
 #include "lazy.h"
 
@@ -24,21 +25,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Copies above this are left to PHP, which asks memory_limit for what the script wants. */
+/* Larger copies are left to PHP, which checks the requested length against memory_limit. */
 #define COPY_MAX (1 << 20)
 #define TOKENS 16
 
-/* The stream whose file is held; 0: none. */
+/* The stream whose file is held. */
 static struct {
 	zend_long handle;
 	int fd;
 	const char *contents;
 	size_t size;
-	/* The lease stood then. */
+	/* mapped_file_epoch() when the lease was last known to be intact. */
 	uint32_t epoch;
 } bound;
 
-/* The file of this stream cannot be held. */
+/* Handle of the last stream whose file could not be held. */
 static zend_long hopeless;
 
 static struct {
@@ -91,7 +92,10 @@ static bool still_stands(void)
 	return true;
 }
 
-/* The part of the mapped file that the stream would read next; NULL if the mapped file cannot tell.
+/*
+ * What the stream would read next, in the mapped file; `left` receives the length up to its end.
+ * NULL if the stream is not bound, is at the end, has lost its lease, or has other bytes in its
+ * read buffer.
  */
 static const char *next_of(const php_stream *stream, size_t *left)
 {
@@ -112,7 +116,7 @@ static const char *next_of(const php_stream *stream, size_t *left)
 	return next;
 }
 
-/* A token for what lies there; NULL: all are taken. */
+/* A token for the bytes at `in_file`; NULL: all are in use. */
 static zend_string *token(const char *in_file)
 {
 	for (size_t i = 0; i < TOKENS; i++) {
@@ -139,7 +143,9 @@ const char *lazy_chunk_redeem(const char *str)
 	return tokens[distance / sizeof(tokens[0])].in_file;
 }
 
-/* Whether a read of `wanted` bytes from the start takes all there is, and that can be held. */
+/*
+ * Whether a read of `wanted` bytes returns the whole file, and the file is long enough to be held.
+ */
 static bool takes_all(php_stream *stream, size_t wanted)
 {
 	struct stat st;
@@ -152,7 +158,7 @@ static bool takes_all(php_stream *stream, size_t wanted)
 		   (size_t)st.st_size <= wanted;
 }
 
-/* The result without its length: a token, the lazy string, or room for a copy. */
+/* The result, its length not set yet: a token, the lazy string, or memory for a copy. */
 static zend_string *result_for(const char *next, size_t len, size_t left, bool output_only)
 {
 	if (output_only) {
@@ -189,7 +195,7 @@ bool lazy_chunk_read(php_stream *stream, size_t wanted, const zend_execute_data 
 		return false;
 	}
 	const char *next = next_of(stream, &left);
-	/* PHP asks memory_limit for all that is wanted, however little there is. */
+	/* PHP allocates `wanted` bytes, even if fewer are left, and may run into memory_limit. */
 	if (!next || wanted > MAX(COPY_MAX, left)) {
 		return false;
 	}

@@ -1,19 +1,19 @@
 /*
- * Explaining a response: for each piece of output, what made it and why it was copied if it was.
- * The front asks for it (`sendoff explain URL`); docs/handover.md has the format. Otherwise one
- * flag is tested and nothing is done.
+ * The records of `sendoff explain URL`: for each piece of output, the code that produced it and, if
+ * it was copied, why. docs/handover.md specifies the format. In requests that are not explained,
+ * the only cost is the test of one flag.
  *
- * Bytes that pass a buffer leave later than they were written. What was written since the last
- * output is kept as one note: from which lines, in how many pieces, and what kept the longest of
- * them from being handed over.
+ * Bytes in an output buffer leave later than the script wrote them. The writes since the last
+ * output are kept as one note: the first and last line, the number of writes, and the reason why
+ * the longest of them could not be handed over.
  */
 #include "lazy.h"
 
 #include <string.h>
 
-/* Shorter writes are never handed over. */
+/* The minimum length of a segment: shorter writes need no reason. */
 #define WORTH_A_REASON 4096
-/* Reads that are remembered by name. */
+/* Bound on the reads that are remembered. */
 #define REMEMBERED 64
 #define NAME_MAX_LEN 256
 
@@ -24,7 +24,7 @@ typedef struct place {
 	uint32_t line;
 } place;
 
-/* What was written and has not left. */
+/* The note about writes that have not left yet. */
 static struct {
 	place first;
 	place last;
@@ -34,7 +34,10 @@ static struct {
 	char why[NAME_MAX_LEN + 128];
 } pending;
 
-/* Strings that PHP has read: a string of the same length is probably one of them. */
+/*
+ * Results of reads that PHP's own handlers served. A written string of the same length is probably
+ * one of them.
+ */
 static struct {
 	size_t len;
 	char why[NAME_MAX_LEN + 128];
@@ -72,7 +75,7 @@ static void here(place *at)
 	at->line = zend_get_executed_lineno();
 }
 
-/* The internal function at work, or what a script does without one. */
+/* The internal function that is running; "echo" in script code outside of any. */
 static void at_work(char *name, size_t size)
 {
 	const zend_function *function =
@@ -98,7 +101,7 @@ static void place_text(char *text, size_t size, const place *from, const place *
 	} else if (from->line == to->line) {
 		snprintf(text, size, "%s:%u", from->file, from->line);
 	} else {
-		/* A loop may end before the line where it began. */
+		/* In a loop the last write may stand on an earlier line than the first. */
 		snprintf(text, size, "%s:%u-%u", from->file, MIN(from->line, to->line),
 				 MAX(from->line, to->line));
 	}
@@ -125,7 +128,7 @@ void lazy_explain_read(const char *path, const zval *got)
 	}
 }
 
-/* What keeps `len` bytes at `str` from being handed over; NULL: nothing we know of. */
+/* Why `len` bytes at `str` cannot be handed over; NULL: no known reason. */
 static const char *obstacle(const char *str, size_t len)
 {
 	static char text[NAME_MAX_LEN + 128];
@@ -166,7 +169,7 @@ void lazy_explain_write(const char *str, size_t len)
 	}
 }
 
-/* Takes the note, or makes one for what is written right now past the buffers. */
+/* Makes a note of these bytes if there is none, because they bypassed zend_write. */
 static void take_pending(const char *str, size_t len)
 {
 	if (pending.writes == 0) {
@@ -194,7 +197,7 @@ void lazy_explain_bytes(const char *str, size_t len)
 	forget_pending();
 }
 
-/* What is about to leave, and is no bytes. */
+/* Reports a piece that leaves as a segment. */
 static void say_segment(const char *how, const char *what)
 {
 	char from[2 * NAME_MAX_LEN + 32];

@@ -6,14 +6,15 @@
  *   | header page            | contents: the file, MAP_PRIVATE, read-only  | tail | PROT_NONE ... |
  *   |  ... zend_string(24) ->| mapped and guarded by the worker            |  \0  |               |
  *
- * The kernel fills the file's last page with zeros, so PHP's NUL after the contents is there; only
- * a file of whole pages needs the tail page. The header must be writable: hash and class cache
- * live in it. It is made anew after each request that used it, since what PHP stored is stale then.
+ * The kernel zero-fills the rest of the file's last page, which provides the NUL that PHP expects;
+ * only a file of whole pages needs the tail page. The header must be writable: PHP stores a
+ * string's hash and class cache there. It is reset after each request that used it, because these
+ * values are stale then.
  *
- * A mapped file is found by its inode: one stat(2) per read tells whether it still is what the path
- * means. That its contents are still the file's is the lease's business (sendoff_file_use()).
- * A mapped file used in this request stays where it is until the request ends, whatever happens to
- * its file; a script may hold the string.
+ * A mapped file is found by its inode: one stat(2) per read tells whether the path still names it.
+ * The lease guarantees that the contents are still those of the file (sendoff_file_use()). A mapped
+ * file that this request has used keeps its address until the request ends, even if its file
+ * changes, because a script may hold the string.
  */
 #include "lazy.h"
 
@@ -26,18 +27,20 @@
 
 /* Every mapped file costs a descriptor (of 1024 by default) and up to five VMAs (of 65530). */
 #define MAPPED_FILES 128
-/* Above this PHP's memory_limit refuses the file anyway; it bounds the slot. */
+/* Bounds the slot. memory_limit refuses larger files anyway. */
 #define MAPPED_FILE_MAX ((size_t)1 << 30)
 #define PAGE ((size_t)4096)
-/* Header, contents, tail, and one page never mapped, so that overruns fault. */
+/* Header, contents, tail, and one page that is never mapped, so that an overrun faults. */
 #define SLOT_SPAN (MAPPED_FILE_MAX + 3 * PAGE)
-/* Page tables of 8 GiB mapped and touched take 16 MiB of a worker. */
+/* Bounds the page tables of a worker: 16 MiB for 8 GiB, if all pages are touched. */
 #define TOTAL_MAX ((size_t)8 << 30)
 
-/* A mapped file that is not used for this time is given back, so a worker that has requests keeps a
- * deleted file on the disk no longer. */
+/*
+ * A mapped file that is not used for this time is released, so that a busy worker does not keep a
+ * deleted file on the disk for longer.
+ */
 #define IDLE_SECONDS 60
-/* A path that led to no mapped file is not looked at again for this time. */
+/* After a path led to no mapped file, it is not looked up again for this time. */
 #define HOPELESS_SECONDS 2
 #define HOPELESS_ENTRIES 256
 #define SEEN_ENTRIES 256
@@ -52,10 +55,10 @@ struct mapped_file {
 	/* 0: the slot is free. */
 	size_t size;
 	uint32_t file;
-	/* In CLOCK_MONOTONIC seconds. */
+	/* In seconds of lazy_now(). */
 	time_t last_use;
 	bool used;
-	/* No longer what its inode says: given back when the request ends. */
+	/* The file has changed: released when the request ends. */
 	bool stale;
 };
 
@@ -77,14 +80,14 @@ static hopeless hopeless_paths[HOPELESS_ENTRIES];
 
 /*
  * When no slot is free, a file displaces another only when it is read a second time, and only
- * between requests: a crawl through many files does not empty the cache. While slots
- * are free the first read already holds the file; that costs some 10 us once.
+ * between requests, so that a crawl through many files does not empty the cache. While slots are
+ * free, the first read already holds the file, which costs some 10 us once.
  */
 static uint32_t seen[SEEN_ENTRIES];
 static uint32_t displace;
 static time_t swept;
 
-/* One number for an inode. Two inodes may share it; 0 is not taken. */
+/* A hash of an inode, never 0. Two inodes may have the same. */
 static uint64_t key_of(const struct stat *st)
 {
 	uint64_t key = ((uint64_t)st->st_ino + ((uint64_t)st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
@@ -104,7 +107,7 @@ static char *contents_of(const mapped_file *mapped)
 
 zend_result mapped_files_startup(void)
 {
-	/* One rule of the layout is the processor's, so ask rather than assume. */
+	/* The layout assumes pages of 4 KiB. */
 	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
 		return FAILURE;
 	}
@@ -140,7 +143,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* The change time counts too: after a chmod the file may no longer be ours to read. */
+/* The ctime is compared too: after a chmod the worker may no longer be allowed to read the file. */
 static bool same_file(const mapped_file *mapped, const struct stat *st)
 {
 	return mapped->size == (size_t)st->st_size && same_time(&mapped->mtime, &st->st_mtim) &&
@@ -182,7 +185,10 @@ void mapped_files_attach(sendoff_worker *worker)
 	attached = worker;
 }
 
-/* No script holds the string of a mapped file that this request did not use. */
+/*
+ * Releases a mapped file that is out of date: at once if this request has not used it, so that no
+ * script can hold its string, else when the request ends.
+ */
 static void retire(mapped_file *mapped)
 {
 	if (mapped->used) {
@@ -216,7 +222,7 @@ static mapped_file *kept(const struct stat *st)
 	return NULL;
 }
 
-/* Small files are many and read fast; looking at each of them first would cost them a fifth. */
+/* Without this cache, looking up small files in vain would make reading them cost a fifth more. */
 bool mapped_file_is_hopeless(zend_string *path)
 {
 	zend_ulong hash = zend_string_hash_val(path);
@@ -232,7 +238,7 @@ void mapped_file_give_up(zend_string *path)
 	hopeless_paths[hash % HOPELESS_ENTRIES] = (hopeless){hash, lazy_now() + HOPELESS_SECONDS};
 }
 
-/* There is no room for a file. If it is read again, another makes room. */
+/* Counts a file that found no free slot. From its second read on, another file is displaced. */
 static void wish_for(const struct stat *st)
 {
 	uint32_t hash = hash_of(st);
@@ -258,7 +264,10 @@ static mapped_file *free_slot(const struct stat *st)
 	return NULL;
 }
 
-/* Makes the pages around the contents. A header page, once there, stays. */
+/*
+ * Makes the header page writable and maps the tail page. The header page stays writable after
+ * release.
+ */
 static bool map_surroundings(mapped_file *mapped, size_t size)
 {
 	char *contents = contents_of(mapped);
@@ -333,7 +342,7 @@ mapped_file *mapped_file_open(const char *path)
 {
 	struct stat st;
 
-	/* A section of php.ini can turn them off for a host or a folder. */
+	/* A [HOST=] or [PATH=] section of php.ini can set the threshold to 0. */
 	if (SENDOFF_G(threshold) == 0) {
 		LAZY_BECAUSE("lazy strings are off (sendoff.threshold=0)");
 		return NULL;
@@ -356,7 +365,8 @@ mapped_file *mapped_file_open(const char *path)
 		bool in_use = mapped->used;
 		retire(mapped);
 		if (in_use) {
-			/* Read and written by one request, perhaps in turns: not worth a copy each time. */
+			/* This request reads and writes the file, perhaps alternately: a private copy per read
+			 * costs more than it saves. */
 			LAZY_BECAUSE("read and then changed in this request");
 			return NULL;
 		}
@@ -413,7 +423,7 @@ static mapped_file *least_recently_used(void)
 	return oldest;
 }
 
-/* Gives back what has not been read for long or has lost its lease. Looks once a second. */
+/* Releases mapped files that are idle or have lost their lease. Runs at most once per second. */
 static void sweep(void)
 {
 	time_t today = lazy_now();

@@ -1,5 +1,5 @@
 /*
- * What all files of the module use: its settings and counters, its write hook, the clock.
+ * Shared by all files of the module: settings and counters, the write hook, the clock.
  */
 #include "lazy.h"
 

@@ -1,12 +1,12 @@
 /*
- * From what a script names, a path or a stream, to a held file.
+ * From a path or a stream that a script names to a held file.
  */
 #include "lazy.h"
 
 /*
- * Whether `path` names a plain local file that PHP would open here and now. `resolved` receives the
- * path PHP would give to open(2): symbolic links are followed through the realpath cache, as PHP
- * does, so a link that just moved means the same file to both of us.
+ * Whether PHP would open `path` as a plain local file. `resolved` receives the path that PHP would
+ * pass to open(2). Symbolic links are resolved through the realpath cache, so a link that was
+ * changed just now leads to the same file as in PHP.
  */
 static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 {
@@ -14,11 +14,12 @@ static bool plain_path(zend_string *path, char resolved[MAXPATHLEN])
 	if (ZSTR_LEN(path) == 0 || zend_str_has_nul_byte(path)) {
 		return false;
 	}
-	/* A URL, even file://: the look-up below may warn of it, and PHP would warn once more. */
+	/* A URL, even file://. The look-up below may raise a warning, and PHP's handler would raise it
+	 * again. */
 	if (strstr(ZSTR_VAL(path), "://") || strncasecmp(ZSTR_VAL(path), "data:", 5) == 0) {
 		return false;
 	}
-	/* A script can put a wrapper of its own in the place of plain files. */
+	/* A script can register its own wrapper for plain files. */
 	const char *local;
 	if (php_stream_locate_url_wrapper(ZSTR_VAL(path), &local, 0) != &php_plain_files_wrapper) {
 		return false;
@@ -34,7 +35,7 @@ mapped_file *lazy_path_file(zend_string *path)
 {
 	char resolved[MAXPATHLEN];
 
-	/* Who asks for the reason gets it, not that there was one a moment ago. */
+	/* `sendoff explain` looks the file up again, for the actual reason. */
 	if ((!lazy_explaining && mapped_file_is_hopeless(path)) || !plain_path(path, resolved)) {
 		return NULL;
 	}
@@ -55,7 +56,7 @@ mapped_file *lazy_stream_file(php_stream *stream)
 		LAZY_BECAUSE("not a plain file, or with a filter");
 		return NULL;
 	}
-	/* Opens the file itself, even if its name leads elsewhere by now. */
+	/* Opens the stream's own file, even if its path names another file by now. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)fd);
 	return mapped_file_open(path);
 }

@@ -1,41 +1,47 @@
 /*
- * Recognising a file in bytes that PHP has read itself: chunk loops, parts, ranges.
+ * Recognises bytes of a file that PHP has read itself: chunk loops, parts, ranges.
  *
- * A part of a file cannot be a lazy string: a string's header stands right before its bytes, where
- * the file has bytes of its own. So fread() and similar functions read as in stock PHP, and what
- * they read is only noted. When bytes are written that may be those, they are compared with the
- * held file. Only that comparison decides; notes are hints, and a wrong one costs time but no
- * correctness.
+ * A part of a file cannot be a lazy string: the header of a string stands right before its bytes,
+ * and there the file has bytes of its own. So fread() and similar functions read as in stock PHP,
+ * and the module only notes what they read. When a script writes bytes that may be these, they are
+ * compared with the held file. Only this comparison decides; notes are hints, and a wrong note
+ * costs time, never correctness.
  *
- * Where the last segment ended, the next is expected: a loop looks its file up only once. The
- * beginning of a lazy string is expected too: it may be written in parts.
+ * The bytes after the last segment are expected next, so a loop looks up its file only once. The
+ * beginning of a lazy string is expected too, because a script may write it in parts.
  */
 #include "lazy.h"
 
 #include "ext/standard/file.h"
 
-/* Shorter pieces that continue a file are cheaper to send as bytes, except its end. */
+/*
+ * Shorter pieces that continue a file cost less as bytes than as a segment, unless they are its
+ * end.
+ */
 #define CONTINUE_MIN 512
 
-/* Bytes that are looked at to see whether more is worth comparing. */
+/* Length of the comparison that decides whether a full one is worthwhile. */
 #define GLANCE 64
 
-/* What was read last. */
+/* The note about the last read. */
 static struct {
-	/* The stream's number, or 0. */
+	/* The resource handle of the stream; 0: none. */
 	zend_long stream;
-	/* The path, if there was no stream that outlived the call; counted. */
+	/* The path, if PHP closed the stream before the call returned. Holds a reference. */
 	zend_string *path;
-	/* Negative: from the end. */
+	/* In the file; a negative offset counts from its end. */
 	zend_off_t offset;
-	/* Where the script got it; tells nothing about what is there now. */
+	/* Address of the result. A hint only: the script may have freed or changed it. */
 	const char *at;
 	size_t len;
 } last_read;
 
-/* In a mapped file: what would come next. NULL: unknown. */
+/* The expected bytes, in a mapped file; NULL: unknown. */
 static const char *next;
-/* What is read from this stream is not written as it was, or the file cannot be held. */
+/*
+ * Handle of a stream whose bytes the script changes before it writes them, or whose file cannot be
+ * held.
+ */
 static zend_long hopeless_stream;
 
 static void forget_read(void)
@@ -99,7 +105,10 @@ bool lazy_match_is_likely(const char *str, size_t len)
 		   memcmp(next, str, GLANCE) == 0;
 }
 
-/* Whether the `len` bytes at `str` are those at `in_file`, which need not be a mapped file's. */
+/*
+ * Whether `len` bytes at `str` equal those at `in_file`, and these lie in a mapped file whose lease
+ * is intact.
+ */
 static bool same(const char *str, size_t len, const char *in_file, uint32_t *file, uint64_t *offset)
 {
 	return mapped_file_find(in_file, len, file, offset) && memcmp(in_file, str, len) == 0;

@@ -1,9 +1,9 @@
 /*
- * The PHP module "sendoff", with file_get_contents() and readfile() of whole local files.
+ * The PHP module "sendoff", and its file_get_contents() and readfile() for whole local files.
  *
- * Every function replaced here and in lazy_stream.c keeps PHP's own handler and hands every call to
- * it that is not the plain case; so parameter errors, warnings, wrappers, contexts and odd files
- * are PHP's business and stay as they are.
+ * Each function replaced here and in lazy_stream.c keeps PHP's own handler and passes it every call
+ * that is not the plain case. So argument errors, warnings, wrappers, contexts and special files
+ * are handled by PHP, unchanged.
  */
 #include "lazy.h"
 
@@ -18,8 +18,8 @@ static zif_handler php_file_get_contents;
 static zif_handler php_readfile;
 
 /*
- * Whether the arguments after the path are absent or say what their absence says. `defaults` holds
- * one letter each: f for false, n for null, 0 for the number.
+ * Whether the arguments after the path are absent or have their default values. `defaults` has one
+ * letter per argument: f for false, n for null, 0 for the number.
  */
 static bool rest_is_default(zend_execute_data *execute_data, const char *defaults)
 {
@@ -49,12 +49,11 @@ static bool rest_is_default(zend_execute_data *execute_data, const char *default
 	return true;
 }
 
-/* The mapped file of the file that a call names, or NULL: PHP's own handler should serve the call.
- */
+/* The mapped file of the path in the first argument; NULL: PHP's handler must serve the call. */
 static mapped_file *file_of_call(zend_execute_data *execute_data, const char *defaults)
 {
 	LAZY_BECAUSE("called with more than a path");
-	/* A section of php.ini can turn them off for a host or a folder. */
+	/* A [HOST=] or [PATH=] section of php.ini can set the threshold to 0. */
 	if (SENDOFF_G(threshold) == 0 || !lazy_worker() || ZEND_NUM_ARGS() < 1 ||
 		Z_TYPE_P(ZEND_CALL_ARG(execute_data, 1)) != IS_STRING ||
 		!rest_is_default(execute_data, defaults)) {
@@ -63,7 +62,7 @@ static mapped_file *file_of_call(zend_execute_data *execute_data, const char *de
 	return lazy_path_file(Z_STR_P(ZEND_CALL_ARG(execute_data, 1)));
 }
 
-/* A part of a file, by offset or length, is read by PHP, and noted. */
+/* Notes the result if PHP has read a part of a file, by offset or length. */
 static void note_part(zend_execute_data *execute_data, const zval *got)
 {
 	uint32_t given = ZEND_NUM_ARGS();
@@ -79,7 +78,7 @@ static void note_part(zend_execute_data *execute_data, const zval *got)
 	}
 }
 
-/* Says why PHP serves the call. */
+/* For `sendoff explain`: records why PHP's own handler serves the call. */
 static void explain_call(zend_execute_data *execute_data, const zval *got)
 {
 	if (UNEXPECTED(lazy_explaining) && ZEND_NUM_ARGS() >= 1 &&
@@ -105,7 +104,7 @@ static ZEND_NAMED_FUNCTION(lazy_file_get_contents)
 
 static ZEND_NAMED_FUNCTION(lazy_readfile)
 {
-	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
+	/* PHP writes to an output buffer in pieces of its own sizes, which a callback can observe. */
 	mapped_file *mapped = NULL;
 	LAZY_BECAUSE("written into an output buffer");
 	if (lazy_output_is_plain(SIZE_MAX / 2)) {
@@ -128,7 +127,9 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
-/* sendoff_stats(): array: what this request has written so far, and how it left. */
+/*
+ * sendoff_stats(): array. Bytes that this request has handed over and copied so far, and segments.
+ */
 static PHP_FUNCTION(sendoff_stats)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -146,7 +147,7 @@ static const zend_function_entry functions[] = {
 };
 /* clang-format on */
 
-/* Below 16 KiB a file is cheaper to copy than to hand over. */
+/* A file below 16 KiB costs less to copy than to hand over. */
 PHP_INI_BEGIN()
 STD_PHP_INI_ENTRY("sendoff.threshold", "16384", PHP_INI_SYSTEM, OnUpdateLongGEZero, threshold,
 				  zend_sendoff_globals, sendoff_globals)
@@ -156,7 +157,7 @@ PHP_INI_END()
 
 void sendoff_lazy_attach(sendoff_worker *worker)
 {
-	/* What the worker before has stored goes with it. */
+	/* The blobs belong to the previous worker. */
 	lazy_blob_detach();
 	mapped_files_attach(worker);
 	if (worker) {

@@ -1,8 +1,8 @@
 /*
- * Opening what may become a mapped file: only files that this kernel guards completely.
+ * Opens a file that may become a mapped file.
  *
- * Every writer must come past the lease that the worker takes: that is true on file systems where
- * this kernel knows every writer, with the exceptions below.
+ * A lease guards a file only on a file system where this kernel sees every writer. The exceptions
+ * are listed below.
  */
 #include "lazy.h"
 
@@ -19,14 +19,14 @@
 #define MOUNTED_READ_ONLY 0x0001
 
 /*
- * Whether a lease on this file says everything about who writes to it. On a shared file system
- * (NFS, FUSE) another host may change or cut the file, and the next look at it kills the
- * process.
+ * Whether a lease guards this file against every writer. On a shared file system (NFS, FUSE)
+ * another host may change or truncate the file; reading the mapping then returns other bytes or
+ * raises SIGBUS.
  *
- * On overlayfs the kernel grants a lease although a process still has the file mapped for writing,
- * through a descriptor that it has closed (seen with Linux 6.18; elsewhere such a mapping counts as
- * an open file). What it stores changes the string although no lease breaks. No process does that
- * on a mount that is read-only.
+ * On overlayfs the kernel grants a lease although a process still has the file mapped for writing
+ * through a descriptor that it has closed (seen with Linux 6.18; on other file systems such a
+ * mapping counts as an open file). A store through this mapping changes the string without a lease
+ * break. On a read-only mount no such mapping exists.
  */
 static bool is_guarded_by_leases(int fd)
 {
@@ -54,8 +54,9 @@ static bool is_guarded_by_leases(int fd)
 }
 
 /*
- * (The kernel does not count who writes to a memfd, and grants a lease. But PHP opens no memfd: it
- * resolves /proc/PID/fd/N to a name that does not exist.)
+ * Whether `fd` is the inode that stat(2) saw. (A memfd would be no safe file: the kernel does not
+ * count its writers, and grants a lease. But PHP cannot open one: it resolves /proc/PID/fd/N to a
+ * name that does not exist.)
  */
 static bool is_the_same(int fd, const struct stat *seen)
 {
@@ -66,7 +67,7 @@ static bool is_the_same(int fd, const struct stat *seen)
 
 int lazy_open(const char *path, const struct stat *seen)
 {
-	/* Not blocking: by now it may be a pipe. */
+	/* O_NONBLOCK: the path may name a FIFO by now, and open(2) would block. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	if (fd < 0) {

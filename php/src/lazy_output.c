@@ -1,10 +1,11 @@
 /*
- * The write hooks. Output passes zend_write (echo, print, ?>text<?php), PHP's buffers, and at last
- * the SAPI's ub_write. A lazy string that arrives there without a copy leaves as a file segment.
+ * The write hooks. Output passes zend_write (echo, print, ?>text<?php), PHP's output buffers, and
+ * the SAPI's ub_write. A lazy string that reaches ub_write without being copied leaves as a file
+ * segment.
  *
- * output_buffering=4096, which every Debian php.ini sets, copies before ub_write: the string is
- * appended to the buffer, found too long, and all is written at once. The hook does what comes out
- * of that without the copy: write what is pending, then the string.
+ * With output_buffering=4096, the value in every Debian php.ini, PHP would append the string to the
+ * buffer, find it full, and write all of it to the SAPI at once. The hook has the same effect
+ * without the copy: it writes the pending bytes, then the string.
  */
 #include "lazy.h"
 
@@ -17,7 +18,7 @@
 #define SEGMENT_MIN 4096
 #endif
 
-/* An eighth of what the worker joins before it sends. */
+/* Bytes that may wait to be joined: 1/8 of what the worker joins before it sends (2 MiB). */
 #define WAITING_MAX ((size_t)256 * 1024)
 
 bool (*lazy_before_hand_over)(void);
@@ -28,22 +29,22 @@ static void (*sapi_flush_output)(void *server_context);
 static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
 
 /*
- * A chunk loop hands a file over in many pieces, each of which continues the last. Those after the
- * first wait here until they are worth a call (loops cost the worker a tenth less), or anything
- * else happens to the response. They lie in a mapped file that this request uses: should the lease
- * break, the bytes there stay what they were, and the worker takes them.
+ * A chunk loop hands a file over in many pieces, each of which continues the previous one. All but
+ * the first wait here until they reach WAITING_MAX or anything else happens to the response; this
+ * saves a loop a tenth of the worker's CPU time. The bytes lie in a mapped file that this request
+ * uses: if the lease breaks they keep their contents, and the worker sends them as bytes.
  */
 static struct {
-	/* In a mapped file: where the next piece would lie; NULL: nothing has been handed over. */
+	/* Where the next piece would begin, in a mapped file; NULL: nothing has been handed over. */
 	const char *next;
-	/* Of that mapped file. */
+	/* The end of that mapped file's contents. */
 	const char *end;
 	/* Number of bytes that wait, right before `next`. */
 	size_t len;
-	/* Where `next` is in the file. */
+	/* File and offset of `next`. */
 	uint32_t file;
 	uint64_t offset;
-	/* The lease stood then. */
+	/* mapped_file_epoch() before the last segment was handed over. */
 	uint32_t epoch;
 } waiting;
 
@@ -53,7 +54,7 @@ void lazy_output_settle(void)
 
 	waiting.len = 0;
 	if (len && sendoff_write_file(lazy_attached(), waiting.file, waiting.offset - len, len) != 0) {
-		/* Usually the client has gone, and the SAPI handles that. */
+		/* The client has usually closed the connection; the SAPI handles the failed write. */
 		sapi_ub_write(waiting.next - len, len);
 	}
 }
@@ -68,7 +69,7 @@ void lazy_output_end(void)
 	waiting.next = NULL;
 }
 
-/* Whether `len` bytes that are handed over continue what waits, and may wait with it. */
+/* Whether `len` bytes at `in_file` continue the waiting bytes and can wait with them. */
 static bool waits(const char *in_file, size_t len)
 {
 	if (!waiting.next || in_file != waiting.next || len > (size_t)(waiting.end - in_file) ||
@@ -82,7 +83,7 @@ static bool waits(const char *in_file, size_t len)
 	return true;
 }
 
-/* Hands over what waits, then this. */
+/* Hands over the waiting bytes, then this segment. */
 static bool write_segment(uint32_t file, uint64_t offset, size_t len)
 {
 	lazy_output_settle();
@@ -90,7 +91,7 @@ static bool write_segment(uint32_t file, uint64_t offset, size_t len)
 		   sendoff_write_file(lazy_worker(), file, offset, len) == 0;
 }
 
-/* The same for a part of a mapped file; what continues it may wait. */
+/* The same for a range of a mapped file. A continuation of it may wait. */
 static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t offset)
 {
 	uint32_t epoch = mapped_file_epoch();
@@ -106,7 +107,9 @@ static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t 
 	return true;
 }
 
-/* Every long string passes the buffer by: it is searched where it lies, and not copied.
+/*
+ * Strings of at least LAZY_SEARCH_MIN bytes always bypass the buffer: they are searched in place,
+ * not copied.
  */
 static size_t lazy_zend_write(const char *str, size_t len)
 {
@@ -132,7 +135,7 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-/* Where in a mapped file the bytes lie that are to be written; NULL: in none. */
+/* Where the bytes lie in a mapped file, by address or by comparison; NULL: in none. */
 static const char *in_file(const char *str, size_t len, uint32_t *file, uint64_t *offset)
 {
 	if (len >= SEGMENT_MIN && mapped_file_find(str, len, file, offset)) {
@@ -199,14 +202,16 @@ static size_t lazy_ub_write(const char *str, size_t len)
 	lazy_found found;
 	size_t done = 0;
 
-	/* Headers not sent: the write went around the output layer, and the SAPI handles that. */
+	/* The headers have not been sent, so this write bypassed the output layer. The SAPI handles
+	 * that. */
 	if (!SG(headers_sent)) {
 		return copy(str, len);
 	}
 	if (hand_over_constant(str, len) || hand_over(str, len)) {
 		return len;
 	}
-	/* Also when the client has gone or the response has ended: the SAPI knows what that means. */
+	/* If the client is gone or the response has ended, the handover fails and the SAPI handles the
+	 * bytes. */
 	while (lazy_search(str + done, len - done, &found)) {
 		if (found.before) {
 			copy(str + done, found.before);
@@ -226,7 +231,10 @@ static void lazy_flush(void *server_context)
 	sapi_flush_output(server_context);
 }
 
-/* A header callback that writes makes PHP send a second head, behind the first output. */
+/*
+ * If a header callback writes, PHP sends the headers twice; the second block follows the first
+ * output.
+ */
 static int lazy_send_headers(sapi_headers_struct *headers)
 {
 	lazy_output_settle();

@@ -1,36 +1,44 @@
 /*
- * Files inside long output: `$head . $lazy . $foot`, templates, buffers with something before the
- * file, substr() from the middle.
+ * Finds files inside long output: `$head . $lazy . $foot`, templates, buffers with other text
+ * before the file, substr() from the middle of a file.
  *
- * Where a script puts what it has read is not recorded: that would need a hook in concatenation,
- * which turns the JIT off for it, or in substr(), which every call would pay for. So long output is
- * searched for what this request has read as lazy strings. memmem(3) looks through a megabyte in
- * 3 to 7 us and memcmp(3) compares one in 30; sending it through the link costs both ends 500.
+ * The module does not track what a script does with the strings it has read: that would take a hook
+ * in concatenation, which keeps the JIT from compiling it, or in substr(), where every call would
+ * pay. Instead, long output is searched for the lazy strings of this request. Per MB, memmem(3)
+ * takes 3 to 7 us and memcmp(3) 30 us; sending it through the link costs worker and front 500 us.
  * As in lazy_match.c only the comparison decides.
  */
 #include "lazy.h"
 
-/* The shortest match. (LAZY_SEARCH_MIN is the shortest output that is searched.) (PHP's own tests
- * run with less.) */
+/*
+ * The shortest match, in bytes. LAZY_SEARCH_MIN is the shortest output that is searched. (PHP's own
+ * tests run with smaller values.)
+ */
 #ifndef MATCH_MIN
 #define MATCH_MIN ((size_t)16 * 1024)
 #endif
 
-/* Bytes that are searched for. */
+/* Length of the string passed to memmem(3). */
 #define NEEDLE 64
-/* Matches are cut to multiples of this, unless they end where one of the compared ranges ends. */
+/*
+ * Matches are compared, and so cut, in steps of this length; the last step ends where the shorter
+ * of the two ranges ends.
+ */
 #define STEP 4096
 #define RECENT 4
-/* False starts in one search: places that look like the beginning of a lazy string. */
+/* At most this many candidates are compared per search. */
 #define MISTAKES_MAX 4
-/* How far from its beginning a lazy string is searched for a part, beyond what was written. */
+/* find_part() searches a lazy string up to 4 times the length of the output plus this. */
 #define DEPTH_MAX ((size_t)1 << 20)
 
-/* The last lazy strings of this request. */
+/* Ring of the lazy strings that this request got last. */
 static const zend_string *recent[RECENT];
 static uint32_t noted;
 
-/* After more than PATIENCE searches in vain, only one in LEFT_OUT is made. */
+/*
+ * After more than PATIENCE consecutive searches without a match, only one output in LEFT_OUT is
+ * searched, until one matches.
+ */
 #define PATIENCE 8
 #define LEFT_OUT 32
 static uint32_t in_vain;
@@ -65,7 +73,7 @@ static size_t equal_bytes(const char *a, const char *b, size_t most)
 	return equal;
 }
 
-/* Where the beginning of a lazy string stands in the output. */
+/* Finds the beginning of a lazy string in the output. */
 static bool find_beginning(const char *str, size_t len, const zend_string *lazy, lazy_found *found)
 {
 	const char *at = str, *end = str + len - MATCH_MIN + NEEDLE;
@@ -85,7 +93,7 @@ static bool find_beginning(const char *str, size_t len, const zend_string *lazy,
 	return false;
 }
 
-/* Where in a lazy string the output begins. */
+/* Finds the beginning of the output in a lazy string. */
 static bool find_part(const char *str, size_t len, const zend_string *lazy, lazy_found *found)
 {
 	const char *at = ZSTR_VAL(lazy), *start = at;

@@ -1,10 +1,11 @@
 /*
- * Functions on open files, which push them to the client or read what is then written: fpassthru(),
- * stream_copy_to_stream(), copy(), stream_get_contents(), fread(), fwrite() on php://output.
+ * Replaced functions on open files: fpassthru(), stream_copy_to_stream(), copy(),
+ * stream_get_contents(), fread() and fwrite() on php://output.
  *
- * As in lazy_module.c, what is not the plain case is PHP's. In the plain case the stream ends up in
- * the state PHP leaves it in, and output is cut into the same writes: PHP maps the file and writes
- * it at once if the position is that of a page, else it reads and writes 8 KiB at a time.
+ * Each function handles only the plain case and passes every other call to PHP's own handler (see
+ * lazy_module.c). After the plain case the stream is in the state in which PHP would leave it, and
+ * the output is divided into the same writes: from a page-aligned position PHP maps the file and
+ * writes it in one call; from any other position it reads and writes 8 KiB at a time.
  */
 #include "lazy.h"
 
@@ -15,7 +16,10 @@
 
 #include <unistd.h>
 
-/* PHP's own copying and mmap(2): its page, its buffer, and how much it maps at once. */
+/*
+ * Constants of PHP's stream layer: the alignment it requires for mmap(2), its read buffer, and the
+ * largest range it maps.
+ */
 #define PAGE 4096
 #define PASSTHRU_CHUNK 8192
 #define MAPPED_MAX PHP_STREAM_MMAP_MAX
@@ -31,7 +35,7 @@ static zif_handler php_fwrite;
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite);
 
-/* Whether a call that is about to be made will come to lazy_fwrite(), for php://output. */
+/* Whether `call`, whose arguments are being passed, will run lazy_fwrite() on php://output. */
 static bool is_output_call(const zend_execute_data *call)
 {
 	zval *to = ZEND_CALL_ARG(call, 1);
@@ -41,7 +45,9 @@ static bool is_output_call(const zend_execute_data *call)
 		   Z_RES_P(to)->type == php_file_le_stream() && is_output(Z_RES_P(to)->ptr);
 }
 
-/* The stream that an argument is; NULL if it is none, and then PHP has something to say about it.
+/*
+ * The stream in argument `n`; NULL if the argument is missing or no stream. PHP's handler then
+ * reports the error.
  */
 static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 {
@@ -52,7 +58,10 @@ static php_stream *stream_arg(zend_execute_data *execute_data, uint32_t n)
 	return resource->type == php_file_le_stream() ? resource->ptr : NULL;
 }
 
-/* As fwrite() does it, but through the hook, which php://output goes around. */
+/*
+ * Updates the stream as fwrite() does, but writes through zend_write: PHP's php://output calls
+ * php_output_write() and so bypasses the hook.
+ */
 static void write_to_output(php_stream *output, const char *str, size_t len)
 {
 	zend_write(str, len);
@@ -60,7 +69,9 @@ static void write_to_output(php_stream *output, const char *str, size_t len)
 	output->flags |= PHP_STREAM_FLAG_WAS_WRITTEN;
 }
 
-/* The stream's file from an offset to its end, if that can be handed over; else NULL. */
+/*
+ * The bytes of the stream's held file from `offset` to its end; NULL if they cannot be handed over.
+ */
 static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 {
 	LAZY_BECAUSE("begins behind the end of the file");
@@ -78,7 +89,10 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 	return ZSTR_VAL(contents) + offset;
 }
 
-/* What PHP has read ahead comes first, even if the file has changed since. */
+/*
+ * PHP delivers its read-ahead buffer first, even if the file has changed since. Whether that buffer
+ * equals the start of `rest`.
+ */
 static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
 {
 	size_t ahead = read_ahead(stream);
@@ -86,7 +100,10 @@ static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t
 	return ahead == 0 || (ahead <= len && memcmp(read_ahead_bytes(stream), rest, ahead) == 0);
 }
 
-/* A process that inherited the descriptor may have moved it; PHP reads on from there. */
+/*
+ * Whether the descriptor is where the stream expects it. A process that inherited the descriptor
+ * may have moved it, and PHP would read from the new position.
+ */
 static bool descriptor_agrees(php_stream *stream)
 {
 	php_socket_t fd;
@@ -95,14 +112,14 @@ static bool descriptor_agrees(php_stream *stream)
 		   lseek(fd, 0, SEEK_CUR) == stream->position + (zend_off_t)read_ahead(stream);
 }
 
-/* Leaves the stream as PHP does that reads until nothing is left. */
+/* Leaves the stream as PHP does after it has read `len` bytes to the end of the file. */
 static void read_to_end(php_stream *stream, size_t len)
 {
 	php_stream_seek(stream, (zend_off_t)len, SEEK_CUR);
 	stream->eof = 1;
 }
 
-/* Says why PHP serves the call. */
+/* For `sendoff explain`: records why PHP's own handler serves the call. */
 static void explain_call(const php_stream *stream, const zval *got)
 {
 	if (UNEXPECTED(lazy_explaining) && stream) {
@@ -110,12 +127,12 @@ static void explain_call(const php_stream *stream, const zval *got)
 	}
 }
 
-/* Returns how much was written; 0: PHP should do it. */
+/* Writes the rest of the stream. Returns the bytes written; 0: PHP's handler must do it. */
 static size_t pass_through(php_stream *stream)
 {
 	size_t len, written = 0;
 
-	/* Into a buffer PHP copies in pieces of its own choosing, which a callback can see. */
+	/* PHP writes to an output buffer in pieces of its own sizes, which a callback can observe. */
 	LAZY_BECAUSE("written into an output buffer");
 	if (!lazy_output_is_plain(SIZE_MAX / 2)) {
 		return 0;
@@ -133,7 +150,7 @@ static size_t pass_through(php_stream *stream)
 		return len;
 	}
 	while (written < len) {
-		/* Without a buffer the script cannot see the pieces. */
+		/* Without an output buffer the script cannot observe the sizes of the writes. */
 		size_t chunk = OG(active) ? MIN(len - written, PASSTHRU_CHUNK) : len;
 		zend_write(rest + written, chunk);
 		written += chunk;
@@ -174,7 +191,10 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fpassthru)
 	php_spl_fpassthru(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 }
 
-/* Copies to php://output what PHP would map and write at once. 0: PHP should do it. */
+/*
+ * Writes to php://output what PHP would map and write in one call. Returns the bytes written; 0:
+ * PHP's handler must do it.
+ */
 static size_t copy_mapped(php_stream *from, zend_off_t offset, php_stream *to, size_t most)
 {
 	size_t len;
@@ -213,14 +233,15 @@ static ZEND_NAMED_FUNCTION(lazy_copy_to_stream)
 	if (len) {
 		RETURN_LONG((zend_long)len);
 	}
-	/* PHP will read and write piece by piece; this is the first. */
+	/* PHP reads and writes piece by piece. This notes the first piece, so that its write is
+	 * recognised. */
 	lazy_match_stream_read(from->res, offset, NULL, MIN(wanted, PASSTHRU_CHUNK));
 	php_copy_to_stream(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 }
 
 static bool is_php_output(zval *path)
 {
-	/* A script can put a wrapper of its own in the place of PHP's. */
+	/* A script can register its own wrapper for php://. */
 	return Z_TYPE_P(path) == IS_STRING &&
 		   zend_string_equals_literal_ci(Z_STR_P(path), "php://output") &&
 		   php_stream_locate_url_wrapper("php://output", NULL, 0) == &php_stream_php_wrapper;
@@ -245,14 +266,14 @@ static ZEND_NAMED_FUNCTION(lazy_copy)
 		php_copy(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		return;
 	}
-	/* The file and php://output. */
+	/* PHP opens two streams: the file and php://output. */
 	lazy_imitate_stream();
 	lazy_imitate_stream();
 	zend_write(ZSTR_VAL(contents), ZSTR_LEN(contents));
 	RETURN_TRUE;
 }
 
-/* Notes what a read gave, if that may be worth it. */
+/* Notes the result of a read, if it is long enough to be handed over when it is written. */
 static void note_read(php_stream *stream, zval *got)
 {
 	if (stream && Z_TYPE_P(got) == IS_STRING && Z_STRLEN_P(got) >= LAZY_NOTED_MIN &&
@@ -262,7 +283,7 @@ static void note_read(php_stream *stream, zval *got)
 	}
 }
 
-/* fread() with the length as its argument `n`; false: PHP should do it. */
+/* fread() whose length is argument `n`; false: PHP's handler must do it. */
 static bool read_chunk(php_stream *stream, uint32_t n, zend_execute_data *execute_data,
 					   zval *return_value)
 {
@@ -310,7 +331,7 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fread)
 	}
 }
 
-/* Whether these bytes are a file's, or may be found to be. */
+/* Whether these bytes lie in a mapped file, or probably equal bytes of one. */
 static bool may_be_handed_over(const char *str, size_t len)
 {
 	uint32_t file;
@@ -333,7 +354,8 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 			php_stream *to = stream_arg(execute_data, 1);
 			if (to && is_output(to)) {
 				if (chunk && !lazy_output_is_quiet(len)) {
-					/* A backtrace from there shows our arguments, and a token has no bytes. */
+					/* A callback may run and take a backtrace, which contains our arguments. A
+					 * token has no bytes to show. */
 					ZVAL_STRINGL(data, chunk, len);
 				}
 				write_to_output(to, str, len);
@@ -341,7 +363,8 @@ static ZEND_NAMED_FUNCTION(lazy_fwrite)
 			}
 		}
 		if (chunk) {
-			/* The stream has been closed in between. */
+			/* The target is no longer php://output: the stream was closed after fread() returned
+			 * the token. */
 			ZVAL_STRINGL(data, chunk, len);
 		}
 	}
@@ -361,6 +384,6 @@ void lazy_stream_startup(void)
 	php_fread = lazy_replace(functions, "fread", lazy_fread);
 	php_spl_fread = lazy_replace(methods, "fread", lazy_spl_fread);
 	php_fwrite = lazy_replace(functions, "fwrite", lazy_fwrite);
-	/* An alias: the same handler under another name. */
+	/* PHP declares fputs() as an alias of fwrite(). */
 	lazy_replace(functions, "fputs", lazy_fwrite);
 }

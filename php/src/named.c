@@ -1,10 +1,9 @@
 /*
- * Files that a script names in a header for the front to send: X-Sendfile, X-Accel-Redirect.
+ * Files that a script names in the headers X-Sendfile and X-Accel-Redirect for the front to send.
  *
- * They are opened here and now, when the header is set, so that the script may remove or replace
- * them afterwards (Symfony's deleteFileAfterSend). The open file goes to the front with the header
- * block. What may be sent is the front's decision; if it gets no open file, it looks for the name
- * itself.
+ * A file is opened when the header is set, so that the script may remove or replace it afterwards
+ * (Symfony's deleteFileAfterSend). The descriptor goes to the front with the header block. The
+ * front decides what may be sent; without a descriptor it opens the file by its name.
  */
 #include "php_sendoff.h"
 #include "ext/standard/url.h"
@@ -16,9 +15,9 @@
 typedef struct named {
 	const char *field;
 	size_t field_len;
-	/* As the header has it; NULL: none. */
+	/* Value of the header; NULL: not set. */
 	char *value;
-	/* -1: it could not be opened. */
+	/* -1: not open. */
 	int fd;
 } named;
 
@@ -62,7 +61,10 @@ void sendoff_named_forget(void)
 	}
 }
 
-/* Opens a regular file; anything else is only looked at, which does nothing to it. */
+/*
+ * Opens a regular file. O_PATH first: opening another kind of file (a FIFO, a device) could block
+ * or have effects.
+ */
 static int open_regular(const char *path)
 {
 	char self[sizeof("/proc/self/fd/-2147483648")];
@@ -80,7 +82,9 @@ static int open_regular(const char *path)
 	return fd;
 }
 
-/* The folder that a decoded URI is looked up in, and what is left of the URI. */
+/*
+ * The folder in which a decoded URI is looked up; `uri` is advanced to the part after the prefix.
+ */
 static const char *accel_folder(const char **uri)
 {
 	for (size_t i = 0; i < accel_count; i++) {
@@ -128,7 +132,7 @@ static named *field_of(const sapi_header_struct *header)
 	return NULL;
 }
 
-/* What follows the colon; NUL-terminated, as PHP's headers are. */
+/* The value after the colon, NUL-terminated as PHP's headers are. */
 static const char *value_of(const named *field, const sapi_header_struct *header)
 {
 	const char *value = header->header + field->field_len;
@@ -157,7 +161,7 @@ int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
 	if (op == SAPI_HEADER_REPLACE || op == SAPI_HEADER_DELETE) {
 		forget(field);
 	}
-	/* Of several headers the first counts. */
+	/* If a header is set several times, its first value counts. */
 	if (op != SAPI_HEADER_DELETE && !field->value && *value_of(field, header) &&
 		sendoff_takes_named(sendoff_php_worker)) {
 		name_file(field, value_of(field, header));
@@ -165,7 +169,10 @@ int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
 	return SAPI_HEADER_ADD;
 }
 
-/* The header that the front will go by, if it is the one whose file was opened. */
+/*
+ * The header that the front will use, if its file is open: the first field of the table that is
+ * set.
+ */
 static named *effective(sapi_headers_struct *headers)
 {
 	for (size_t i = 0; i < FIELDS; i++) {

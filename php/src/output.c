@@ -1,5 +1,6 @@
 /*
- * The response: what PHP writes goes to the worker, which sends it over the link or hands it over.
+ * The response. PHP's output goes to the worker, which sends it over the link, or to the client
+ * itself if it was lent the client's socket.
  *
  * A failed write ends the script by a long jump, unless the script called ignore_user_abort(). No
  * sendoff_ function is on the stack then.
@@ -27,7 +28,7 @@ void sendoff_sapi_flush(void *server_context)
 	if (!server_context || sendoff_php_finished) {
 		return;
 	}
-	/* As in php-fpm, headers leave with the first byte of the body and not before. */
+	/* As in php-fpm, the headers are not sent before the first byte of the body. */
 	if (sendoff_flush(sendoff_php_worker) < 0) {
 		php_handle_aborted_connection();
 	}
@@ -73,8 +74,8 @@ static const char *reason_phrase(int code)
 }
 
 /*
- * Appends the status line, unless a Status header will do (`done` is false then). Returns the
- * status clients will see.
+ * Appends the status line; `done` is false if the script has set a Status header, which follows
+ * instead. Returns the status that clients see.
  */
 static int append_status(smart_str *block, bool *done)
 {
@@ -123,7 +124,7 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
 	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
 		bool status = IS_HEADER(header, "Status:");
-		/* An empty line would end the block. */
+		/* An empty header would end the block. */
 		if (header->header_len == 0 || (status && status_done) ||
 			(code == 304 && IS_HEADER(header, "Content-Type:"))) {
 			continue;
@@ -143,9 +144,9 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 }
 
 /*
- * Called by PHP where error_log is not set, once for each entry: a message with its trace is one.
- * During a request, also behind the end of its response, the front gets the entry as one record.
- * Otherwise it goes to standard error, which is the server's log too.
+ * PHP calls this if error_log is not set, once per entry; a message and its trace are one entry.
+ * During a request, including the time after the end of its response, the front gets the entry as
+ * one record. Otherwise it goes to standard error, which is the server's log.
  */
 void sendoff_log_message(const char *message, int syslog_type)
 {

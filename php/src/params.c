@@ -1,9 +1,9 @@
 /*
- * The table of request parameters. The strings belong to the worker until the next request; only
- * values that the request's paths change are copied here.
+ * The table of request parameters. The strings belong to the worker and are valid until the next
+ * request; only values that request_info.c changes are copied.
  *
- * A linear search over some thirty entries compares lengths first and is cheaper than filling a
- * hash table.
+ * Requests have some 30 parameters. A linear search that compares lengths first costs less than
+ * filling a hash table.
  */
 #include "php_sendoff.h"
 
@@ -17,7 +17,7 @@ typedef struct {
 static param *params;
 static size_t param_count, param_capacity;
 
-/* A value set here. They are few and small; the list frees them all when the request has ended. */
+/* A value set by sendoff_params_set(). All are freed when the request ends. */
 typedef struct copy {
 	struct copy *next;
 	char text[];
@@ -58,14 +58,13 @@ void sendoff_params_load(const sendoff_worker *worker)
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
 	for (size_t i = 0; i < count; i++) {
-		/* Of two parameters with one name the last counts, in the position of the first, as in
-		 * php-fpm.
-		 */
+		/* As in php-fpm, the last of several parameters with one name counts, in the position of
+		 * the first. */
 		param *entry = find(sent[i].name, sent[i].name_len);
 		if (!entry) {
 			entry = add(sent[i].name, sent[i].name_len);
 		}
-		/* PHP's interfaces lack the const; none of them writes. */
+		/* PHP's interfaces take `char *` but do not write. */
 		entry->value = (char *)sent[i].value;
 		entry->value_len = sent[i].value_len;
 	}
@@ -109,7 +108,7 @@ void sendoff_params_clear(void)
 	}
 }
 
-/* The newest first: the order in which php-fpm lists them in $_SERVER. */
+/* In reverse order, as php-fpm lists them in $_SERVER. */
 void sendoff_params_each(sendoff_params_visitor visit, void *arg)
 {
 	for (size_t i = param_count; i-- > 0;) {

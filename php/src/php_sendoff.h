@@ -1,6 +1,6 @@
 /*
- * What the files of the SAPI share. One process serves one request at a time, so the request at
- * hand is a global, as everything in a PHP without thread safety is.
+ * Declarations that the files of the SAPI share. A process serves one request at a time, so the
+ * state of the current request is global, as in any PHP without thread safety.
  */
 #ifndef PHP_SENDOFF_H
 #define PHP_SENDOFF_H
@@ -12,10 +12,10 @@
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
 
-/* Whether the response of the current request has ended: what is echoed now goes nowhere. */
+/* Whether the response of the current request has ended. Later output is dropped. */
 extern bool sendoff_php_finished;
 
-/* Settings of php.ini, under the names php-fpm gave them. */
+/* Settings of php.ini that php-fpm defines, under the same names. */
 typedef struct {
 	bool fix_pathinfo;
 	bool rfc2616_headers;
@@ -28,17 +28,20 @@ extern sendoff_php_ini sendoff_php_settings;
 
 /* sapi.c: what the Rust side calls. */
 
-/* A beginning of URIs in X-Accel-Redirect and the folder it stands for. */
+/* Maps URIs in X-Accel-Redirect that begin with `prefix` to a folder. */
 typedef struct {
 	const char *prefix;
 	const char *folder;
 } sendoff_php_accel;
 
-/* What PHP starts with. The caller keeps all of it; what is needed later is copied. */
+/*
+ * Arguments of PHP's start. The caller keeps ownership; sendoff_php_startup() copies what is needed
+ * later.
+ */
 typedef struct {
 	/* The folder with php.ini and conf.d. */
 	const char *ini_dir;
-	/* Settings on top, each KEY=VALUE. */
+	/* Settings that override php.ini, each KEY=VALUE. */
 	const char *const *defines;
 	size_t define_count;
 	/* The name of the pool. */
@@ -49,7 +52,7 @@ typedef struct {
 	/* The environment of scripts, each NAME=VALUE. */
 	const char *const *environment;
 	size_t environment_count;
-	/* Where workers are before and after a script. */
+	/* The working folder of workers before and after a script. */
 	const char *folder;
 	/* Longest prefix first. */
 	const sendoff_php_accel *accel;
@@ -59,18 +62,19 @@ typedef struct {
 } sendoff_php_start;
 
 /*
- * Starts PHP and loads the extensions. Call it once, before any worker is forked, so that their
- * shared memory is one. 0, or -1.
+ * Starts PHP and loads the extensions. Call it once, before the first worker is forked, so that the
+ * workers share the extensions' shared memory. Returns 0, or -1 after an error.
  */
 int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
  * been answered. Takes ownership of the links, the guard and the socket `slow` (-1: none), on which
- * the master sends files that the backtrace of the running script is written to. The event counter
- * `busy` takes the time of the first request (nanoseconds of CLOCK_MONOTONIC), so that the master
- * can tell a worker that fell over its work from one that cannot start, and one that served an
- * earlier front from one that serves this one. Returns the exit status of the process.
+ * the master sends files that the backtrace of the running script is written to. The time of the
+ * first request (nanoseconds of CLOCK_MONOTONIC) is added to the eventfd `busy`, so that the master
+ * can tell a worker that a request has crashed from one that cannot start, and a worker that served
+ * a previous front from one that serves the current front. 2^62 is added after the first response.
+ * Returns the exit status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
 					  uint64_t max_requests);
@@ -85,14 +89,14 @@ int sendoff_serve_requests(int busy, uint64_t max_requests);
 extern zend_module_entry sendoff_sapi_entry;
 
 /*
- * params.c: the request's parameters, as the front sent them and as the request's paths then change
- * them.
+ * params.c: the parameters of the request, as the front sent them, with the changes of
+ * request_info.c.
  */
 void sendoff_params_load(const sendoff_worker *worker);
 char *sendoff_params_get(const char *name, size_t name_len);
 /*
- * A NULL value removes the parameter. The value is copied. Returns the copy, which lives as long as
- * the request.
+ * Sets a parameter; NULL removes it. The value is copied. Returns the copy, which is valid until
+ * the request ends.
  */
 char *sendoff_params_set(const char *name, size_t name_len, const char *value);
 void sendoff_params_clear(void);
@@ -113,9 +117,9 @@ char *sendoff_getenv(const char *name, size_t name_len);
 char *sendoff_read_cookies(void);
 
 /*
- * settings.c: what the operator has set beside php.ini. Warns of settings that PHP does not know or
- * take. False, after it has said why, if a value makes no sense. To be called after the start of
- * PHP.
+ * settings.c: settings of the operator in addition to php.ini. Prints a warning for a setting that
+ * PHP does not know or refuses. False, after a message, if a value is invalid. Call it after PHP's
+ * start.
  */
 bool sendoff_settings_check(const sendoff_php_start *start);
 void sendoff_settings_fix(const sendoff_php_start *start);
@@ -125,23 +129,26 @@ int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
 void sendoff_user_ini_shutdown(void);
 
-/* backtrace.c: the end of a worker that is stuck, and of a process that crashes. */
+/* backtrace.c: signal handlers for a worker that is stuck and for a process that crashes. */
 void sendoff_backtrace_on(int signo);
 void sendoff_crashes_on(void);
 void sendoff_crashes_off(void);
 
-/* slow.c: backtraces of scripts that work for long and go on. */
+/* slow.c: backtraces of scripts that run for long, without ending them. */
 void sendoff_slow_startup(const char *pool);
-/* Starts the thread that writes them; the caller has blocked all signals. */
+/*
+ * Starts the thread that writes them. The caller has blocked all signals, which the thread
+ * inherits. False: no thread.
+ */
 bool sendoff_slow_start(int socket);
 
-/* named.c: files that headers name. */
+/* named.c: files that X-Sendfile and X-Accel-Redirect name. */
 void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);
 int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
 						   sapi_headers_struct *headers);
-/* Right before the header block. */
+/* Sends the open file to the front. Call it right before the header block. */
 void sendoff_named_send(sapi_headers_struct *headers);
-/* At the end of a request. */
+/* Closes all files that were not sent. Call it at the end of a request. */
 void sendoff_named_forget(void);
 
 /* output.c */
@@ -149,7 +156,7 @@ size_t sendoff_ub_write(const char *str, size_t len);
 void sendoff_sapi_flush(void *server_context);
 int sendoff_send_headers(sapi_headers_struct *headers);
 void sendoff_log_message(const char *message, int syslog_type);
-/* Ends the response; later calls do nothing. With `detach` the script goes on. */
+/* Ends the response; later calls have no effect. With `detach` the script runs on. */
 void sendoff_end_response(bool detach);
 
 #endif /* PHP_SENDOFF_H */

@@ -1,9 +1,10 @@
 /*
- * Everything that depends on PHP's version: engine structures that no API covers. Another version
- * is added here, and nowhere else: read each section against its sources, then widen the check.
+ * Everything that depends on PHP's version: engine structures that no API covers. To support
+ * another version, read each section against its sources, change it here only, and then widen the
+ * version check.
  *
- * Besides what is here, the SAPI and the hooks rely on function pointers and structures whose types
- * the compiler checks: zend_write, the members of sapi_module, php_import_environment_variables,
+ * In addition, the SAPI and the hooks use function pointers and structures whose types the compiler
+ * checks: zend_write, the members of sapi_module, php_import_environment_variables,
  * php_load_environment_variables, php_register_internal_extensions_func, php_ini_builder.
  */
 #ifndef SENDOFF_PHP_VERSIONS_H
@@ -24,10 +25,9 @@
 #endif
 
 /*
- * Strings. A string that must not be counted, written or freed is flagged interned, and not
- * permanent: pcre's cache and others keep permanent strings beyond the request. zend_string's
- * header (count, flags, hash, length) stands right before its bytes, and the place of the flags in
- * the type word is the engine's own business.
+ * Strings. A string that the engine must not count, write or free is flagged interned, but not
+ * permanent: the pcre cache, for example, keeps permanent strings beyond the request. The header of
+ * a zend_string (count, flags, hash, length) stands right before its bytes.
  */
 static inline void make_untouchable(zend_string *string, size_t len)
 {
@@ -51,8 +51,9 @@ static inline bool is_kept_by_engine(const zend_string *string)
 }
 
 /*
- * Streams. What a stream has read ahead lies between two positions of its buffer; fread() fills the
- * buffer in steps of the chunk size and moves the position of the script separately.
+ * Streams. The read-ahead bytes of a stream lie between readpos and writepos of its buffer; fread()
+ * fills the buffer in steps of the chunk size and advances `position`, the script's offset,
+ * separately.
  */
 static inline size_t read_ahead(const php_stream *stream)
 {
@@ -71,10 +72,10 @@ static inline bool lazy_is_plain_file(const php_stream *stream)
 		   !stream->readfilters.head && !(stream->flags & PHP_STREAM_FLAG_NO_SEEK);
 }
 
-/* The chunk size of a stream, unless the script asks for another. */
+/* PHP's default chunk size, in bytes. */
 #define STREAM_CHUNK 8192
 
-/* Whether PHP would read the stream in steps of its usual buffer, and nothing else goes on. */
+/* Whether PHP would read the stream through its read buffer in steps of STREAM_CHUNK. */
 static inline bool reads_as_usual(const php_stream *stream)
 {
 	return lazy_is_plain_file(stream) && !(stream->flags & PHP_STREAM_FLAG_NO_BUFFER) &&
@@ -83,8 +84,8 @@ static inline bool reads_as_usual(const php_stream *stream)
 }
 
 /*
- * Moves the descriptor; false if it did not stand where the stream believes it does: a process that
- * inherited it may have read.
+ * Advances the descriptor from `from` by `count` bytes. False, and the descriptor is where it was,
+ * if it was not at `from`: a process that inherited it may have read.
  */
 static inline bool skip(int fd, size_t from, size_t count)
 {
@@ -98,8 +99,8 @@ static inline bool skip(int fd, size_t from, size_t count)
 }
 
 /*
- * Leaves the stream as a read of `wanted` bytes does, of which there are `left` before the end.
- * Returns how many it gives; 0: nothing has happened, PHP should read.
+ * Advances the stream as PHP's read of `wanted` bytes would, `left` bytes before the end of the
+ * file. Returns the bytes that this read returns; 0: nothing has changed, PHP must read.
  */
 static inline size_t pass_over(php_stream *stream, int fd, size_t wanted, size_t left)
 {
@@ -115,12 +116,13 @@ static inline size_t pass_over(php_stream *stream, int fd, size_t wanted, size_t
 		}
 		stream->readpos = stream->writepos;
 		if (!stream->readbuf) {
-			/* Its size has a say in how far PHP reads ahead, should the chunk size change. */
+			/* If the script changes the chunk size, PHP's read-ahead depends on the size of this
+			 * buffer. */
 			stream->readbuf = pemalloc(STREAM_CHUNK, stream->is_persistent);
 			stream->readbuflen = STREAM_CHUNK;
 		}
 		if (tail) {
-			/* Reads a whole step, of which the script wants a part. */
+			/* PHP reads a whole chunk here; the rest of it stays in the read buffer. */
 			php_stream_fill_read_buffer(stream, tail);
 			size_t got = MIN(read_ahead(stream), tail);
 			stream->readpos += (zend_off_t)got;
@@ -134,7 +136,7 @@ static inline size_t pass_over(php_stream *stream, int fd, size_t wanted, size_t
 	return given;
 }
 
-/* A stream on php://output that does nothing else with what is written to it. */
+/* Whether this is a php://output stream without write filters. */
 static inline bool is_output(const php_stream *stream)
 {
 	return stream->wrapper == &php_stream_php_wrapper &&
@@ -142,8 +144,8 @@ static inline bool is_output(const php_stream *stream)
 }
 
 /*
- * PHP would have opened a stream and closed it: that makes the default context, and takes a
- * resource number, which a script can see in the next resource it opens.
+ * Has the visible effects of opening and closing a stream: the default context is created, and a
+ * resource number is used, which shows in the next resource that the script opens.
  */
 static inline void lazy_imitate_stream(void)
 {
@@ -156,11 +158,9 @@ static inline void lazy_imitate_stream(void)
 	EG(regular_list).nNextFreeElement = (next > 0 ? next : 1) + 1;
 }
 
-/*
- * Functions. Where an internal function keeps its handler, which calls of it go to.
- */
+/* Functions. The handler of an internal function receives all calls of it. */
 
-/* Puts `handler` in the place of a function's own, which it returns; NULL if there is none. */
+/* Replaces the handler of a function. Returns the original; NULL if there is no such function. */
 static inline zif_handler lazy_replace(HashTable *functions, const char *name, zif_handler handler)
 {
 	zend_function *function = zend_hash_str_find_ptr(functions, name, strlen(name));
@@ -174,9 +174,10 @@ static inline zif_handler lazy_replace(HashTable *functions, const char *name, z
 }
 
 /*
- * Opcodes. Which instructions begin, end and feed a call, and where their operands stand: 8.2 calls
- * fread() and echoes its result by DO_ICALL, DO_FCALL or DO_FCALL_BY_NAME and ECHO, and passes it
- * to a function by SEND_VAR. An opcode that is new in a version must be known to enclosing_call().
+ * Opcodes. The instructions that begin and end a call and pass its arguments, and their operands.
+ * PHP 8.2 calls fread() by DO_ICALL, DO_FCALL or DO_FCALL_BY_NAME, echoes its result by ECHO, and
+ * passes it to a function by SEND_VAR. An opcode that a new version adds for calls must be added to
+ * enclosing_call().
  */
 
 static inline bool is_call(const zend_op *op)
@@ -190,10 +191,10 @@ static inline bool takes_result(const zend_op *op, const zend_op *call)
 	return op->op1_type == call->result_type && op->op1.var == call->result.var;
 }
 
-/* The opcode that begins the call in whose arguments the call that ends with `op` stands. */
+/* The opcode that begins the innermost call around the one that ends at `op`. */
 static inline const zend_op *enclosing_call(const zend_op_array *code, const zend_op *op)
 {
-	/* How many begin more than end. */
+	/* Calls begun minus calls ended. */
 	int depth = -1;
 
 	while (op > code->opcodes && depth < 1) {
@@ -219,7 +220,7 @@ static inline const zend_op *enclosing_call(const zend_op_array *code, const zen
 	return depth == 1 ? op : NULL;
 }
 
-/* `fwrite($out, fread($f, 8192))`: all that happens to the result is that fwrite() gets it. */
+/* `fwrite($out, fread($f, 8192))`: whether the result is only passed to fwrite(). */
 static inline bool is_written(const zend_execute_data *caller, const zend_op *called,
 							  bool (*is_output_call)(const zend_execute_data *call))
 {
@@ -240,8 +241,8 @@ static inline bool is_written(const zend_execute_data *caller, const zend_op *ca
 }
 
 /*
- * Whether the bytes that the call returns go to the output and nowhere else. Every user of a
- * token is one that we know and have replaced.
+ * Whether the call's result is only written to the output, by ECHO or the replaced fwrite(). These
+ * are the only users of a result that know tokens.
  */
 static inline bool is_output_only(const zend_execute_data *call, const zval *result,
 								  bool (*is_output_call)(const zend_execute_data *call))
@@ -260,7 +261,10 @@ static inline bool is_output_only(const zend_execute_data *call, const zval *res
 		   is_written(caller, called, is_output_call);
 }
 
-/* Whether an extension could look at arguments and results of functions and opcodes. */
+/*
+ * Whether an extension may observe arguments and results of calls, or the opcodes that tokens pass
+ * through.
+ */
 static inline bool is_watched(void)
 {
 	return zend_execute_internal || ZEND_OBSERVER_ENABLED ||
@@ -270,13 +274,13 @@ static inline bool is_watched(void)
 }
 
 /*
- * Output buffers. The layout of php_output_handler, the flags that php_output_write() tests, the
- * name of the buffer that output_buffering starts, and how its memory grows.
+ * Output buffers: the layout of php_output_handler, the flags that php_output_write() tests, the
+ * name of the buffer that output_buffering starts, and how buffers grow.
  */
 
 /*
- * The buffer that php.ini's output_buffering starts, if it is the only one, does nothing but
- * collect, and is not at work right now.
+ * The buffer that php.ini's output_buffering starts, if it is the only one, has no callback, and is
+ * not in use by a running handler; else NULL.
  */
 static inline php_output_handler *default_buffer(void)
 {
@@ -296,19 +300,25 @@ static inline php_output_handler *default_buffer(void)
 	return handler;
 }
 
-/* Whether PHP would write the buffer out as soon as `len` bytes are added. */
+/* Whether PHP would flush the buffer when `len` bytes are appended. */
 static inline bool would_overflow(const php_output_handler *handler, size_t len)
 {
 	return handler->size > 0 && handler->buffer.used + len >= handler->size;
 }
 
-/* A header callback may write. It must find the buffer as PHP would have it. */
+/*
+ * Whether a header callback is yet to run. It may write, and must find the buffer in the state that
+ * PHP would leave.
+ */
 static inline bool header_callback_pending(void)
 {
 	return !SG(headers_sent) && !Z_ISUNDEF(SG(callback_func));
 }
 
-/* Whether writing `len` lazy bytes now would reach the SAPI without passing through a buffer. */
+/*
+ * Whether PHP would pass a write of `len` bytes to the SAPI at once, so that bypassing the output
+ * buffer has the same effect.
+ */
 static inline bool lazy_output_is_plain(size_t len)
 {
 	if (!(OG(flags) & PHP_OUTPUT_ACTIVATED) || zend_write == NULL) {
@@ -321,7 +331,7 @@ static inline bool lazy_output_is_plain(size_t len)
 	return handler && would_overflow(handler, len) && !header_callback_pending();
 }
 
-/* Whether nothing of the script runs while `len` bytes are written: no callback of any kind. */
+/* Whether no callback of the script runs while `len` bytes are written. */
 static inline bool lazy_output_is_quiet(size_t len)
 {
 	return lazy_output_is_plain(len) && !header_callback_pending();
@@ -346,12 +356,12 @@ static inline const char *buffer_with_callback(const php_output_handler *handler
 	return text;
 }
 
-/* Why writing lazy bytes now would not be plain; NULL: it may well be. Only when explaining. */
+/* For `sendoff explain`: which output buffer keeps bytes from the SAPI; NULL: none is known. */
 static inline const char *lazy_output_obstacle(void)
 {
 	int count = zend_stack_count(&OG(handlers));
 
-	/* Without one on the stack the buffer is being passed by. */
+	/* With an empty stack, write_past_buffer() is bypassing the buffer. */
 	if (!OG(active) || count == 0 || default_buffer()) {
 		return NULL;
 	}
@@ -364,7 +374,7 @@ static inline const char *lazy_output_obstacle(void)
 	return "collected in an output buffer (ob_start())";
 }
 
-/* The size that appending would have given the buffer for good; ob_get_status() shows it. */
+/* The size that the buffer would keep after appending `len` bytes; ob_get_status() shows it. */
 static inline size_t size_after_append(const php_output_handler *handler, size_t len)
 {
 	size_t room = handler->buffer.size - handler->buffer.used;
@@ -377,7 +387,10 @@ static inline size_t size_after_append(const php_output_handler *handler, size_t
 	return handler->buffer.size + MAX(by_chunk, by_need);
 }
 
-/* Nothing is written there, so no memory is touched; but it must not run into memory_limit. */
+/*
+ * Grows the buffer to that size unless memory_limit forbids it. The added memory is not written, so
+ * the kernel provides no pages for it.
+ */
 static inline void grow(php_output_handler *handler, size_t size)
 {
 	if (size > handler->buffer.size &&
@@ -388,8 +401,10 @@ static inline void grow(php_output_handler *handler, size_t size)
 }
 
 /*
- * A write that finds the client gone leaves by a long jump. The buffer must be back on the stack by
- * then: shutdown functions start others, and PHP takes off once more what it believes is there.
+ * Flushes the buffer, then writes with the handler off the stack, as php_output_flush() does, so
+ * that the bytes go to the SAPI. If the client is gone, the write ends by a long jump. The handler
+ * must be back on the stack by then: shutdown functions may start other buffers, and PHP pops the
+ * handler that it expects on the stack.
  */
 static inline size_t write_past_buffer(php_output_handler *handler, zend_write_func_t write,
 									   const char *str, size_t len)
@@ -400,8 +415,6 @@ static inline size_t write_past_buffer(php_output_handler *handler, zend_write_f
 	zend_try
 	{
 		php_output_flush();
-		/* As php_output_flush() does it: without the handler on the stack, output goes to the SAPI.
-		 */
 		zend_stack_del_top(&OG(handlers));
 		written = write(str, len);
 		zend_stack_push(&OG(handlers), &handler);

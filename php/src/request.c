@@ -1,5 +1,5 @@
 /*
- * The life of a request: accept, find the script, run it, clean up.
+ * A request from start to end: accept, find the script, run it, clean up.
  */
 #include "php_sendoff.h"
 #include "lazy.h"
@@ -11,8 +11,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-/* Only files with these extensions run, whatever name the front sends (php-fpm's
- * security.limit_extensions). */
+/* Only files with these extensions are run (php-fpm: security.limit_extensions). */
 static const char *const extensions[] = {".php", ".phar"};
 
 static bool may_run(const char *path)
@@ -49,9 +48,9 @@ static void refuse_named(int code, const char *page, const char *format, const c
 }
 
 /*
- * The script runs in its folder, and everything after it (shutdown functions, destructors) in the
- * pool's: the root unless the operator says otherwise, as under a php-fpm started by the system.
- * PHP would do the same, but ask each time where to return to.
+ * Runs the script in its own folder, and what follows it (shutdown functions, destructors) in the
+ * pool's folder: `/` unless the operator sets another, as in a php-fpm that the system starts. PHP
+ * would change folders itself, but call getcwd(2) in each request.
  */
 static void run_in_folder(zend_file_handle *script, const char *path)
 {
@@ -69,7 +68,7 @@ static void run_in_folder(zend_file_handle *script, const char *path)
 static void run_script(void)
 {
 	zend_file_handle script;
-	/* Opening frees the path when it fails. */
+	/* If php_fopen_primary_script() fails, it frees path_translated. */
 	char *path = estrdup(SG(request_info).path_translated);
 
 	memset(&script, 0, sizeof(script));
@@ -84,7 +83,7 @@ static void run_script(void)
 		run_in_folder(&script, path);
 	}
 	efree(path);
-	/* With opcache, the engine owns the handle only when it compiled the script. */
+	/* With opcache, the engine takes over the handle only if it compiled the script. */
 	if (!script.in_list) {
 		zend_destroy_file_handle(&script);
 	}
@@ -135,7 +134,7 @@ static bool serve_request(void)
 		php_request_shutdown(NULL);
 		sendoff_lazy_end_request();
 	}
-	/* A request that never started has not been ended by the shutdown. */
+	/* If php_request_startup() has failed, no shutdown has ended the response. */
 	sendoff_end_response(false);
 	SG(server_context) = NULL;
 	sendoff_named_forget();
@@ -143,7 +142,10 @@ static bool serve_request(void)
 	return started;
 }
 
-/* The counter takes more than one number; this one is larger than any time. */
+/*
+ * Added to the counter after the first response. Larger than any time in nanoseconds, so both can
+ * be read from one number.
+ */
 #define SERVED ((eventfd_t)1 << 62)
 
 static void note_first_request(int busy)
@@ -153,7 +155,9 @@ static void note_first_request(int busy)
 	eventfd_write(busy, (eventfd_t)now.tv_sec * 1000000000 + (eventfd_t)now.tv_nsec);
 }
 
-/* Returns the exit status of the process. Apart, so that no local variable lives across a setjmp.
+/*
+ * Returns the exit status of the process. A function of its own, so that no local variable is alive
+ * across setjmp(3).
  */
 static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 {
@@ -178,10 +182,10 @@ static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 
 int sendoff_serve_requests(int busy, uint64_t max_requests)
 {
-	/* Volatile: read after a long jump. */
+	/* Volatile because it is read after a long jump. */
 	volatile int status = 1;
 
-	/* What the request's own handlers do not catch ends the process; the master starts another. */
+	/* A bailout outside of a request ends the process; the master starts another. */
 	zend_first_try
 	{
 		status = serve_until_told(busy, max_requests);

@@ -1,7 +1,7 @@
 /*
- * From parameters to SG(request_info): which script to run and how the URL's path divides into
- * script and path info. The rules are php-fpm's for a server that speaks as nginx does; its repairs
- * for Apache and IIS are left out, since our front is neither.
+ * Fills SG(request_info) from the parameters: which script to run, and how the URL's path divides
+ * into script and path info. The rules are those of php-fpm for a server that sends parameters as
+ * nginx does; php-fpm's workarounds for Apache and IIS are left out.
  */
 #include "php_sendoff.h"
 #include "php_main.h"
@@ -38,7 +38,7 @@ static bool strip_to_file(char *path)
 	return false;
 }
 
-/* Sets a parameter and keeps what it was before, if anything, under its ORIG_ name. */
+/* Sets a parameter and keeps its previous value, if any, as ORIG_<name>. */
 #define REPLACE_PARAM(name, value) replace_param(name, "ORIG_" name, value)
 
 static char *replace_param(const char *name, const char *orig_name, const char *value)
@@ -59,13 +59,13 @@ static void set_path_translated(const char *folder, size_t folder_len, const cha
 }
 
 /*
- * PATH_INFO contains the script as well, as from a server that does not split the path: its end
- * is the path info.
+ * For a server that does not split the path, so that PATH_INFO contains the script too: its end is
+ * the path info.
  */
 static char *split_path_info(const char *path_info, size_t script_len, char *script_name)
 {
 	char *name = estrndup(path_info, script_len);
-	/* First, because the order shows in $_SERVER. */
+	/* Set first, because scripts see the order in $_SERVER. */
 	SENDOFF_PARAM_SET("ORIG_PATH_INFO", path_info);
 	if (script_name && !strcmp(script_name, name)) {
 		SG(request_info).request_uri = script_name;
@@ -77,8 +77,8 @@ static char *split_path_info(const char *path_info, size_t script_len, char *scr
 }
 
 /*
- * The parameters named `script`/info as the script; `stripped` is the length of what had to be cut
- * off.
+ * The path of the script had path info at its end, of length `stripped`; `script` is the file. Sets
+ * the parameters accordingly.
  */
 static char *use_stripped(const char *script, size_t stripped, char *script_name)
 {
@@ -102,8 +102,8 @@ static char *use_stripped(const char *script, size_t stripped, char *script_name
 }
 
 /*
- * With cgi.fix_pathinfo: finds the script in the path given, which may have path info at its end.
- * NULL: none there.
+ * With cgi.fix_pathinfo: finds the script in `path`, which may have path info at its end. NULL: no
+ * component of it is a regular file.
  */
 static char *find_script(char *path, char *script_name)
 {

@@ -1,7 +1,8 @@
 /*
- * The SAPI itself: starting PHP in the master, and a worker from the fork on.
+ * The SAPI: starts PHP in the master, and a worker after each fork.
  *
- * It goes by php-fpm's name, because extensions (opcache first) and applications ask for that name.
+ * Its name is that of php-fpm's SAPI, because extensions (opcache first) and applications check for
+ * that name.
  */
 #include "php_sendoff.h"
 #include "lazy.h"
@@ -28,7 +29,10 @@ static size_t read_post(char *buffer, size_t wanted)
 	return done;
 }
 
-/* Called late in the request's shutdown: what is left to clean up overlaps with the delivery. */
+/*
+ * Called late in php_request_shutdown(): ends the response before the rest of the cleanup, which
+ * then overlaps with its delivery.
+ */
 static int deactivate(void)
 {
 	if (sendoff_php_worker && SG(sapi_started)) {
@@ -43,9 +47,9 @@ static int activate(void)
 }
 
 /*
- * Removes functions that the library has for command lines and that no PHP of a web server has. A
- * script that forks would leave two processes on one link, and one that changes the root
- * directory would change it for all later requests.
+ * Removes functions that libphp has for command lines and that no web SAPI offers. A forking script
+ * would leave two processes on one link; chroot() would change the root directory for all later
+ * requests.
  */
 static void remove_process_functions(void)
 {
@@ -58,7 +62,7 @@ static void remove_process_functions(void)
 	zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
 }
 
-/* PHP takes one module from a SAPI; we bring two. */
+/* php_module_startup() takes one module from a SAPI; Sendoff has two. */
 static int register_extensions(void)
 {
 	zend_module_entry *const ours[] = {&sendoff_sapi_entry, &sendoff_module_entry};
@@ -96,8 +100,8 @@ static sapi_module_struct sendoff_sapi_module = {
 };
 
 /*
- * PHP looks for its files where the library was built to look; the environment may still say
- * otherwise.
+ * Sets the paths of php.ini and conf.d, which libphp would otherwise take from its build. PHPRC and
+ * PHP_INI_SCAN_DIR take precedence.
  */
 static void use_ini_dir(const char *dir)
 {
@@ -110,12 +114,12 @@ static void use_ini_dir(const char *dir)
 	}
 }
 
-/* For the handler that each worker sets. */
+/* The signal on which a worker writes its backtrace and ends. */
 static int stuck_signal;
 
 const char *sendoff_php_folder;
 
-/* What scripts see of the environment, each NAME=VALUE. It is kept for good. */
+/* The environment of scripts, each entry NAME=VALUE. Never freed. */
 static char **environment;
 static size_t environment_count;
 
@@ -140,7 +144,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	for (size_t i = 0; i < start->define_count; i++) {
 		php_ini_builder_define(&entries, start->defines[i]);
 	}
-	/* Kept for good: PHP reads it again when it reports its configuration. */
+	/* Never freed: PHP reads it again when it reports its configuration. */
 	sendoff_sapi_module.ini_entries = php_ini_builder_finish(&entries);
 	if (sendoff_sapi_module.startup(&sendoff_sapi_module) == FAILURE) {
 		return -1;
@@ -174,8 +178,8 @@ static void set_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &action, NULL);
-	/* Rust's runtime handles some of these to report stack overflows; a signal that another process
-	 * sends would be lost there. */
+	/* Replaces the handlers by which Rust's runtime reports stack overflows: they would lose a
+	 * signal that another process sends. */
 	sendoff_crashes_on();
 #ifdef ZEND_SIGNALS
 	/* No other code replaces our handlers, so they need not be set again in every request. */
@@ -184,8 +188,8 @@ static void set_signals(void)
 }
 
 /*
- * Scripts see the environment that php-fpm shows them: who they run as, what the operator lists,
- * and nothing else of the server's own.
+ * Scripts see the same environment as under php-fpm: the variables of the pool's user and those
+ * that the operator lists, none of the server's own.
  */
 static void set_environment(void)
 {
@@ -227,7 +231,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 	sendoff_lazy_attach(sendoff_php_worker);
 	set_signals();
 	int status = sendoff_serve_requests(busy, max_requests);
-	/* A SIGTERM may still come. */
+	/* on_sigterm() may still run. */
 	sendoff_worker *worker = sendoff_php_worker;
 	sendoff_php_worker = NULL;
 	sendoff_worker_free(worker);

@@ -40,14 +40,17 @@ static void load_param(const char *name, unsigned int name_len, char *value, uns
 	php_register_variable_safe(name, value, value_len, arg);
 }
 
-/* For getenv() without a name: as sent, unfiltered. */
+/* For getenv() without a name: all parameters, unfiltered. */
 static void load_environment(zval *array)
 {
 	import_process_environment(array);
 	sendoff_params_each(load_param, array);
 }
 
-/* Copies a superglobal that has been filled into `array`. False if it is empty, or is `array`. */
+/*
+ * Replaces `array` by a copy of a superglobal. False if that one is empty, is `array`, or is not an
+ * array yet.
+ */
 static bool copy_superglobal(int which, zval *array)
 {
 	zval *made = &PG(http_globals)[which];
@@ -61,8 +64,8 @@ static bool copy_superglobal(int which, zval *array)
 }
 
 /*
- * For $_ENV and $_SERVER: both hold process environment and parameters, so the second starts as a
- * copy.
+ * For $_ENV and $_SERVER. Both contain the process environment and the parameters, so whichever is
+ * filled second is a copy of the first.
  */
 static void import_environment(zval *array)
 {

@@ -1,11 +1,11 @@
 /*
- * Settings that the operator has made beside php.ini: whether PHP knows them, whether their values
- * make sense, and which of them scripts cannot change.
+ * Settings of the operator in addition to php.ini: checks whether PHP knows them and whether their
+ * values are valid, and fixes those that scripts may not change.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
 
-/* Settings that take a number of bytes in a handler of their own. */
+/* Settings in bytes whose handler is neither OnUpdateLong nor OnUpdateLongGEZero. */
 static const char *const quantities[] = {"memory_limit", "opcache.memory_consumption"};
 
 static bool is_quantity(const zend_ini_entry *entry)
@@ -35,7 +35,7 @@ static bool is_switch_position(const zend_string *value)
 	return *rest == '\0';
 }
 
-/* Says what is wrong with a value, if something is. */
+/* Whether the value suits the type of the setting. Prints a message if it does not. */
 static bool makes_sense(const zend_ini_entry *entry, zend_string *value)
 {
 	zend_string *why = NULL;
@@ -60,14 +60,17 @@ static bool makes_sense(const zend_ini_entry *entry, zend_string *value)
 	return false;
 }
 
-/* Settings that name what PHP loads are not kept among the others. */
+/* Settings that load extensions; PHP does not list them among the directives. */
 static bool is_load(const char *name, size_t len)
 {
 	return (len == strlen("extension") && !strncmp(name, "extension", len)) ||
 		   (len == strlen("zend_extension") && !strncmp(name, "zend_extension", len));
 }
 
-/* Checks a setting KEY=VALUE. */
+/*
+ * Checks a setting KEY=VALUE. False if its value is invalid; an unknown or refused setting only
+ * gets a warning.
+ */
 static bool check(const char *define)
 {
 	size_t len = strcspn(define, "=");
@@ -105,7 +108,10 @@ bool sendoff_settings_check(const sendoff_php_start *start)
 	return good;
 }
 
-/* Neither ini_set() nor .user.ini changes what only the system may (php-fpm's php_admin_value). */
+/*
+ * Makes settings changeable by the system only, so that ini_set() and .user.ini have no effect on
+ * them (php-fpm: php_admin_value).
+ */
 void sendoff_settings_fix(const sendoff_php_start *start)
 {
 	for (size_t i = 0; i < start->fixed_count; i++) {

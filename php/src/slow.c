@@ -1,11 +1,11 @@
 /*
- * The slow log: where a script is that works for long, in php-fpm's format.
+ * The slow log: backtraces of scripts that run for long, in php-fpm's format.
  *
- * A thread of its own looks while PHP's thread goes on. A signal to PHP's thread would do less
- * work, but end its sleep(), poll() and recv() early, so that the script would notice. What the
- * thread reads may change under it, or be gone: it asks the kernel for copies
- * (process_vm_readv(2)), which fail where memory has gone, and looks again until it finds the same
- * twice.
+ * A separate thread reads PHP's structures while PHP's thread runs on. A signal to PHP's thread
+ * would be simpler, but would interrupt its sleep(), poll() and recv(), which the script can
+ * observe. The structures may change or be freed while the thread reads them. So it copies them by
+ * process_vm_readv(2), which fails for unmapped memory instead of crashing, and repeats the whole
+ * backtrace until two in a row are equal.
  */
 #include "php_sendoff.h"
 #include "zend_execute.h"
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As php-fpm's request_slowlog_trace_depth. */
+/* Default of php-fpm's request_slowlog_trace_depth. */
 #define MAX_FRAMES 20
-/* Looks at a script that does not keep still. */
+/* Attempts to get two equal backtraces. */
 #define MAX_LOOKS 3
 #define NAME_LEN 1024
 
@@ -41,7 +41,10 @@ static void ZEND_ATTRIBUTE_FORMAT(printf, 2, 3) add(report *to, const char *form
 	}
 }
 
-/* Copies memory of this process. Returns how much of it is there. */
+/*
+ * Copies memory of this process. Returns the bytes copied, fewer than `len` if a page is not
+ * mapped.
+ */
 static size_t peek_some(void *to, const void *from, size_t len)
 {
 	struct iovec into = {.iov_base = to, .iov_len = len};
@@ -55,7 +58,7 @@ static bool peek(void *to, const void *from, size_t len)
 	return peek_some(to, from, len) == len;
 }
 
-/* Copies a text that ends with a NUL. Control characters could forge lines of the log. */
+/* Copies a NUL-terminated text. Replaces control characters, which could forge lines of the log. */
 static void peek_text(char to[NAME_LEN], const char *from)
 {
 	size_t len = peek_some(to, from, NAME_LEN - 1);
@@ -69,7 +72,7 @@ static void peek_text(char to[NAME_LEN], const char *from)
 
 static bool peek_function(zend_function *to, const zend_function *from)
 {
-	/* What both kinds of functions have; an internal one is shorter than a zend_function. */
+	/* The common part first: an internal function is smaller than a zend_function. */
 	return peek(&to->common, &from->common, sizeof(to->common)) &&
 		   (!ZEND_USER_CODE(to->type) || peek(&to->op_array, from, sizeof(to->op_array)));
 }
@@ -148,11 +151,11 @@ static void write_report(int file)
 			break;
 		}
 	}
-	/* One write: other workers append to the file, too. */
+	/* One write(2), because other workers append to the same file. */
 	php_ignore_value(write(file, seen[0].text, seen[0].len));
 }
 
-/* The next file that the master sends; -1 once it has gone. */
+/* Receives the next file that the master sends; -1: the master has closed the socket. */
 static int receive_file(int socket)
 {
 	char byte;

@@ -1,8 +1,8 @@
 /*
- * Settings that depend on where the script lies: php.ini's [HOST=] and [PATH=] sections, and the
- * .user.ini files from the document root down to the script's folder, read again every
- * user_ini.cache_ttl seconds. Behind these, what the server sends in the parameter PHP_VALUE, as
- * lines of php.ini: php_value and php_flag of .htaccess files.
+ * Settings per script: the [HOST=] and [PATH=] sections of php.ini, and the .user.ini files from
+ * the document root down to the script's folder, read again after user_ini.cache_ttl seconds. The
+ * parameter PHP_VALUE overrides them: lines in the format of php.ini, from php_value and php_flag
+ * in .htaccess files.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
@@ -13,7 +13,7 @@ typedef struct {
 	HashTable settings;
 } folder_settings;
 
-/* By folder, with a slash at its end. */
+/* The key is the folder's path with a slash at its end. */
 static HashTable folders;
 
 static void free_folder(zval *element)
@@ -34,8 +34,8 @@ void sendoff_user_ini_shutdown(void)
 }
 
 /*
- * Reads the files of `path` (with a slash at its end) and, if it lies in the root, of the folders
- * between.
+ * Reads the .user.ini of the folder `path` (with a slash at its end) and, if it lies in the root,
+ * those of the folders from the root down to it.
  */
 static void read_files(char *path, size_t path_len, const char *root, size_t root_len,
 					   HashTable *settings)
@@ -80,7 +80,7 @@ static void activate_user_ini(char *path, size_t path_len)
 	php_ini_activate_config(&folder->settings, PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
 }
 
-/* As mod_php does it: for this request, and as far as the setting may change in a folder. */
+/* As in mod_php: for this request only, and only settings that may be set per directory. */
 static void activate_value(zval *name, zval *value, zval *index, int kind, void *unused)
 {
 	(void)index;

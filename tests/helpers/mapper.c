@@ -13,8 +13,8 @@
 #define PAGE 4096
 
 /*
- * The kernel stores the bytes, out of a pipe: when somebody has cut the file meanwhile, that fails,
- * where a store of our own would be a SIGBUS.
+ * The kernel stores the bytes, read from a pipe: if another process has truncated the file
+ * meanwhile, read(2) fails, while a store by this process would raise SIGBUS.
  */
 static const char *store(char *page, char letter, size_t len)
 {

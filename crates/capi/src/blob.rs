@@ -18,9 +18,9 @@ pub const SENDOFF_BLOB_BYTES: u32 = 8u32 << 20;
 const _: () = assert!(SENDOFF_BLOBS == MAX_BLOBS && SENDOFF_BLOB_BYTES as u64 == MAX_BLOB_BYTES);
 
 /// Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
-/// written again and again, such as constants of a program: they are stored once, in a file that
-/// nobody can change (memfd_create(2), sealed), and then only named, by sendoff_write_file(). They
-/// need no lease and no guard.
+/// written repeatedly, such as constants of a program: they are stored once, in a sealed memory file
+/// (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They need
+/// no lease and no guard.
 ///
 /// `contents` (may be NULL) receives the address of the copy, which stays and never changes until
 /// sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can

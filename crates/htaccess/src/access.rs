@@ -279,7 +279,7 @@ impl Check {
                 vary.append(&mut evaluation.vary);
                 return Ok(match holds {
                     true => Verdict::Granted,
-                    // Whoever the user is may decide.
+                    // The result may depend on the user, who is not known yet.
                     false if pass.user.is_none() && expression.names_user() => Verdict::UserWanted,
                     false => Verdict::Denied,
                 });

@@ -1,7 +1,7 @@
 //! The front's end of a link: requests go out, responses come in.
 //!
-//! The machine decodes what the worker sends, checks it against the protocol and says what it means. It keeps the bytes
-//! that the socket has not yet taken, so a request that is given up never leaves half a record on the link.
+//! The machine decodes the worker's records, checks them against the protocol and returns their meaning. It keeps the
+//! bytes that the socket has not taken yet, so a request that is given up never leaves half a record on the link.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -20,33 +20,34 @@ mod tests;
 
 pub use self::outbox::Outbox;
 
-/// The id of every request that the front sends. One request at a time goes over a link, so the id never changes.
+/// The id of all requests that the front sends. A link carries one request at a time, so the id is constant.
 pub const REQUEST_ID: u16 = 1;
 
-/// Files that a worker may have open on one link (`docs/handover.md` §2). Our workers hold as many in all.
+/// Limit on the files that a worker may have open on one link (`docs/handover.md` §2). Sendoff's workers hold this
+/// number on all links together.
 pub const MAX_FILES: usize = 256;
 
-/// Descriptors that may wait for the record that needs them: the rest of one message's and those of the next.
+/// Limit on the descriptors that wait for their records: those left of one message, and those of the next.
 pub const MAX_WAITING_DESCRIPTORS: usize = 2 * MAX_FDS_PER_MESSAGE;
 
-/// The caller's own types, which the machine keeps and gives back.
+/// Types of values that the caller passes in and the machine gives back.
 pub trait Caller: fmt::Debug {
-    /// A descriptor that came from the worker.
+    /// A descriptor received from the worker.
     type Received: fmt::Debug;
-    /// A descriptor that goes to the worker.
+    /// A descriptor sent to the worker.
     type Attached: fmt::Debug;
-    /// What the caller holds while the worker is at work, also after the response has ended.
+    /// What the caller holds until the worker is free, which may be after the end of the response.
     type Held: fmt::Debug;
-    /// Where the response goes.
+    /// The receiver of the response.
     type Recipient: fmt::Debug;
 }
 
-/// Who gives the worker its requests.
+/// How requests reach the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The front does, over this link.
+    /// The front sends them over this link.
     Pool,
-    /// They come to the process over FastCGI; on this link it claims requests and sends their bodies (§8).
+    /// The process receives them over FastCGI; on this link it claims requests and sends their bodies (§8).
     Channel,
 }
 
@@ -64,7 +65,7 @@ pub struct Request<A> {
 /// Where the socket of the request's client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientSocket {
-    /// The front alone has it.
+    /// Only the front has it.
     Kept,
     /// The worker has it, too, and may answer with `SENT`.
     Lent,
@@ -77,50 +78,50 @@ pub enum Event<R> {
     Bytes(Bytes),
     /// Bytes of an open file.
     Segment {
-        /// A file that [`Output::Open`] brought.
+        /// A file that [`Output::Open`] has announced.
         file: FileId,
         /// First byte, from the start of the file.
         offset: u64,
         /// Bytes.
         length: u64,
     },
-    /// The whole body will have this many bytes.
+    /// The length of the whole body, in bytes.
     Length(u64),
     /// The worker has written the beginning of the response to the client's socket.
     Sent(Sent),
     /// The open file that the header block names.
     Named(R),
-    /// About the segments that follow, for `sendoff explain`.
+    /// Text about the next segments, for `sendoff explain`.
     Explanation(Bytes),
 }
 
-/// What the worker has said.
+/// A message of the worker.
 #[derive(Debug)]
 pub enum Output<C: Caller> {
     /// A part of the response for [`Front::recipient`].
     Event(Event<C::Received>),
-    /// Bytes in the shared region. They count as lent whether or not there is a recipient.
+    /// Bytes in the shared region. They count as lent even without a recipient.
     Piece(Piece),
     /// The response has ended.
     Ended {
-        /// Who waits for the end; `None` if the request was given up.
+        /// The recipient of the response; `None` if the request was given up.
         recipient: Option<C::Recipient>,
-        /// Given back when the worker is free; otherwise [`Output::Ready`] brings it.
+        /// Set if the worker is free; otherwise [`Output::Ready`] returns it.
         free: Option<C::Held>,
     },
-    /// The worker is free after it went on working behind the end of its response.
+    /// The worker has become free after it went on working beyond the end of its response.
     Ready(C::Held),
     /// A file is now known by this id.
     Open(FileId, C::Received),
-    /// The file is about to change. The id may have been released before.
+    /// The file is about to change. The id may already have been released.
     Recall(FileId),
-    /// The worker has no more use for the file.
+    /// The worker releases the file.
     Release(FileId),
     /// The worker's shared region.
     Region(C::Received),
     /// The body of a request follows on this link. The caller must call [`Front::claim`] before it goes on.
     Claim(Secret),
-    /// A piece of what the application writes to its log.
+    /// A part of the application's log output.
     Log {
         /// The text.
         text: Bytes,
@@ -129,16 +130,16 @@ pub enum Output<C: Caller> {
     },
 }
 
-/// The worker has broken the protocol. The link cannot be used any more.
+/// A violation of the protocol by the worker. The link cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
     /// A record that is malformed.
     Malformed(sendoff_fastcgi::Error),
-    /// A record of this type where none may be.
+    /// A record of this type is not allowed in this state.
     OutOfPlace(Kind),
     /// A record that needs a descriptor came without one.
     NoDescriptor(Kind),
-    /// Descriptors that no record needs.
+    /// More descriptors arrived than records need.
     TooManyDescriptors,
     /// More than [`MAX_FILES`] files are open.
     TooManyFiles,
@@ -183,7 +184,7 @@ impl From<sendoff_fastcgi::Error> for Broken {
 /// How the worker's end of the link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
-    /// In order: the worker had read everything that it was sent.
+    /// In an orderly way: the worker had read everything that was sent to it.
     Closed,
     /// Something that was sent to the worker was never read (`ECONNRESET`).
     Reset,
@@ -192,11 +193,11 @@ pub enum Hangup {
 /// What was under way when the link ended.
 #[derive(Debug)]
 pub struct Ended<C: Caller> {
-    /// Who waits for a response, and whether another worker may be asked.
+    /// The recipient of the response under way, and whether another worker may get the request.
     pub recipient: Option<(C::Recipient, Retry)>,
-    /// What the caller held for the request.
+    /// The value that the caller held for the request.
     pub held: Option<C::Held>,
-    /// The worker closed the link where it must not.
+    /// The protocol violation, if the worker closed the link in the wrong place.
     pub broken: Option<Broken>,
 }
 
@@ -209,13 +210,13 @@ pub enum Retry {
     Unsafe,
 }
 
-/// The machine. See the diagram above `State`.
+/// The state machine. See the diagram above `State`.
 #[derive(Debug)]
 pub struct Front<C: Caller> {
     origin: Origin,
     decoder: Decoder,
     outbox: Outbox<C::Attached>,
-    /// Of the current request; constant on links of the pool, chosen by the process on links that it opened itself.
+    /// Id of the current request; constant on pool links, chosen by the process on links that it opened.
     request_id: u16,
     files: HashSet<FileId>,
     state: State<C>,
@@ -237,7 +238,7 @@ enum State<C: Caller> {
     Over,
 }
 
-/// A request that the worker has, or is being sent.
+/// A request that has been, or is being, sent to the worker.
 #[derive(Debug)]
 struct Busy<C: Caller> {
     held: C::Held,
@@ -247,7 +248,7 @@ struct Busy<C: Caller> {
     at_end: AtEnd,
 }
 
-/// How much of a response has come.
+/// How much of a response has arrived.
 ///
 /// ```text
 ///             LENGTH              anything else
@@ -269,7 +270,7 @@ impl Progress {
     }
 }
 
-/// Whether `NAMED` has come: it may come once.
+/// Whether `NAMED` has arrived, which is allowed once.
 #[derive(Debug, Clone, Copy)]
 enum NamedFile {
     Absent,
@@ -283,7 +284,7 @@ enum AtEnd {
     Detached,
 }
 
-/// The link takes no request now: another one is under way, or the link has ended.
+/// The link takes no request now: one is under way, or the link has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotIdle;
 
@@ -301,10 +302,9 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// Gives the worker a request. Its bytes are in [`Self::outbox`] afterwards.
+    /// Sends a request to the worker: its bytes are in [`Self::outbox`] afterwards.
     ///
-    /// # Errors
-    /// The link takes no request now; what was passed is dropped.
+    /// The link takes no request now; the arguments are dropped.
     pub fn begin(
         &mut self,
         request: Request<C::Attached>,
@@ -321,7 +321,7 @@ impl<C: Caller> Front<C> {
         Ok(())
     }
 
-    /// Answers [`Output::Claim`]; without a recipient the process is told that the response is not wanted.
+    /// Answers [`Output::Claim`]; without a recipient it tells the process that the response is not wanted.
     pub fn claim(&mut self, held: C::Held, recipient: Option<C::Recipient>) {
         let is_wanted = recipient.is_some();
         let progress = Progress::Body(NamedFile::Absent);
@@ -331,8 +331,8 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// Gives the request up if its response goes to the recipient that `is_it` recognises. The worker is told behind
-    /// everything that it is still to be sent, and what it says up to `END_REQUEST` is dropped.
+    /// Gives the request up if `is_it` recognises its recipient. The worker is told after everything that is still to
+    /// be sent to it; its records up to `END_REQUEST` are dropped.
     pub fn give_up(&mut self, is_it: impl FnOnce(&C::Recipient) -> bool) -> Option<C::Recipient> {
         let State::Busy(Busy { recipient, .. }) = &mut self.state else { return None };
         if !recipient.as_ref().is_some_and(is_it) {
@@ -348,12 +348,12 @@ impl<C: Caller> Front<C> {
         self.outbox.push(Bytes::copy_from_slice(&abort), Vec::new());
     }
 
-    /// What is to be sent.
+    /// The bytes and descriptors to be sent.
     pub fn outbox(&mut self) -> &mut Outbox<C::Attached> {
         &mut self.outbox
     }
 
-    /// Where events go now.
+    /// The recipient of the current events.
     pub fn recipient(&self) -> Option<&C::Recipient> {
         match &self.state {
             State::Busy(busy) => busy.recipient.as_ref(),
@@ -361,7 +361,7 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// What the caller holds for the request at which the worker works, whether or not its response has ended.
+    /// The value that the caller holds for the current request, even if its response has ended.
     pub fn held(&self) -> Option<&C::Held> {
         match &self.state {
             State::Busy(Busy { held, .. }) | State::Detached(held) => Some(held),
@@ -369,7 +369,7 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// Whether the worker is at work on a response; false once it works on behind the end of one.
+    /// Whether a response is under way; false while the worker goes on after its end.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         matches!(self.state, State::Busy(_))
@@ -395,7 +395,7 @@ impl<C: Caller> Front<C> {
         self.end(is_unread && !is_cut, is_cut.then_some(Broken::Cut))
     }
 
-    /// The link is of no more use, whatever the worker goes on to send.
+    /// Ends the link after an error; further records of the worker are ignored.
     pub fn broken(&mut self) -> Ended<C> {
         self.end(false, None)
     }
@@ -413,11 +413,10 @@ impl<C: Caller> Front<C> {
         Ended { recipient, held, broken }
     }
 
-    /// The next thing that the worker has said; `None` until more has been `received`. Descriptors are taken from the
-    /// front of `descriptors`.
+    /// The worker's next message; `None` until more has been `received`. Descriptors are taken from the front of
+    /// `descriptors`.
     ///
-    /// # Errors
-    /// The worker has broken the protocol: [`Self::broken`] is what is left to call.
+    /// The worker has violated the protocol: call [`Self::broken`] next.
     pub fn next(
         &mut self,
         received: &mut BytesMut,
@@ -443,7 +442,7 @@ impl<C: Caller> Front<C> {
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
         let expected = match kind {
-            // A worker may have something to say before its first request.
+            // A worker may write to the log before its first request.
             Kind::STDERR => request_id,
             Kind::RECALL | Kind::RELEASE => 0,
             Kind::CLAIM if request_id != 0 => request_id,
@@ -581,7 +580,7 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// The request that a record of this type must belong to.
+    /// The current request, to which a record of this type must belong.
     fn busy(&mut self, kind: Kind) -> Result<&mut Busy<C>, Broken> {
         match &mut self.state {
             State::Busy(busy) => Ok(busy),
@@ -591,7 +590,7 @@ impl<C: Caller> Front<C> {
 }
 
 impl<C: Caller> Busy<C> {
-    /// A part of the response that neither `LENGTH` nor `SENT` may follow.
+    /// Notes a part of the response after which neither `LENGTH` nor `SENT` may follow.
     fn body(&mut self) {
         if !matches!(self.progress, Progress::Body(_)) {
             self.progress = Progress::Body(NamedFile::Absent);

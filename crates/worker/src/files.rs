@@ -10,23 +10,6 @@
 //!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
 //! ```
 //!
-//! Everything here happens under the lock of `Shared`. That settles the races:
-//! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper thread finds the entry when
-//!   it gets the lock; the writer waits that long. If the hold fails, closing the descriptor ends the lease, and the
-//!   signal that was on its way finds no entry.
-//! - A descriptor number may have been reused when its signal is looked at. So a signal is only a hint: the lease itself
-//!   is asked (`F_GETLEASE`).
-//! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at the same address, and
-//!   `write_file` sends bytes from there.
-//! - A break while a batch is half sent: segments of which a byte has left are in the front's custody, the `RECALL` goes
-//!   behind them; the others become bytes. An `OPEN` whose descriptor has left stays, or the front would give the
-//!   descriptor to another file.
-//! - Ids count up and are never used again; at the end of the numbers holds are refused.
-//! - A file dropped while its recall is pending: the entry stays, without its mapping, until the answers have come.
-//! - A forked child has neither the helper thread nor a say in the leases, but copies of the descriptors. Leases are
-//!   therefore unlocked, not only closed. What was mapped when it was forked may change under it. If the child outlives
-//!   the worker without calling `exec`, writers wait for the kernel's time limit.
-//! - The process dies: nothing is unlocked. The front shares the open file, copies what it has, closes; that ends the lease.
 
 use std::collections::HashMap;
 use std::io;
@@ -46,26 +29,26 @@ use sendoff_sys::memfd::Sealed;
 use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
 
-/// How long the front may take to answer `RECALL`, from when the break is noticed. A writer is held for 5 s at most
-/// (`docs/handover.md` §3); the rest is for noticing the break and giving the lease up. The kernel would let the writer go
-/// after 45 s.
+/// Time for the front to answer `RECALL`, from when the worker notices the break. A writer is held for 5 s at most
+/// (`docs/handover.md` §3); the difference is for noticing the break and giving the lease up. The kernel lets the
+/// writer go after 45 s (`fs.lease-break-time`).
 const RECALL_TIMEOUT: Duration = Duration::from_millis(4900);
 
-/// The part of it that the worker's own copies may take. 1 GiB takes 0.3 s where it was measured.
+/// The share of [`RECALL_TIMEOUT`] for the worker's own copies. Copying 1 GiB took 0.3 s.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
 
-/// A queue in which segments name more bytes of one file than this, and than the file has, is sent: a break turns them into
-/// bytes, and a script can name a file of 20 MB a thousand times.
+/// Bound, in bytes, on the unsent segments of one file, or the size of the file if that is larger: then the queue is
+/// sent. A break turns unsent segments into bytes, and a script can name a file of 20 MB a thousand times.
 pub(crate) const MOST_UNSENT: u64 = 64 << 20;
 
-/// What the application knows of the file it wants held.
+/// The version of a file that the application wants held.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub mtime: Timespec,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Timespec,
 }
 
@@ -108,12 +91,12 @@ impl LinkSet {
 #[derive(Debug)]
 pub(crate) struct Held {
     lease: Lease,
-    /// `None` once dropped.
+    /// `None` after the application has dropped the mapping.
     region: Option<MappedFile>,
-    /// The use it was last in; see `Files::current_use`.
+    /// The value of `Files::current_use` when the file was used last.
     used_in: u64,
     pub(crate) size: u64,
-    /// The links on which the front knows the file, or, in `Releasing` and `Broken`, has yet to answer.
+    /// The links on which the front knows the file or, in `Releasing` and `Broken`, has not answered yet.
     pub(crate) links: LinkSet,
 }
 
@@ -126,7 +109,7 @@ enum Lease {
         deadline: Instant,
     },
     Ended,
-    /// No lease, and no need of one. The contents are mapped in here instead of in a region.
+    /// A sealed memory file, which needs no lease. The contents are mapped here instead of in a region.
     Sealed(Sealed),
 }
 
@@ -156,7 +139,7 @@ impl Held {
         }
     }
 
-    /// The snapshot, if it can be read.
+    /// The contents, if they are mapped readable.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match &self.lease {
             Lease::Sealed(contents) => Some(contents.bytes()),
@@ -169,10 +152,10 @@ impl Held {
 pub(crate) struct Files {
     held: HashMap<FileId, Held>,
     last_id: u32,
-    /// Counts the times that everything ceased to be in use.
+    /// Incremented when all files cease to be in use; a file is in use if its `used_in` equals this.
     current_use: u64,
     most: usize,
-    /// When all leases were looked at last; see `guard.rs`.
+    /// When all leases were last checked; see `guard.rs`.
     pub(crate) looked_at: Instant,
 }
 
@@ -192,7 +175,7 @@ impl Files {
         self.held.get_mut(&file)
     }
 
-    /// Holds a file; `helper` is the thread that will be told of the break.
+    /// Holds a file. The kernel signals the thread `helper` when the lease breaks.
     pub(crate) fn hold(
         &mut self,
         fd: OwnedFd,
@@ -203,7 +186,7 @@ impl Files {
         let id = self.next_id()?;
         let fd = out_of_the_way(fd);
         lease::take(fd.as_fd(), helper)?;
-        // From here on no process writes; what was written before shows now.
+        // With the lease no process can write, and earlier writes show in `fstat`.
         if !identity.fits(&fstat(&fd)?) {
             return Err(Errno::STALE.into());
         }
@@ -218,7 +201,7 @@ impl Files {
         Ok(self.enter(id, held))
     }
 
-    /// The id that the next file gets, if one more may be held.
+    /// The id of the next file. Fails if no further file may be held.
     pub(crate) fn next_id(&self) -> io::Result<FileId> {
         if self.held.len() >= self.most {
             return Err(Errno::MFILE.into());
@@ -236,7 +219,7 @@ impl Files {
         self.held.values()
     }
 
-    /// Puts the file in use; `false` if its lease has broken.
+    /// Marks the file as in use; `false` if its lease has broken.
     pub(crate) fn use_file(&mut self, file: FileId) -> bool {
         let current_use = self.current_use;
         self.held.get_mut(&file).is_some_and(|held| {
@@ -252,7 +235,7 @@ impl Files {
         self.current_use += 1;
     }
 
-    /// Gives the mapping back. The links that must be told to release the file.
+    /// Drops the mapping. Returns the links on which the file must be released.
     pub(crate) fn drop_mapping(&mut self, file: FileId) -> LinkSet {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
         epoch::advance();
@@ -280,16 +263,16 @@ impl Files {
         deleted.map(|(file, _)| *file).collect()
     }
 
-    /// Whether anything is held that may be deleted one day.
+    /// Whether any held file has a name that may be deleted.
     pub(crate) fn any_deletable(&self) -> bool {
         self.held.values().any(|held| matches!(held.lease, Lease::Stands(_)))
     }
 
-    /// Gives a file back before the application drops its mapping, which has no access from now on. The links that must
-    /// be told to release it.
+    /// Releases a file while the application still has its mapping, which becomes inaccessible. Returns the links on
+    /// which the file must be released.
     pub(crate) fn release(&mut self, file: FileId) -> LinkSet {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
-        // A mapping that cannot be taken away keeps the file, which is no more than untidy.
+        // If the mapping cannot be made inaccessible, the file stays held, which does no harm.
         if held.region.as_mut().is_some_and(|region| region.forbid().is_err()) {
             return LinkSet::default();
         }
@@ -303,7 +286,7 @@ impl Files {
         tell
     }
 
-    /// Gives a forked child's mapping back. The lease is its parent's: an unlock would end it for both.
+    /// Drops the mapping in a forked child. The lease belongs to the parent: an unlock would end it for both.
     pub(crate) fn drop_in_child(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             held.region = None;
@@ -322,11 +305,11 @@ impl Files {
         }
     }
 
-    /// The front has answered `RELEASE` or `RECALL` on a link: `false` if it was not asked.
+    /// The front has answered `RELEASE` or `RECALL` on a link; `false` if the link owed no answer.
     pub(crate) fn answered(&mut self, file: FileId, link: usize) -> bool {
         match self.held.get_mut(&file) {
             Some(Held { lease: Lease::Ended, .. }) => true,
-            // Its lease was given up before the front came to read `RECALL`.
+            // The lease was given up before the front read `RECALL`.
             None => file.0 <= self.last_id,
             Some(held) if held.stands() || link >= 256 || !held.links.contains(link) => false,
             Some(held) => {
@@ -337,7 +320,7 @@ impl Files {
         }
     }
 
-    /// The held files whose lease is being broken and was not so far.
+    /// The held files whose lease is newly found to be breaking or ended.
     pub(crate) fn newly_broken(&self, told: lease::Told) -> Vec<FileId> {
         let concerned = |fd: &OwnedFd| match told {
             lease::Told::Broken(number) => fd.as_raw_fd() == number,
@@ -352,7 +335,7 @@ impl Files {
         broken.map(|(file, _)| *file).collect()
     }
 
-    /// When the first broken lease is given up without an answer.
+    /// The earliest time at which a broken lease is given up without an answer.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.broken().map(|(_, deadline)| deadline).min()
     }
@@ -364,7 +347,7 @@ impl Files {
         })
     }
 
-    /// The broken leases whose time is up, and the links that have not answered.
+    /// The broken leases past their deadline, and the links that have not answered.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<(FileId, LinkSet)> {
         self.broken()
             .filter(|(_, deadline)| *deadline <= now)
@@ -372,7 +355,7 @@ impl Files {
             .collect()
     }
 
-    /// The front has gone and will answer no more. The process may live on and serve others.
+    /// The front has ended and will not answer. The process may live on and serve other fronts.
     pub(crate) fn expect_no_answers(&mut self) {
         let gone = |held: &Held| !held.stands();
         let waiting: Vec<FileId> =
@@ -389,22 +372,21 @@ impl Files {
     }
 }
 
-/// Ends a lease even if the front still has the file open; the descriptor goes with it.
+/// Ends a lease even if the front still has the file open, and closes the descriptor.
 fn end(lease: &mut Lease) {
     if let Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } =
         std::mem::replace(lease, Lease::Ended)
     {
-        // It can only have ended already, by the kernel's own time limit.
+        // This fails only if the kernel's time limit has already ended the lease.
         let _ended = lease::give_up(fd.as_fd());
     }
 }
 
 impl Files {
-    /// The worker's part in a break (`docs/handover.md` §3): makes the mapping private and turns the segments in `queue`,
-    /// which is output for `link`, into bytes. Returns the links on which `RECALL` must be sent.
+    /// The worker's part in a lease break (`docs/handover.md` §3): makes the mapping private and turns the segments in
+    /// `queue`, which is the output for `link`, into bytes. Returns the links on which `RECALL` must be sent.
     ///
-    /// # Errors
-    /// The snapshot could not be saved. The writer must not be let go while this process lives.
+    /// The contents could not be saved. The writer must not proceed while this process lives.
     pub(crate) fn on_break(
         &mut self,
         file: FileId,
@@ -414,7 +396,7 @@ impl Files {
         let current_use = self.current_use;
         let Some(held) = self.held.get_mut(&file) else { return Ok(LinkSet::default()) };
         let Held { lease, region, used_in, links, .. } = held;
-        // Until all is saved the descriptor stays where it is: its end would let the writer go.
+        // The descriptor stays open until everything is saved: closing it would let the writer proceed.
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
@@ -430,7 +412,7 @@ impl Files {
                 region.forbid()?;
             }
         }
-        // Not from the mapping: it may have been dropped.
+        // Read from the file: the mapping may have been dropped.
         let read = |offset, len, out: &mut Vec<u8>| {
             if Instant::now() >= copy_until {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -440,7 +422,7 @@ impl Files {
         if queue.take_back(file, read)? {
             links.remove(link);
         }
-        // Was this process stopped until the kernel let the writer go?
+        // The kernel ends the lease if this process was stopped for longer than `fs.lease-break-time`.
         if copied && lease::look(fd.as_fd()) == lease::Lease::Ended {
             return Err(io::Error::other(
                 "the kernel took a lease away before this process noticed",
@@ -455,7 +437,7 @@ impl Files {
     }
 }
 
-/// Whether an open file has lost its last name.
+/// Whether an open file has no name left.
 fn is_deleted(fd: &OwnedFd) -> bool {
     fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
 }
@@ -479,7 +461,8 @@ fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io:
     Ok(())
 }
 
-/// Dying is better than wrong bytes: the front then copies what it holds, and the request at hand is lost.
+/// Ends the process rather than sending wrong bytes: the front then copies what it holds, and the current request is
+/// lost.
 pub(crate) fn die(what: &dyn std::fmt::Display) -> ! {
     log(format_args!("ending, so that a file that changes is not sent with wrong bytes: {what}"));
     sendoff_sys::process::exit_now(EXIT_UNSAVED)

@@ -2,14 +2,14 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 
-/// Bytes that the socket has not yet taken, in order, and the descriptors that go along.
+/// Bytes that the socket has not taken yet, in order, and their descriptors.
 #[derive(Debug)]
 pub struct Outbox<A>(VecDeque<Message<A>>);
 
 #[derive(Debug)]
 struct Message<A> {
     bytes: Bytes,
-    /// They go along with the first byte; empty once it is sent.
+    /// Sent with the first byte; empty afterwards.
     attached: Vec<A>,
 }
 
@@ -32,13 +32,13 @@ impl<A> Outbox<A> {
         self.0.is_empty()
     }
 
-    /// What one `sendmsg` should send: descriptors belong to the first of these bytes.
+    /// The bytes and descriptors for the next `sendmsg`; the descriptors belong to the first byte.
     #[must_use]
     pub fn next(&self) -> Option<(&[u8], &[A])> {
         self.0.front().map(|message| (&message.bytes[..], &message.attached[..]))
     }
 
-    /// The socket has taken this many of the bytes that [`Self::next`] gave, and the descriptors unless it was 0.
+    /// The socket has taken `n` of the bytes that [`Self::next`] returned, and the descriptors unless `n` is 0.
     pub fn sent(&mut self, n: usize) {
         let Some(message) = self.0.front_mut().filter(|_| n > 0) else { return };
         message.attached = Vec::new();

@@ -1,4 +1,4 @@
-//! A stream that the application reads: the request body, or the file that a filter is to change.
+//! A stream that the application reads: the request body, or the input file of a filter.
 
 /// ```text
 ///            end of the stream
@@ -8,7 +8,7 @@
 /// ```
 #[derive(Debug)]
 pub enum Body<F> {
-    /// More may come on the link.
+    /// More bytes may arrive on the link.
     Arriving(Unread),
     /// All of it has been received.
     Ended(Unread),
@@ -23,7 +23,7 @@ pub enum Body<F> {
     },
 }
 
-/// Received bytes, of which the application has taken those before `read`.
+/// Received bytes; the application has read those before `read`.
 #[derive(Debug, Default)]
 pub struct Unread {
     data: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Empty, with a buffer that is used again.
+    /// Empty, with a reused buffer.
     pub(super) fn with_buffer(mut data: Vec<u8>) -> Self {
         data.clear();
         Self { data, read: 0 }
@@ -45,14 +45,14 @@ impl Unread {
     }
 }
 
-/// What one call of [`Body::read`] comes to.
+/// Result of a call of [`Body::read`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReadStep {
     /// This number of bytes was copied.
     Bytes(usize),
     /// The body has ended.
     End,
-    /// Nothing is there yet: receive more.
+    /// No unread bytes: receive more.
     Receive,
     /// The bytes are in the file of [`Body::File`]: read at most `len` from `offset` on, then call [`Body::advance`].
     FromFile {
@@ -68,12 +68,12 @@ impl<F> Body<F> {
         Self::Ended(Unread::default())
     }
 
-    /// Whether no byte of it will come on the link any more.
+    /// Whether no byte of the body will arrive on the link any more.
     pub fn is_complete(&self) -> bool {
         !matches!(self, Self::Arriving(_))
     }
 
-    /// Whether all of it has arrived, or more than `enough` bytes.
+    /// Whether the whole body has arrived, or more than `enough` bytes.
     pub fn arrived(&self, enough: usize) -> bool {
         match self {
             Self::Arriving(unread) => unread.data.len() > enough,
@@ -81,7 +81,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// Adds received bytes; `false`: the stream has ended, or is a file.
+    /// Adds received bytes; `false` if the stream has ended or is a file.
     pub(super) fn add(&mut self, bytes: &[u8]) -> bool {
         match self {
             Self::Arriving(unread) => {
@@ -92,14 +92,14 @@ impl<F> Body<F> {
         }
     }
 
-    /// The empty record that ends the stream has come.
+    /// The empty record that ends the stream has arrived.
     pub(super) fn end(&mut self) {
         if let Self::Arriving(unread) = self {
             *self = Self::Ended(std::mem::take(unread));
         }
     }
 
-    /// Replaces the stream by a file. `false`: bytes, or the end, have come already.
+    /// Replaces the stream by a file; `false` if bytes, or the end, have already arrived.
     pub(super) fn become_file(&mut self, file: F, len: u64) -> bool {
         let awaited = matches!(self, Self::Arriving(unread) if unread.data.is_empty());
         if awaited {
@@ -108,7 +108,7 @@ impl<F> Body<F> {
         awaited
     }
 
-    /// Copies what has been received to `buf`, which is not empty, or says what to do instead.
+    /// Copies received bytes to `buf`, which is not empty, or returns what the caller must do instead.
     pub fn read(&mut self, buf: &mut [u8]) -> ReadStep {
         let (unread, ended) = match self {
             Self::File { len, read, .. } => {
@@ -121,7 +121,7 @@ impl<F> Body<F> {
         match unread.copy_to(buf) {
             0 if ended => ReadStep::End,
             0 => {
-                // All of it was taken, so memory stays small however long the body is.
+                // The buffer is reused once it is read, so memory does not grow with the body.
                 unread.data.clear();
                 unread.read = 0;
                 ReadStep::Receive
@@ -137,7 +137,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// The open file, if the body is one.
+    /// The open file, if the body is a file.
     pub fn file(&self) -> Option<&F> {
         match self {
             Self::File { file, .. } => Some(file),

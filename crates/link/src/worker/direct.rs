@@ -1,5 +1,5 @@
-//! A response that the worker writes to the client's own socket (`docs/handover.md` §7): its framing, and what the front
-//! is told of it. The caller writes.
+//! A response that the worker writes to the client's own socket (`docs/handover.md` §7): its framing, and the records
+//! that tell the front about it. The caller does the writing.
 
 use std::time::Duration;
 
@@ -11,41 +11,35 @@ use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
 
 use super::Error;
 
-/// A body smaller than this goes over the link: the front has to be told in either case.
+/// A smaller body, in bytes, goes over the link, since the front needs a message about the response in both cases.
 const DIRECT_MIN: usize = 16 * 1024;
 
-/// Bytes that the socket has not taken and that the front keeps in memory, so that the worker is free. It would write more
-/// to its disk, although a fast client may take them in a moment: for more the worker waits, up to `PATIENCE`.
+/// If the socket has not taken up to this number of bytes, the front keeps them in memory and the worker is free. The
+/// front would write more to its disk, although a fast client may take them in a moment; so the worker waits, up to
+/// `PATIENCE`.
 pub const FRONT_TAKES: usize = 256 * 1024;
 
-/// Time that one response may spend waiting for its client's socket.
+/// Total time that the worker may wait for the client's socket during one response.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Who has the client's socket. `F` is a descriptor.
+/// Which process writes to the client's socket. `F` is the type of descriptors.
 ///
-/// ```text
-///           CLIENT             large output                 all written, the socket is full,
-///  Front ───────────▶ Offered ───────────────▶ Writing ─────── or a file comes: SENT ──────▶ Front
-///    │                   │ other output           │
-///    │                   └──▶ Front               │ the client has gone: SENT
-///    └──── ABORT_REQUEST, from each state ────────┴─────────▶ Gone
-/// ```
-/// Every transition out of `Offered` and `Writing` closes the socket. Nothing is decided before the queue would be sent, so
-/// a response below 32 KiB leaves as one message, with its length.
+/// Every transition out of `Offered` and `Writing` closes the socket. The decision is made when the queue would be
+/// sent, so a response below 32 KiB leaves as one message, with its length.
 #[derive(Debug)]
 pub enum Direct<F> {
-    /// The front alone: the response goes over the link.
+    /// The front alone writes to it: the response goes over the link.
     Front,
-    /// The worker may write to it.
+    /// The worker has the socket, and has not written to it.
     Offered(Offer<F>),
     /// The worker writes to it.
     Writing(Box<Writing<F>>),
-    /// The client has gone.
+    /// The client has closed the connection.
     Gone,
 }
 
 impl<F> Direct<F> {
-    /// Takes the state out; what is left says that the front has the socket.
+    /// Takes the state and leaves [`Direct::Front`].
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Front)
     }
@@ -81,8 +75,9 @@ impl<F> Offer<F> {
         Ok(Self { socket, client })
     }
 
-    /// Begins the response that starts with `queued`, header block first, and `data`. Moves the header block and the body
-    /// bytes out of `queued`. `None`, with `queued` unchanged: the body is too small, or the front must act on a field.
+    /// Begins the response that consists of `queued`, header block first, and `data`. Moves the header block and the
+    /// body bytes out of `queued`. `None`, with `queued` unchanged: the body is too small, or the front must act on a
+    /// header field.
     #[must_use]
     pub fn begin(self, queued: &mut Vec<u8>, data: &[u8]) -> Option<Writing<F>> {
         let end = CgiHead::find_end(queued).filter(|&end| end <= MAX_CGI_HEAD)?;
@@ -102,7 +97,7 @@ impl<F> Offer<F> {
         let keep_alive = client.keep_alive && framing != Framing::Close;
         let mut out = BytesMut::with_capacity(512);
         let mut encoder = HeadEncoder::new(&mut out, head.status, head.reason.as_deref());
-        // The front logs a field that cannot be sent.
+        // If a field cannot be sent, the response goes to the front, which logs it.
         for (name, value) in head.with_common(client.fields()) {
             encoder.field(name, value).ok()?;
         }
@@ -136,21 +131,21 @@ pub struct Writing<F> {
     framing: Framing,
     status: u16,
     head_len: u32,
-    /// The head, until it is written.
+    /// The head; empty once it is written.
     head: Bytes,
     /// Bytes written.
     wire: u64,
-    /// The application has said more than it had announced.
+    /// The application has written more bytes than it had announced.
     surplus: bool,
-    /// Time left for waiting.
+    /// The rest of `PATIENCE`.
     pub patience: Duration,
-    /// The kernel was told that more follows, and may hold back the last bytes it has.
+    /// The last write had `MSG_MORE`, so the kernel may hold back its last bytes.
     held_back: bool,
-    /// Body bytes that were queued; the buffer is kept.
+    /// Queued body bytes; the buffer is reused.
     pub queued: Vec<u8>,
 }
 
-/// The bytes of one write, and how many of them have left.
+/// The bytes of one write, and the number of them that the socket has taken.
 #[derive(Debug)]
 pub struct Wire<'d> {
     /// The head and the chunk header.
@@ -160,21 +155,21 @@ pub struct Wire<'d> {
     queued_len: usize,
     /// Body bytes in the caller's memory.
     data: &'d [u8],
-    /// The end of the chunk, and of the body.
+    /// The end of the chunk and, with the last bytes, of the body.
     after: Vec<u8>,
     done: usize,
     is_last: bool,
     more_follows: bool,
 }
 
-/// What the client's socket has not taken.
+/// The bytes that the client's socket has not taken.
 #[derive(Debug)]
 pub struct Unsent<'d> {
-    /// What the front has to be told.
+    /// The content of the record for the front.
     pub sent: Sent,
-    /// Bytes that it must send next.
+    /// Bytes that the front must send next.
     pub next: Vec<u8>,
-    /// Bytes that it must send after them, in the caller's memory.
+    /// Bytes that the front must send after `next`, in the caller's memory.
     pub data: &'d [u8],
 }
 
@@ -191,13 +186,13 @@ impl<F> Writing<F> {
         !self.head.is_empty() || !self.queued.is_empty()
     }
 
-    /// Whether the end of the connection ends the body, so that a regular end would look like a whole response.
+    /// Whether the body ends with the connection, so that after an orderly close the response would look complete.
     #[must_use]
     pub fn is_ended_by_close(&self) -> bool {
         self.framing == Framing::Close
     }
 
-    /// Whether the kernel may hold back bytes; from now on it is told not to.
+    /// Whether the kernel may hold back bytes. Clears the flag: the caller makes the kernel send them.
     pub fn take_held_back(&mut self) -> bool {
         std::mem::take(&mut self.held_back)
     }
@@ -216,8 +211,8 @@ impl<F> Writing<F> {
             after.extend(self.framing.after_piece());
         }
         after.extend(self.framing.end().filter(|_| is_last));
-        // The end of the body travels with its last bytes instead of waking the client once more. Without a flush the
-        // kernel holds back a partial packet for 200 ms at most.
+        // With `MSG_MORE` the end of the body leaves in one packet with its last bytes, and does not wake the client
+        // again. Without a flush the kernel holds back a partial packet for at most 200 ms.
         let more_follows =
             !is_last && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
         self.held_back = more_follows;
@@ -225,7 +220,7 @@ impl<F> Writing<F> {
         Wire { before, queued, queued_len, data, after, done: 0, is_last, more_follows }
     }
 
-    /// `wire` was written as far as the socket took it. `None`: all of it.
+    /// `wire` was written as far as the socket took it. `None`: completely.
     pub fn wrote<'d>(&mut self, wire: Wire<'d>) -> Option<Unsent<'d>> {
         self.wire += wire.done as u64;
         let left = wire.left();
@@ -247,7 +242,7 @@ impl<F> Writing<F> {
         Some(Unsent { sent, next, data: &wire.data[wire.data.len() - later.len()..] })
     }
 
-    /// `is_open`: a chunk is under way behind the `framed` bytes; `is_complete`: they end the body.
+    /// `is_open`: the `framed` bytes are followed by a chunk that has begun; `is_complete`: they end the body.
     fn sent(&self, framed: u64, is_open: bool, is_complete: bool) -> Sent {
         let rest = match self.framing {
             Framing::Chunked if is_complete => Rest::Length(0),
@@ -259,19 +254,19 @@ impl<F> Writing<F> {
         Sent { wire, head, framed, rest, status, gone: false, surplus: self.surplus }
     }
 
-    /// For the front: the whole response has been written.
+    /// Record for the front: the worker has written the whole response.
     #[must_use]
     pub fn sent_whole(&self) -> Sent {
         self.sent(0, false, true)
     }
 
-    /// For the front: it goes on where this worker stopped.
+    /// Record for the front: it continues where this worker stopped.
     #[must_use]
     pub fn sent_so_far(&self) -> Sent {
         self.sent(0, false, false)
     }
 
-    /// For the front: the client has gone. `wire` is the write that failed.
+    /// Record for the front: the client has closed the connection. `wire` is the write that failed.
     #[must_use]
     pub fn sent_until_gone(&mut self, wire: &Wire<'_>) -> Sent {
         self.wire += wire.done as u64;
@@ -280,7 +275,7 @@ impl<F> Writing<F> {
 }
 
 impl<'d> Wire<'d> {
-    /// Bytes that have not left.
+    /// Number of bytes that the socket has not taken.
     #[must_use]
     pub fn left(&self) -> usize {
         self.pieces().iter().map(|piece| piece.len()).sum::<usize>() - self.done
@@ -290,7 +285,7 @@ impl<'d> Wire<'d> {
         [&self.before, &self.queued[..self.queued_len], self.data, &self.after]
     }
 
-    /// What the next write takes, in four pieces.
+    /// The bytes for the next write, in four pieces.
     #[must_use]
     pub fn rest(&self) -> [&[u8]; 4] {
         let mut done = self.done;
@@ -301,12 +296,12 @@ impl<'d> Wire<'d> {
         })
     }
 
-    /// `n` bytes of the rest have left.
+    /// The socket has taken `n` bytes of [`Self::rest`].
     pub fn advance(&mut self, n: usize) {
         self.done += n;
     }
 
-    /// Whether more of the response follows soon (`MSG_MORE`).
+    /// Whether more of the response follows soon, so that the write may set `MSG_MORE`.
     #[must_use]
     pub fn more_follows(&self) -> bool {
         self.more_follows

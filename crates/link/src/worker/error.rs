@@ -1,26 +1,26 @@
 use std::fmt;
 
-/// What the front, or the web server, did wrong. Its link cannot be used any more.
+/// A violation of the protocol by the front or the web server. The link cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A record that FastCGI or the handover protocol does not allow.
     Record(sendoff_fastcgi::Error),
-    /// More parameters than are taken.
+    /// A request with more parameters than allowed.
     TooManyParams {
-        /// The most parameters that a request may have.
+        /// Limit on the number of parameters.
         params: usize,
-        /// The most bytes that they may have together.
+        /// Limit on their total size, in bytes.
         bytes: usize,
     },
-    /// A record where none of its kind may come.
+    /// A record of a type that is not allowed in this state.
     Unexpected {
         /// Its type byte.
         kind: u8,
         /// Its request id.
         id: u16,
     },
-    /// A `BODY` record without a regular file of at least the announced length, or beside `STDIN` bytes.
+    /// A `BODY` record without a regular file of at least the announced length, or after `STDIN` bytes.
     BodyFile,
     /// A `CLIENT` record without a socket.
     Client,

@@ -1,4 +1,4 @@
-//! The worker's end: requests are put together from records, responses become records.
+//! The worker's end: assembles requests from records, and turns responses into records.
 //!
 //! ```text
 //!   Part, descriptors ──▶ Requests ──▶ Event            (request.rs: one request at a time)

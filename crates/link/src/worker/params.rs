@@ -4,13 +4,13 @@ use sendoff_fastcgi::params;
 
 use super::Error;
 
-/// Bytes of `PARAMS` that one request may have. HTTP servers limit request heads to 8 to 64 KiB.
+/// Limit on the `PARAMS` of one request, in bytes. HTTP servers limit request heads to 8 to 64 KiB.
 pub const MAX_PARAMS_LEN: usize = 1024 * 1024;
 
-/// Parameters that one request may have.
+/// Limit on the number of parameters of one request.
 pub const MAX_PARAMS: usize = 4096;
 
-/// What a request with more than these is refused with.
+/// The error for a request beyond these limits.
 const TOO_MANY: Error = Error::TooManyParams { params: MAX_PARAMS, bytes: MAX_PARAMS_LEN };
 
 /// The parameters of the current request, or of the last one. The buffers are reused from request to request.
@@ -47,7 +47,7 @@ impl Params {
         Ok(())
     }
 
-    /// The stream has ended: splits it into NUL-terminated pairs. Pairs that `take` consumes are left out.
+    /// The stream has ended: splits it into NUL-terminated pairs, without those for which `take` returns true.
     pub(super) fn finish(
         &mut self,
         mut take: impl FnMut(&[u8], &[u8]) -> bool,

@@ -1,20 +1,20 @@
-//! The kind of peer, and the rules that differ between kinds.
+//! The two kinds of peer, and the rules that differ between them.
 
 use sendoff_fastcgi::record::{AUTHORIZER, FILTER, RESPONDER};
 
-/// What an application is asked to be (FastCGI §6).
+/// The role that a request gives the application (FastCGI §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// Answers a request.
     #[default]
     Responder,
-    /// Says whether a request may be answered. It gets no body.
+    /// Decides whether a request is allowed. It gets no body.
     Authorizer,
-    /// Answers a request with a changed file, which is a second body.
+    /// Answers a request with the changed contents of a file, which it gets as a second body.
     Filter,
 }
 
-/// The roles that an application takes; any other is refused with `FCGI_UNKNOWN_ROLE`.
+/// The roles that an application accepts; others are refused with `FCGI_UNKNOWN_ROLE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
     /// See [`Role::Responder`].
@@ -25,17 +25,17 @@ pub struct Roles {
     pub filter: bool,
 }
 
-/// The other end.
+/// The process at the other end of the link.
 #[derive(Debug, Clone, Copy)]
 pub enum Peer {
-    /// Our front, on links that it made for this worker.
+    /// A Sendoff front, on links that were created for this worker.
     Front,
     /// Any web server, on a connection that it opened.
     Server(Roles),
 }
 
 impl Peer {
-    /// The role with this number, if it is taken.
+    /// The role with this number, if the application accepts it.
     pub fn role(self, number: u16) -> Option<Role> {
         let roles = match self {
             Self::Front => Roles { responder: true, authorizer: false, filter: false },
@@ -55,13 +55,13 @@ impl Peer {
         matches!(self, Self::Server(_))
     }
 
-    /// Whether the peer may close its half after the request and still wants the answer.
+    /// Whether the peer may close its sending half after the request and still expect the response.
     #[must_use]
     pub fn may_half_close(self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// Whether `STDOUT` must be ended even if it is empty (FastCGI §6.2). Our front does not need that.
+    /// Whether `STDOUT` must be ended even if it is empty (FastCGI §6.2). A Sendoff front does not require it.
     pub fn wants_every_stdout_ended(self) -> bool {
         matches!(self, Self::Server(_))
     }

@@ -1,24 +1,20 @@
-//! Output that is encoded but not sent.
+//! Encoded output that has not been sent.
 //!
-//! ```text
-//!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
-//!                       ▲ sent             ▲ marks ▲      ▲ open
-//! ```
-//! Bytes are copied once, into the place they are sent from. Records that name files or chunks have an entry in `marks`
-//! until they begin to leave: until then they may grow, be turned into bytes when the lease of the file breaks, or be
-//! discarded when the client has gone.
+//! Bytes are copied once, to the place from which they are sent. Records that name files or chunks have an entry in
+//! `marks` until they begin to leave. Until then they may grow, be turned into bytes when the lease of the file breaks,
+//! or be discarded when the client has closed the connection.
 
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_fastcgi::region::Piece;
 
-/// Room at the start for the record that is known last and sent first: `LENGTH` or `SENT`.
+/// Space at the start for a record that is created last and sent first: `LENGTH` or `SENT`.
 const FIRST_SLOT: usize = MAX_RECORD_LEN;
 
-/// A broken lease can make the buffer large. Afterwards it is shrunk to this capacity.
+/// After a broken lease has made the buffer large, it is shrunk to this capacity, in bytes.
 const KEEP_CAPACITY: usize = 256 * 1024;
 
-/// A segment that becomes bytes is read in pieces of this size.
+/// A segment that becomes bytes is read in pieces of this size, in bytes.
 const READ_AT_ONCE: u64 = 1024 * 1024;
 
 /// Encoded output for one link. See the module `queue` for its layout.
@@ -29,9 +25,9 @@ pub struct Queue {
     sent: usize,
     /// Position of the header of the `STDOUT` record that still grows.
     open: Option<usize>,
-    /// In order of `at`; those before `sent` are gone.
+    /// In order of `at`; entries before `sent` are removed.
     marks: Vec<Mark>,
-    /// Part of a record may have been sent: nothing may be sent on the link but the rest of `wire`.
+    /// Part of a record may have been sent: the link may carry nothing but the rest of `wire`.
     in_flight: bool,
     /// Bytes in chunks that pieces in `wire` name.
     lent: usize,
@@ -56,7 +52,7 @@ impl Mark {
         matches!(self.record, Record::Region | Record::Piece(_))
     }
 
-    /// Whether a descriptor rides along.
+    /// Whether the record needs a descriptor.
     fn has_descriptor(&self) -> bool {
         matches!(self.record, Record::Open(_) | Record::Region)
     }
@@ -71,13 +67,13 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Bytes that wait.
+    /// Unsent bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.wire.len() - self.sent
     }
 
-    /// Whether no byte waits.
+    /// Whether all bytes have been sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -120,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// Writes its length into the record that still grows.
+    /// Ends the `STDOUT` record that still grows: writes its length into its header.
     pub fn close_record(&mut self) {
         if let Some(head) = self.open.take() {
             let len = u16::try_from(self.wire.len() - head - HEADER_LEN).unwrap_or(u16::MAX);
@@ -128,13 +124,13 @@ impl Queue {
         }
     }
 
-    /// Whole records, encoded by the caller.
+    /// Appends whole records that the caller has encoded.
     pub fn raw(&mut self, records: &[u8]) {
         self.close_record();
         self.wire.extend_from_slice(records);
     }
 
-    /// A stream record other than `STDOUT`; empty `data` ends the stream.
+    /// Appends a stream record other than `STDOUT`; empty `data` ends the stream.
     pub fn stream(&mut self, kind: Kind, request_id: u16, data: &[u8]) {
         self.close_record();
         let mut pieces = data.chunks(MAX_ALIGNED_CONTENT);
@@ -159,8 +155,8 @@ impl Queue {
         record.encode(request_id, &mut self.wire);
     }
 
-    /// Appends a `SEGMENT`. If the last record is one that ends where this begins and has not begun to leave, the two
-    /// become one. Returns the length of that segment.
+    /// Appends a `SEGMENT`. If the last record is a `SEGMENT` that ends where this one begins and has not begun to
+    /// leave, the two are joined. Returns the length of the resulting segment.
     pub fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
         self.named = self.named.saturating_add(len);
         let (mut start, mut length) = (offset, len);
@@ -192,7 +188,7 @@ impl Queue {
         self.record(request_id, Record::Piece(joined));
     }
 
-    /// The marked record at the end, if it is this request's and has not begun to leave.
+    /// The marked record at the end of `wire`, if it belongs to this request and has not begun to leave.
     fn growing(&self, request_id: u16) -> Option<Record> {
         let last = self.marks.last()?;
         let is_at_end = self.open.is_none() && last.at + last.record.wire_len() == self.wire.len();
@@ -215,15 +211,15 @@ impl Queue {
         self.wire[self.sent..FIRST_SLOT].copy_from_slice(&wire);
     }
 
-    /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`, and nothing is moved, if
-    /// files stand between them or a record is half sent.
+    /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`, and nothing is
+    /// moved, if file segments stand between them or a record is half sent.
     pub fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
         self.close_record();
         if !self.marks.is_empty() || self.sent != FIRST_SLOT {
             return false;
         }
         let (mut at, mut kept) = (FIRST_SLOT, FIRST_SLOT);
-        // What is queued are whole records of our own making.
+        // The queue contains only whole records that this worker has encoded.
         while let Some(Ok(head)) = self.wire[at..].first_chunk().map(|raw| Header::decode(*raw)) {
             let content = at + HEADER_LEN;
             let end = content + usize::from(head.content_len);
@@ -239,7 +235,7 @@ impl Queue {
         true
     }
 
-    /// What one `sendmsg` may take next, and the records whose descriptors must ride along, oldest first.
+    /// The bytes for the next `sendmsg`, and the records whose descriptors must be attached, oldest first.
     pub fn batch(&self) -> (&[u8], impl Iterator<Item = Record>) {
         let riders = self.marks.iter().filter(|mark| mark.has_descriptor());
         let end = riders.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |mark| mark.at);
@@ -247,7 +243,7 @@ impl Queue {
         (&self.wire[self.sent..end], riders)
     }
 
-    /// `n` > 0 bytes of the batch, and all its descriptors, are on their way.
+    /// The socket has taken `n` > 0 bytes of the batch, and with them all its descriptors.
     pub fn advance(&mut self, n: usize) {
         self.sent += n;
         if self.is_empty() {
@@ -257,7 +253,7 @@ impl Queue {
         self.in_flight = true;
         let (sent, mut riders) = (self.sent, 0);
         self.marks.retain(|mark| {
-            // The descriptors of the whole batch went with its first byte: the records that they belong to must follow.
+            // All descriptors of the batch left with its first byte, so their records must follow.
             let is_rider = mark.has_descriptor();
             riders += usize::from(is_rider);
             mark.at >= sent && !(is_rider && riders <= MAX_FDS_PER_MESSAGE)
@@ -269,12 +265,12 @@ impl Queue {
         self.marks.iter().any(|mark| mark.record == Record::Recall(file))
     }
 
-    /// Whether something that has not begun to leave names the file.
+    /// Whether an unsent record names the file.
     pub fn names(&self, file: FileId) -> bool {
         self.marks.iter().any(|mark| mark.names(file))
     }
 
-    /// Bytes of the file that `SEGMENT` records name which have not begun to leave. A byte counts each time it is named.
+    /// Bytes of the file in unsent `SEGMENT` records. A byte counts each time it is named.
     pub fn unsent_bytes(&self, file: FileId) -> u64 {
         let segments = self.marks.iter().filter_map(|mark| match mark.record {
             Record::Segment { file: of, length, .. } if of == file => Some(length),
@@ -283,9 +279,9 @@ impl Queue {
         segments.fold(0, u64::saturating_add)
     }
 
-    /// Turns the file's unsent segments into `STDOUT` records, with what `read` appends for offset and length, and takes
-    /// back its `OPEN`. `true`: there was an `OPEN` whose descriptor had not been sent, so the front does not know the
-    /// file on this link.
+    /// Turns the file's unsent segments into `STDOUT` records, with the bytes that `read` appends for an offset and a
+    /// length, and removes its `OPEN`. `true`: the descriptor of the `OPEN` had not been sent, so the front does not
+    /// know the file on this link.
     pub fn take_back<E>(
         &mut self,
         file: FileId,
@@ -332,15 +328,15 @@ impl Queue {
         })
     }
 
-    /// The rest of a record whose beginning was sent from elsewhere.
+    /// Appends the rest of a record whose beginning was sent from the caller's memory.
     pub fn rest_of_record(&mut self, rest: [&[u8]; 2]) {
         debug_assert!(self.is_empty() && self.open.is_none());
         rest.iter().for_each(|piece| self.wire.extend_from_slice(piece));
         self.in_flight = true;
     }
 
-    /// Discards the output, but not the log. Chunks that were lent for it are announced with empty pieces: the front may
-    /// know of their first part, and returns all of them.
+    /// Discards the output, but not the log. Lent chunks are announced with empty pieces: the front may know their
+    /// first part, and returns all of them.
     pub fn discard(&mut self) {
         let lending: Vec<Mark> =
             self.marks.iter().filter(|mark| mark.is_lending()).copied().collect();
@@ -359,7 +355,7 @@ impl Queue {
         }
     }
 
-    /// The `STDERR` records, if nothing of the queue has begun to leave.
+    /// The `STDERR` records, if no byte of the queue has left.
     fn unsent_log(&mut self) -> Vec<u8> {
         self.close_record();
         let mut log = Vec::new();

@@ -1,4 +1,4 @@
-//! One request at a time, put together from records.
+//! Assembles requests from records, one at a time.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::{Body, Direct, Error, Offer, Params, Peer, Role};
 const CANT_MULTIPLEX: u8 = 1;
 const UNKNOWN_ROLE: u8 = 3;
 
-/// The variables of `GET_VALUES` (FastCGI §4.1) and our answers.
+/// The variables of `GET_VALUES` (FastCGI §4.1) and their values.
 const VALUES: [(&[u8], &[u8]); 3] =
     [(b"FCGI_MAX_CONNS", b"1"), (b"FCGI_MAX_REQS", b"1"), (b"FCGI_MPXS_CONNS", b"0")];
 
@@ -44,7 +44,7 @@ enum State<F> {
     Running(Request<F>),
 }
 
-/// What `BEGIN_REQUEST` says, and the link it came on.
+/// The content of `BEGIN_REQUEST`, and the link on which it arrived.
 #[derive(Debug, Clone, Copy)]
 struct Begun {
     id: u16,
@@ -56,7 +56,7 @@ struct Begun {
 #[derive(Debug)]
 struct Streams<F> {
     stdin: Body<F>,
-    /// The file that a filter is to change (FastCGI §6.4).
+    /// The input file of a filter (FastCGI §6.4).
     data: Body<F>,
 }
 
@@ -87,13 +87,13 @@ struct Receiving<F> {
 pub struct Request<F> {
     begun: Begun,
     streams: Streams<F>,
-    /// Who has the client's socket.
+    /// Which process writes to the client's socket.
     pub client: Direct<F>,
     accepts: Accepts,
     is_head: bool,
 }
 
-/// The words of `SENDOFF_ACCEPT` that the front has said.
+/// The words in the parameter `SENDOFF_ACCEPT`: which records the front takes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Accepts {
     /// `file` or `relay`: `LENGTH`, `DETACH` and `READY`.
@@ -118,7 +118,7 @@ impl Accepts {
     }
 }
 
-/// What the caller must do about a part.
+/// What the caller must do after a part.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Event<F> {
@@ -126,9 +126,9 @@ pub enum Event<F> {
     None,
     /// Send whole records on the link where the part came from.
     Send {
-        /// They are part of no response.
+        /// The records. They belong to no response.
         records: Vec<u8>,
-        /// What follows.
+        /// What becomes of the link afterwards.
         next: Next,
     },
     /// Check that `file` is a regular file of at least `length` bytes, then call [`Requests::body_file`].
@@ -145,16 +145,16 @@ pub enum Event<F> {
 /// What becomes of a link after [`Event::Send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on.
+    /// The link stays in use.
     GoOn,
-    /// Its only request was aborted: nothing more is to be read from it.
+    /// Its only request was aborted: do not read from it any more.
     Ended,
     /// Its only request was refused: this end closes it (FastCGI §3.5).
     Close,
 }
 
 impl<F> Requests<F> {
-    /// No request has come. `peer` decides which roles are taken.
+    /// No request has arrived. `peer` decides which roles are accepted.
     #[must_use]
     pub fn new(peer: Peer) -> Self {
         Self { peer, state: State::Idle, params: Params::default(), spare: Vec::new() }
@@ -181,7 +181,7 @@ impl<F> Requests<F> {
         }
     }
 
-    /// The request that the application works on.
+    /// The request that the application is working on.
     pub fn running_mut(&mut self) -> Option<&mut Request<F>> {
         match &mut self.state {
             State::Running(request) => Some(request),
@@ -215,7 +215,8 @@ impl<F> Requests<F> {
         }
     }
 
-    /// Begins a request that came elsewhere: its body and parameters are read there, files may be handed over here.
+    /// Begins a request that the process has received on another connection: its parameters and body come from there,
+    /// and files may be handed over on this link.
     pub fn begin_elsewhere(&mut self, link: usize, id: u16) {
         self.end();
         self.params.clear();
@@ -236,7 +237,7 @@ impl<F> Requests<F> {
         self.spare = streams.stdin.into_buffer();
     }
 
-    /// Takes a part that has arrived on `link`, and the descriptor that belongs to it out of `descriptors`.
+    /// Processes a part that has arrived on `link`, and takes the descriptor that belongs to it from `descriptors`.
     ///
     /// # Errors
     /// The link cannot be used any more.
@@ -300,7 +301,7 @@ impl<F> Requests<F> {
         matches!(self.state, State::Receiving(_))
     }
 
-    /// Streams that the role does not have and that some servers send all the same.
+    /// Whether the stream does not belong to the role. Some servers send it all the same.
     fn is_unwanted(&self, kind: Kind) -> bool {
         let role = self.begun().map(|begun| begun.role);
         match kind {
@@ -345,7 +346,7 @@ impl<F> Requests<F> {
         self.params.finish(|name, value| {
             let is_accept = name == ACCEPT_PARAM;
             if is_accept {
-                // Of several such parameters the last counts.
+                // If the parameter is sent several times, the last one counts.
                 accepts = Accepts::decode(value);
             } else if name == b"REQUEST_METHOD" {
                 is_head = value == b"HEAD";
@@ -368,7 +369,7 @@ impl<F> Requests<F> {
             request.client = Direct::Gone;
             return Event::None;
         }
-        // The application never hears of it.
+        // The application does not see this request.
         let Some(begun) = self.begun() else { return Event::None };
         self.end();
         let records = EndRequest { app_status: 0, protocol_status: 0 }.encode(begun.id).to_vec();
@@ -376,10 +377,9 @@ impl<F> Requests<F> {
         Event::Send { records, next: if is_last { Next::Ended } else { Next::GoOn } }
     }
 
-    /// The file of [`Event::CheckBody`] is as the record says.
+    /// The caller has checked the file of [`Event::CheckBody`].
     ///
-    /// # Errors
-    /// The body has begun to arrive otherwise.
+    /// The body has begun to arrive as `STDIN` records.
     pub fn body_file(&mut self, request_id: u16, file: F, length: u64) -> Result<(), Error> {
         match &mut self.state {
             State::Running(request) if request.begun.id == request_id => {
@@ -392,19 +392,19 @@ impl<F> Requests<F> {
 }
 
 impl<F> Request<F> {
-    /// Its id on the link.
+    /// The id of the request on its link.
     #[must_use]
     pub fn id(&self) -> u16 {
         self.begun.id
     }
 
-    /// The worker's number of its link.
+    /// The worker's number of the request's link.
     #[must_use]
     pub fn link(&self) -> usize {
         self.begun.link
     }
 
-    /// What the application is asked to be.
+    /// The role of the application.
     #[must_use]
     pub fn role(&self) -> Role {
         self.begun.role
@@ -416,7 +416,7 @@ impl<F> Request<F> {
         self.is_head
     }
 
-    /// Whether the client has gone: `ABORT_REQUEST` has come, or its socket said so.
+    /// Whether the client has closed the connection: `ABORT_REQUEST` has arrived, or a write to its socket has failed.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.client, Direct::Gone)
@@ -457,13 +457,13 @@ impl<F> Request<F> {
         if kind == Kind::DATA { &mut self.streams.data } else { &mut self.streams.stdin }
     }
 
-    /// Whether all of its body has arrived, or more than `enough` bytes.
+    /// Whether the whole body has arrived, or more than `enough` bytes.
     #[must_use]
     pub fn body_arrived(&self, enough: usize) -> bool {
         self.streams.stdin.arrived(enough)
     }
 
-    /// Whether nothing of it will arrive any more.
+    /// Whether the whole request has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.streams.stdin.is_complete() && self.streams.data.is_complete()

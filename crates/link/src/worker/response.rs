@@ -1,34 +1,35 @@
-//! The response to the current request: which way its bytes go, and which records begin and end it.
+//! The response to the current request: which way its bytes take, and the records that begin and end it.
 
 use sendoff_fastcgi::handover::{Hints, Record};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 
 use super::{Direct, Peer, Queue, Request};
 
-/// A body piece from this size on is sent from the caller's memory instead of being copied.
+/// Body pieces of at least this size, in bytes, are sent from the caller's memory instead of being copied.
 pub const COPY_LIMIT: usize = 16 * 1024;
 
-/// A queue longer than this is sent.
+/// A longer queue, in bytes, is sent.
 pub const FLUSH_LIMIT: usize = 32 * 1024;
 
-/// The same for output to the client's socket: each call costs some 5 µs there, since TCP acts on it at once.
+/// The same for output to the client's socket: a call costs some 5 µs there, since TCP sends at once.
 const CLIENT_FLUSH_LIMIT: usize = 128 * 1024;
 
-/// The piece with which a body reaches this size, and all that follow it, are copied into memory shared with the front.
-/// CPU of front and worker for a PHP page, in µs over the link / in shared memory: 16 KB no difference, 32 KB 101 / 97,
-/// 64 KB 95 / 77, 128 KB 136 / 119, 512 KB 256 / 187, 1 MB 480 / 383 (one shared machine, quietest of ten rounds).
+/// The piece with which a body reaches this size, in bytes, and all later pieces are copied into memory shared with the
+/// front. CPU time of front and worker for a PHP page, in µs over the link / in shared memory: 16 KB no difference, 32
+/// KB 101 / 97, 64 KB 95 / 77, 128 KB 136 / 119, 512 KB 256 / 187, 1 MB 480 / 383 (one shared machine, quietest of ten
+/// rounds).
 const LEND_FROM: u64 = 32 * 1024;
 
-/// Bytes in chunks that the front does not know of. With more than this they are announced before others follow, so that
-/// the front sends while the application goes on; a response up to this size leaves in one message. With 64 KiB a page of
-/// 128 KB costs 7 % more.
+/// Limit on the bytes in chunks that have not been announced to the front. Above it they are announced, so that the
+/// front sends while the application goes on; a response up to this size leaves in one message. With a limit of 64 KiB
+/// a page of 128 KB costs 7 % more CPU.
 const ANNOUNCE_LIMIT: usize = 128 * 1024;
 
-/// The limit grows with what was announced before, up to this: every announcement may wake the front.
+/// The limit grows with the bytes announced so far, up to this: every announcement may wake the front.
 const MAX_ANNOUNCE_LIMIT: usize = 512 * 1024;
 
-/// Adjacent pieces of a file are joined up to this size: then the front begins to send while a script reads on. A response
-/// that ends earlier is announced with its length, in one message.
+/// Adjacent pieces of a file are joined up to this size, in bytes; then they are sent, so that the front works while
+/// the script reads on. A response that ends earlier is announced with its length, in one message.
 pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 
 /// ```text
@@ -39,11 +40,12 @@ pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 /// Output is taken only while it is `Open`.
 #[derive(Debug)]
 pub enum Response {
-    /// The head left with the request's own connection, and so does the body unless it is claimed for a link.
+    /// The head went over the connection on which the request came, and so does the body unless it is claimed for a
+    /// link.
     Elsewhere,
     /// Output is taken.
     Open(Open),
-    /// `END_REQUEST` has been queued, `READY` is owed.
+    /// `END_REQUEST` has been queued, `READY` must follow.
     Detached,
     /// `END_REQUEST` has been queued.
     Finished,
@@ -54,7 +56,7 @@ pub enum Response {
 pub struct Open {
     head: Head,
     extent: Extent,
-    /// Bytes in shared memory that the front was told of while the response went on.
+    /// Bytes in shared memory that have been announced to the front.
     announced: usize,
     wrote_stdout: bool,
     wrote_stderr: bool,
@@ -63,23 +65,24 @@ pub struct Open {
 #[derive(Debug)]
 enum Head {
     Awaited,
-    /// The file that the head will name has been sent.
+    /// The open file that the head will name has been sent.
     Named,
     Written {
         /// Body bytes so far.
         body: u64,
-        /// Those of them that are no file's, since the last flush. An application that flushes writes small pieces, which
-        /// are not worth a chunk of shared memory each.
+        /// Body bytes that belong to no file, since the last flush. An application that flushes writes small pieces,
+        /// and a chunk of shared memory for each would cost more than the link.
         generated: u64,
     },
 }
 
-/// How much of the response exists. Its length is announced only if all of it is [`Extent::Short`].
+/// How much of the response has been produced. Its length is announced only if the whole response is [`Extent::Short`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Extent {
-    /// All of it is queued, and relay would have sent nothing yet.
+    /// All of it is queued, and with `--delivery relay` nothing would have been sent yet.
     Short,
-    /// All of it is queued or lies in chunks, but relay would have sent something: no length in any delivery mode.
+    /// All of it is queued or lies in chunks, but with `--delivery relay` part of it would have been sent: its length
+    /// is not announced, in any delivery mode.
     Long,
     /// Something has been sent.
     Begun,
@@ -111,12 +114,13 @@ impl Response {
         }
     }
 
-    /// The rest of the body comes here, behind a head that has left elsewhere, so that no length can be told.
+    /// The rest of the body goes over this link. Its head went over another connection, so no length can be announced.
     pub fn claim(&mut self) {
         *self = Self::Open(Open::new(Head::Awaited, Extent::Begun));
     }
 
-    /// Queues the end of the response; with `detach` the application goes on. Nothing happens unless it is open.
+    /// Queues the end of the response; with `detach` the application goes on. Has no effect unless the response is
+    /// open.
     pub fn finish<F>(
         &mut self,
         queue: &mut Queue,
@@ -152,7 +156,7 @@ impl Response {
         }
     }
 
-    /// Queues `READY` if it is owed; `false`: it is not.
+    /// Queues `READY` if the response is detached; `false` if it is not.
     pub fn ready(&mut self, queue: &mut Queue, request_id: u16) -> bool {
         let owed = matches!(self, Self::Detached);
         if owed {
@@ -194,20 +198,21 @@ impl Open {
         self.extent == Extent::Begun
     }
 
-    /// Whether relay would have sent something by now, although nothing has been sent.
+    /// Whether part of the response would have been sent with `--delivery relay`, although nothing has been sent.
     #[must_use]
     #[inline]
     pub fn is_long(&self) -> bool {
         self.extent == Extent::Long
     }
 
-    /// The file that the header block will name is on its way. The length of the application's own body does not matter.
+    /// The open file that the header block will name is being sent. The length of the application's own body is
+    /// irrelevant.
     pub fn sent_named(&mut self) {
         self.head = Head::Named;
         self.begin();
     }
 
-    /// Something is sent now.
+    /// Part of the response is being sent.
     #[inline]
     pub fn begin(&mut self) {
         self.extent = Extent::Begun;
@@ -238,7 +243,7 @@ impl Open {
         self.wrote_stderr = true;
     }
 
-    /// The application wants everything to be sent.
+    /// The application has flushed.
     #[inline]
     pub fn flushed(&mut self) {
         if let Head::Written { generated, .. } = &mut self.head {
@@ -246,7 +251,7 @@ impl Open {
         }
     }
 
-    /// Counts `len` bytes that the application made. `true`: they are worth a place in shared memory.
+    /// Counts `len` bytes that the application has generated. `true`: copy them into shared memory.
     #[inline]
     pub fn generate<F>(&mut self, len: usize, request: &Request<F>) -> bool {
         let len = len as u64;
@@ -261,19 +266,19 @@ impl Open {
         if is_long {
             self.extent = self.extent.max(Extent::Long);
         }
-        // Output for the client's socket waits in the queue. The front parses the header block, so it must not lie where
-        // this process could change it.
+        // Output for the client's socket waits in the queue. The header block must not lie in shared memory, because
+        // the front parses it and this process could change it meanwhile.
         is_long && in_body && request.accepts_regions() && request.client.is_front()
     }
 
-    /// Bytes that may be put into chunks before they are announced, when `lent` bytes have not been.
+    /// Bytes that may still be copied into chunks before an announcement, when `lent` bytes have not been announced.
     #[must_use]
     #[inline]
     pub fn room_in_chunks(&self, lent: usize) -> usize {
         self.announced.clamp(ANNOUNCE_LIMIT, MAX_ANNOUNCE_LIMIT).saturating_sub(lent)
     }
 
-    /// `lent` bytes in chunks are announced while the response goes on.
+    /// `lent` bytes in chunks are announced before the response has ended.
     #[inline]
     pub fn announce(&mut self, lent: usize) {
         self.announced += lent;
@@ -288,7 +293,7 @@ impl Open {
         queued > if client.is_front() { FLUSH_LIMIT } else { CLIENT_FLUSH_LIMIT }
     }
 
-    /// The length of the whole body, if it is told. `HEAD` is answered without the body whose length would be told.
+    /// The length of the whole body, if it is announced. Not for `HEAD`, whose response has no body.
     fn length<F>(&self, request: &Request<F>) -> Option<u64> {
         match self.head {
             Head::Written { body, .. }

@@ -1,4 +1,4 @@
-//! Copying a file while its lease stands. The caller looks at the lease afterwards.
+//! Copies a file that is guarded by a lease. The caller checks the lease afterwards.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sendoff_sys::memfd;
 
-/// Bytes between two looks at the clock.
+/// Bytes copied between two checks of the deadline.
 const STEP: u64 = 4 << 20;
 
 /// Reads a small file whole.
@@ -47,7 +47,7 @@ fn copy(from: &OwnedFd, to: BorrowedFd<'_>, len: u64, deadline: Instant) -> io::
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the copying took too long"));
         }
         let step = usize::try_from((len - at).min(STEP)).unwrap_or(usize::MAX);
-        // It moves `at`.
+        // `sendfile` advances `at`.
         match rustix::fs::sendfile(to, from, Some(&mut at), step) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

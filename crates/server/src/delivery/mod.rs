@@ -1,8 +1,8 @@
-//! The last stage: what is owed to a client, and the choice of the system call that sends it.
+//! The last stage: the segments still owed to a client, and the choice of the system call that sends them.
 //!
-//! Pages of a file that another process may change are never given to a socket: `sendfile` takes files whose contents are
-//! final (sealed copies, spool files, and static files, whose meaning is that of every server), everything else is read,
-//! checked and sent.
+//! Pages of a file that another process may change are never given to a socket. `sendfile` is used for files with final
+//! contents (sealed copies, spool files) and for static files, whose changes may show in a response as in other web
+//! servers. The ranges of other files are read into memory, and sent after a check of the lease.
 
 pub(crate) mod copying;
 mod open_file;

@@ -1,4 +1,4 @@
-//! An open file whose ranges are being sent, and where its bytes come from at the moment.
+//! An open file whose ranges are being sent, and the current source of its bytes.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,11 +22,11 @@ use super::snapshots::{Contents, Identity, Snapshot, Snapshots};
 pub struct OpenFile {
     state: RefCell<State>,
     guard: Option<Guard>,
-    /// Whether a worker may still name it.
+    /// Whether a worker may still name the file in a `SEGMENT`.
     is_known: Cell<bool>,
 }
 
-/// What belongs to a file that was handed over under a lease.
+/// The guard of a file that was handed over under a lease.
 #[derive(Debug)]
 struct Guard {
     identity: Identity,
@@ -35,13 +35,14 @@ struct Guard {
 
 #[derive(Debug)]
 enum State {
-    /// No other process changes it, or its changes do not matter: `sendfile` may take its pages.
+    /// No process changes the file, or changes do not matter: `sendfile` may send its pages.
     Final(Arc<OwnedFd>),
-    /// Other processes change it once its lease has ended: its bytes are read, and the lease looked at behind that.
+    /// Other processes may change the file after its lease has ended: a range is read, then the lease is checked.
     Leased(Arc<OwnedFd>),
-    /// A snapshot stands for it. The descriptor is kept as a witness (`snapshots.rs`) while the file is known.
+    /// The file is sent from a snapshot. While a worker may name the file, its descriptor stays open as a witness
+    /// (`snapshots.rs`).
     Shared { snapshot: Arc<Snapshot>, witness: Option<Arc<OwnedFd>> },
-    /// Its unsent ranges are lost: responses that want them are cut. Says why.
+    /// The unsent ranges are lost, for this reason: responses that need them are cut.
     Lost(Rc<str>),
 }
 
@@ -50,7 +51,7 @@ enum State {
 pub(crate) enum Source {
     /// By `sendfile`.
     Final(Arc<OwnedFd>),
-    /// By reading and, if [`OpenFile::verify`] then agrees, sending what was read.
+    /// By reading, then [`OpenFile::verify`], then sending what was read.
     Leased(Arc<OwnedFd>),
     /// From memory that holds the whole file.
     Memory(Bytes),
@@ -64,7 +65,7 @@ impl OpenFile {
         Rc::new(Self { state, guard: None, is_known: Cell::new(true) })
     }
 
-    /// A file handed over under a lease. `identity` is what `fstat` says of it.
+    /// A file handed over under a lease. `identity` is the result of `fstat`.
     #[must_use]
     pub fn guarded(
         descriptor: OwnedFd,
@@ -82,7 +83,7 @@ impl OpenFile {
         self.guard.is_some()
     }
 
-    /// An open descriptor with its contents; `None` if they are lost, or in memory.
+    /// A descriptor that has the contents; `None` if they are lost, or in memory.
     #[must_use]
     pub fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.look();
@@ -96,7 +97,7 @@ impl OpenFile {
         }
     }
 
-    /// Its own descriptor, if nothing stands for it yet.
+    /// The file's own descriptor; `None` if it is sent from a snapshot or lost.
     pub(crate) fn own_descriptor(&self) -> Option<Arc<OwnedFd>> {
         match &*self.state.borrow() {
             State::Final(descriptor) | State::Leased(descriptor) => Some(Arc::clone(descriptor)),
@@ -104,7 +105,7 @@ impl OpenFile {
         }
     }
 
-    /// Its contents, if they lie in memory.
+    /// The contents, if a snapshot has them in memory.
     pub(crate) fn memory(&self) -> Option<Bytes> {
         match &*self.state.borrow() {
             State::Shared { snapshot, .. } => match &snapshot.contents {
@@ -115,7 +116,7 @@ impl OpenFile {
         }
     }
 
-    /// Where to send a range from now.
+    /// Where the bytes of a range come from now.
     ///
     /// # Errors
     /// The contents are lost: the response must be cut. It is counted.
@@ -131,10 +132,10 @@ impl OpenFile {
         }
     }
 
-    /// To be called after reading and before what was read is used.
+    /// Checks the lease. Call it after reading a range and before using what was read.
     ///
-    /// # Errors
-    /// The lease ended before: what was read may be a mixture, and the response must be cut. It is counted.
+    /// The lease has ended, so the bytes read may mix old and new contents: the response must be cut. The cut is
+    /// counted.
     pub(crate) fn verify(&self) -> io::Result<()> {
         self.look();
         match &*self.state.borrow() {
@@ -143,8 +144,8 @@ impl OpenFile {
         }
     }
 
-    /// A lease that has ended without a `RECALL` means that another process may have written: this process or the worker was
-    /// stopped for longer than the other end, or the kernel, waits.
+    /// Declares the file lost if its lease has ended without a `RECALL`: another process may have written, because this
+    /// process or the worker was stopped for longer than its peer, or the kernel, waits.
     fn look(&self) {
         let has_ended = match &*self.state.borrow() {
             State::Leased(file) => lease::look(file.as_fd()) == Lease::Ended,
@@ -155,19 +156,19 @@ impl OpenFile {
         }
     }
 
-    /// What to cut a response with whose range is not in the file any more: `open(O_RDONLY|O_TRUNC)` breaks no lease, and
-    /// a static file may be cut in any way.
+    /// The error to cut a response with if the file has become too short for its range. `open(O_RDONLY|O_TRUNC)` breaks
+    /// no lease, and a static file may be truncated at any time.
     pub(crate) fn became_shorter(&self) -> io::Error {
         const WHY: &str = "it became shorter while it was sent";
         let error = self.cut(&format!("{}: {WHY}", self.name()));
-        // Of a static file other responses may want what is still there.
+        // Other responses may need only ranges of a static file that still exist.
         if self.guard.is_some() {
             self.lose(WHY);
         }
         error
     }
 
-    /// Gives up the unsent ranges: a cut connection rather than wrong bytes.
+    /// Gives up the unsent ranges, so that responses that need them are cut instead of sending wrong bytes.
     pub(crate) fn lose(&self, why: &str) {
         let why = format!("{}: {why}", self.name());
         if self.guard.is_some() {
@@ -192,7 +193,8 @@ impl OpenFile {
         path.map_or_else(|| "a file".to_owned(), |path| path.display().to_string())
     }
 
-    /// From now on `snapshot` stands for it; with `is_witness` its own descriptor stays open while it is known.
+    /// From now on the file is sent from `snapshot`. With `is_witness` its own descriptor stays open while a worker may
+    /// name it.
     pub(crate) fn join(&self, snapshot: Arc<Snapshot>, is_witness: bool) {
         let mut state = self.state.borrow_mut();
         if let State::Leased(descriptor) | State::Final(descriptor) = &*state {
@@ -201,8 +203,8 @@ impl OpenFile {
         }
     }
 
-    /// The worker will not name it again, or has died. A descriptor that is only a witness is closed: with the last one of
-    /// a worker that has died its lease ends.
+    /// The worker will not name the file again, or has died. Closes a descriptor that is only kept as a witness: the
+    /// lease of a dead worker ends with its last descriptor.
     pub(crate) fn forget(&self) {
         self.is_known.set(false);
         if let State::Shared { witness, .. } = &mut *self.state.borrow_mut() {
@@ -213,7 +215,7 @@ impl OpenFile {
         }
     }
 
-    /// The descriptor of a file that depends on its lease, and what is needed to copy it.
+    /// The descriptor of a file that is guarded by a lease only, and what is needed to copy it.
     pub(crate) fn leased(&self) -> Option<(Arc<OwnedFd>, Identity, &Arc<Snapshots>)> {
         let guard = self.guard.as_ref()?;
         match &*self.state.borrow() {
@@ -222,7 +224,7 @@ impl OpenFile {
         }
     }
 
-    /// A copy on disk stands for it from now on, if its lease did not end before the copy was made.
+    /// From now on the file is sent from a copy on disk, unless its lease ended before the copy was complete.
     pub(crate) fn replace(&self, copy: Arc<OwnedFd>) {
         self.look();
         let mut state = self.state.borrow_mut();

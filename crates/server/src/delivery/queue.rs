@@ -1,4 +1,4 @@
-//! The send queue: what is still owed to one client, in order.
+//! The send queue: the segments still owed to one client, in order.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,60 +12,61 @@ use super::segment::FileSegment;
 use super::spool::{GATHER, Spool, Spooled};
 use crate::transport::Transport;
 
-/// Once this many bytes of a response wait in memory, more goes to the spool, which keeps another [`GATHER`]. The last piece, of
-/// up to 64 KiB, may exceed it. Of a response whose client is slow only what the spool gathers stays in memory.
+/// When this number of bytes of a response waits in memory, further bytes go to the spool, which keeps another
+/// [`GATHER`] in memory. The last piece, of up to 64 KiB, may exceed the limit. For a slow client only the spool's
+/// gathered bytes stay in memory.
 const MEMORY_LIMIT: usize = 256 * 1024 - GATHER;
 
-/// Once the queues of an event loop keep this many bytes in memory, each may keep [`SMALL_LIMIT`] instead of [`MEMORY_LIMIT`].
-/// 1,000 clients that do not take pages of 200 KB cost 100 MB so, not 200.
+/// When the queues of an event loop keep this number of bytes in memory, each may keep [`SMALL_LIMIT`] instead of
+/// [`MEMORY_LIMIT`]: 1,000 clients that do not take pages of 200 KB then cost 100 MB instead of 200.
 const LOOP_LIMIT: usize = 32 << 20;
 
-/// What each queue may then keep, in bytes.
+/// The limit of each queue above [`LOOP_LIMIT`], in bytes.
 const SMALL_LIMIT: usize = 32 * 1024;
 
-/// Pieces that may wait in memory, bytes likewise. Small ones would cost far more than the bytes they hold.
+/// Pieces that may wait in memory, whatever their length: the overhead of small pieces exceeds their bytes.
 const MEMORY_PIECES: usize = 1024;
 
-/// Pieces up to this size follow the previous piece into memory even then: the end of a chunk (2 bytes) alone in a spool
-/// would make a spool of its own for each chunk.
+/// Pieces up to this size, in bytes, join the previous piece in memory even above the limits. Otherwise the end of a
+/// chunk (2 bytes) would go to the spool alone, and each chunk would need a spool.
 const WITH_THE_LAST: usize = 16;
 
-/// Pieces of a response that may wait at all: a script can name files faster than any client takes them. At some
-/// 100 bytes each with its chunk header, 2 MB per response at most.
+/// Pieces of a response that may wait: a script can name files faster than a client takes them. Some 100 bytes each,
+/// with the chunk header, so 2 MB per response at most.
 const MAX_QUEUED: usize = 16 * 1024;
 
-/// Pieces of one `sendmsg`. The kernel takes 1024; a page of 31 file-less pieces is already unusual.
+/// Pieces of one `sendmsg`. The kernel takes 1024, but a page of 31 pieces without files between them is already
+/// unusual.
 const MAX_PIECES: usize = 64;
 
-/// What one connection may be given in a row before others get their turn, in bytes.
+/// Bytes that one connection may be sent before other connections get their turn.
 const TURN: u64 = 4 << 20;
 
-/// Bytes of a leased file that are read at once, at most. The buffer is one per event loop and stays in the processor's
-/// second-level cache.
+/// Most bytes of a leased file per read. The buffer, one per event loop, stays in the CPU's second-level cache.
 const MOST_READ: usize = 256 * 1024;
 
-/// And at least, however little the client took last time.
+/// Fewest bytes per read, even if the client took less last time.
 const LEAST_READ: usize = 16 * 1024;
 
-/// What is read for a connection at first.
+/// Bytes of a connection's first read.
 const FIRST_READ: usize = 128 * 1024;
 
 thread_local! {
-    /// For what is read of leased files. An event loop is a thread.
+    /// Buffer for reads of leased files. Each event loop is a thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 
     /// Bytes that the send queues of this event loop keep in memory.
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Where `SendQueue::try_send` stopped.
+/// Why `SendQueue::try_send` stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing is owed any more.
     Done,
     /// The socket takes no more now.
     Blocked,
-    /// The turn is over; the socket would take more.
+    /// `TURN` bytes have been sent; the socket may take more.
     Yield,
 }
 
@@ -102,16 +103,15 @@ impl Drop for InMemory {
     }
 }
 
-/// Segments owed to one client. What is in it is in the front's custody: no worker waits for it.
+/// Segments owed to one client. They are in the front's custody: no worker waits for their delivery.
 #[derive(Debug)]
 pub struct SendQueue {
     segments: VecDeque<Queued>,
     in_memory: InMemory,
     spool: Option<Spool>,
-    /// The client has been waited for in vain.
+    /// The client has not taken data for a while; see [`SendQueue::note_slow`].
     is_slow: bool,
-    /// How much of a leased file to read next: about what the socket took last time, so that what it does not take need not
-    /// be read again.
+    /// Bytes of a leased file to read next: about what the socket took last time, so that few bytes are read twice.
     next_read: usize,
 }
 
@@ -128,7 +128,7 @@ impl Default for SendQueue {
 }
 
 impl SendQueue {
-    /// Queues bytes, on disk if many wait already.
+    /// Queues bytes; in the spool if the limits for memory are reached.
     ///
     /// # Errors
     /// The temporary file could not be written; the response cannot be completed.
@@ -169,7 +169,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Moves what waits in memory to the spool, in its place.
+    /// Moves the bytes that wait in memory to the spool, keeping their order.
     fn empty_memory(&mut self) -> io::Result<()> {
         if self.in_memory.0 == 0 {
             return Ok(());
@@ -186,7 +186,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Notes that the client does not keep up: from now on nothing waits in memory that would be in the way of others.
+    /// Notes that the client is slow: from the next spooled piece on, its bytes wait on disk, and leave memory to other
+    /// connections.
     pub(crate) fn note_slow(&mut self) {
         self.is_slow = true;
     }
@@ -198,8 +199,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether more may be queued. False only when a client leaves as much lying as the spool may hold, or thousands of
-    /// files.
+    /// Whether more may be queued. False if `MAX_QUEUED` pieces wait or the spool is full.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.segments.len() < MAX_QUEUED && self.spool.as_ref().is_none_or(|spool| !spool.is_full())
@@ -221,9 +221,8 @@ impl SendQueue {
 
     /// Sends as much as the socket takes without waiting.
     ///
-    /// # Errors
-    /// The client has gone, or a file is not any more what it was when it was handed over: the connection must be cut. In
-    /// the second case closing the socket resets the connection.
+    /// The client has closed the connection, or a file has lost the contents that were handed over: the connection must
+    /// be cut. In the second case closing the socket resets it.
     pub(crate) fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
         let end_of_turn = transport.sent() + TURN;
         loop {
@@ -266,7 +265,7 @@ impl SendQueue {
                 break;
             }
         }
-        // A file after these bytes fills the packet they begin.
+        // A file range that follows continues the packet that these bytes begin.
         let more = count < self.segments.len();
         transport.try_send(&pieces[..count], more)
     }
@@ -310,7 +309,7 @@ impl SendQueue {
                     *len -= n as u64;
                     return;
                 }
-                // A range of a file is sent alone, so it ends exactly here.
+                // A file range is sent in a call of its own, so it ends exactly here.
                 Some(Queued::File(_) | Queued::Spooled { .. }) => n = 0,
                 None => return,
             }
@@ -345,13 +344,13 @@ fn send_file(
         && error.kind() == io::ErrorKind::UnexpectedEof
         && file.is_guarded()
     {
-        // So that no client takes what it has got for the whole.
+        // With a reset the client cannot mistake the beginning for the whole response.
         transport.reset();
     }
     sent
 }
 
-/// Sends what it reads of a leased file, once the lease shows that nothing changed before or while it was read.
+/// Reads a range of a leased file, checks that the lease has not ended, and sends what was read.
 fn send_read(
     transport: &mut impl Transport,
     segment: &FileSegment,
@@ -379,7 +378,7 @@ fn send_read(
     Ok(sent)
 }
 
-/// What one call may be given of a range, in bytes.
+/// Bytes of a range for one call.
 fn at_once(len: u64) -> usize {
     usize::try_from(len.min(TURN)).unwrap_or(usize::MAX)
 }

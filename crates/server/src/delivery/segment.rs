@@ -25,7 +25,7 @@ impl Segment {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

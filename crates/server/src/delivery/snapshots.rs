@@ -1,26 +1,26 @@
 //! Copies of handed-over files, shared by all event loops of the front.
 //!
-//! A worker hands a file over under a read lease (`docs/handover.md` §3). What the front sends from a copy can change no
-//! more, and one copy serves every link on which the file is handed over.
+//! A worker hands a file over under a read lease (`docs/handover.md` §3). A copy cannot change, and one copy serves all
+//! links on which the file is handed over.
 //!
-//! # When a copy stands for another descriptor
-//! Time stamps alone prove nothing: a store through a shared mapping of a file on tmpfs changes none. So a copy has
-//! *witnesses*: the descriptor that it was read from, and descriptors that joined it later. A newly opened file may join if
+//! # When a file may be sent from an existing copy
+//! Time stamps are no proof: a store through a shared mapping of a file on tmpfs changes none. So a copy has *witnesses*: the
+//! descriptor that it was read from, and descriptors that joined it later. A newly opened file may join if
 //!
-//! 1. `fstat` says the same of both: device, inode, size, modification and change time;
-//! 2. the lease of a witness stands. A lease that has ended never stands again, so no process has written since the copy
-//!    was made: the file holds the bytes of the copy now;
-//! 3. the lease of the new descriptor stands: the file holds now what its worker handed over.
+//! 1. `fstat` returns the same for both: device, inode, size, modification and change time;
+//! 2. the lease of a witness is intact. A lease that has ended cannot come back, so no process has written since the copy was
+//!    made: the file has the contents of the copy now;
+//! 3. the lease of the new descriptor is intact: the file has the contents that its worker handed over.
 //!
-//! A copy is stored only if the lease still stood after the reading. (A sealed file counts as one whose lease stands.)
+//! A copy is stored only if the lease was intact after the reading. (A sealed file counts as one with an intact lease.)
 //!
-//! # How long it lives
+//! # Lifetime
 //! A file that has joined keeps the copy and may close its own descriptor: a `SEGMENT` means the bytes that the file had
-//! under its lease, and those are the copy's, whatever happens to the lease later. [`WITNESSES`] of the descriptors stay
-//! open, held by the files that brought them and only weakly by the table, because an open descriptor of a worker that has
-//! died would hold up writers. So memory comes back when the table has dropped a copy *and* no file uses it any more. The
-//! table drops the least recently used first and passes over copies in use; workers release files that they have not used
-//! for a minute. If the limits leave no room for a copy, the file is read for each response instead.
+//! under its lease, which are those of the copy, even after the lease has ended. [`WITNESSES`] descriptors stay open. The files
+//! that brought them own them, and the table has weak references, because an open descriptor of a dead worker would block
+//! writers. So memory is freed when the table has dropped a copy *and* no file uses it. The table drops the least recently
+//! used copy first and skips copies in use; workers release files that they have not used for a minute. If the limits leave
+//! no room for a copy, the file is read for each response.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,32 +36,32 @@ use sendoff_sys::memfd;
 use crate::descriptors::{self, Level};
 
 /// Up to this size, in bytes, a copy lies in ordinary memory and is made at the first request. Sending it costs no more
-/// than `sendfile` (measured per response: 10 KB 8 % less CPU, 32 KB 10 % less, 60 KB equal).
+/// CPU than `sendfile` (per response: 10 KB 8 % less, 32 KB 10 % less, 60 KB equal).
 const IN_MEMORY_LIMIT: u64 = 64 * 1024;
 
-/// The same where descriptors are short.
+/// [`IN_MEMORY_LIMIT`] while few descriptors are left.
 const IN_MEMORY_LIMIT_IF_SHORT: u64 = 256 * 1024;
 
-/// Up to which size, in bytes, copies lie in ordinary memory at the moment.
+/// The current size limit, in bytes, of copies in ordinary memory.
 pub(crate) fn in_memory_limit() -> u64 {
     let is_short = descriptors::level() > Level::Plenty;
     if is_short { IN_MEMORY_LIMIT_IF_SHORT } else { IN_MEMORY_LIMIT }
 }
 
-/// Larger files are read for each response. A copy of this size takes about 5 ms to make.
+/// Larger files, in bytes, are read for each response. Copying a file of this size takes about 5 ms.
 pub(crate) const LARGEST: u64 = 8 << 20;
 
-/// Descriptors of the same file that stay open to prove that its copy is current. With one, the copy would have to be
-/// made again as soon as that worker releases the file.
+/// Descriptors of a file that stay open as proof that its copy is current. With only one, the copy would have to be
+/// made again as soon as one worker releases the file.
 const WITNESSES: usize = 3;
 
-/// Files that the table remembers, with a copy or as asked for once; some 200 bytes each.
+/// Entries of the table, with a copy or requested once; some 200 bytes each.
 const MOST_FILES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// How many of the least recently used entries are looked at for room.
+/// Bound on the least recently used entries that are examined to make room for a copy.
 const LOOKS_FOR_ROOM: usize = 32;
 
-/// What all copies together may take.
+/// Limits for all copies together.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotLimits {
     /// Bytes of contents.
@@ -76,7 +76,7 @@ impl Default for SnapshotLimits {
     }
 }
 
-/// What there is at the moment, for a status page.
+/// Current use, for a status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotUsage {
     /// Bytes of contents.
@@ -87,7 +87,7 @@ pub struct SnapshotUsage {
     pub cuts: u64,
 }
 
-/// One state of one file, as `fstat` tells it.
+/// One version of one file, as reported by `fstat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -114,7 +114,7 @@ impl Identity {
     }
 }
 
-/// What a file held under its lease. No process can change it.
+/// The contents that a file had under its lease. No process can change them.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) contents: Contents,
@@ -124,11 +124,11 @@ pub(crate) struct Snapshot {
 #[derive(Debug)]
 pub(crate) enum Contents {
     Memory(Bytes),
-    /// A file of our own without a name: a sealed one in memory or, while only one file uses it, one on disk.
+    /// A file without a name: a sealed memory file or, if only one file uses the copy, a file on disk.
     File(Arc<OwnedFd>),
 }
 
-/// The copies, and what the front counts about them. Locked when a file is opened, asked for or dropped, never to send.
+/// The copies and their counters. The lock is taken when a file is opened, looked up or dropped, never while sending.
 #[derive(Debug)]
 pub struct Snapshots {
     limits: SnapshotLimits,
@@ -156,7 +156,7 @@ struct Taken {
     descriptors: AtomicUsize,
 }
 
-/// A part of the limits; given back when dropped.
+/// A share of the limits; returned when dropped.
 #[derive(Debug)]
 struct Charge {
     taken: Arc<Taken>,
@@ -171,7 +171,7 @@ impl Drop for Charge {
     }
 }
 
-/// How a file should be sent.
+/// How a file is to be sent.
 #[derive(Debug)]
 pub(crate) enum Advice {
     /// From this copy. Without `is_witness` the caller may close its descriptor.
@@ -183,14 +183,14 @@ pub(crate) enum Advice {
 }
 
 impl Snapshots {
-    /// None yet.
+    /// An empty table.
     #[must_use]
     pub fn new(limits: SnapshotLimits) -> Arc<Self> {
         let entries = Mutex::new(LruCache::new(MOST_FILES));
         Arc::new(Self { limits, taken: Arc::default(), entries, cuts: AtomicU64::new(0) })
     }
 
-    /// What the copies take now, and how many responses were cut.
+    /// What the copies use now, and the number of responses cut.
     #[must_use]
     pub fn usage(&self) -> SnapshotUsage {
         SnapshotUsage {
@@ -205,12 +205,13 @@ impl Snapshots {
         self.cuts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How to send `file`, which was opened under a lease or is sealed. `identity` is what `fstat` said of it when it came.
+    /// How to send `file`, which was handed over under a lease or is sealed. `identity` is the result of `fstat` when
+    /// it arrived.
     pub(crate) fn ask(self: &Arc<Self>, identity: Identity, file: &Arc<OwnedFd>) -> Advice {
         if identity.size == 0 || identity.size > LARGEST {
             return Advice::Read;
         }
-        // Declared first, so that copies are freed after the lock is.
+        // Declared before the lock is taken, so that copies are freed after it is released.
         let mut dropped = Vec::new();
         let mut entries = self.entries();
         let is_first = match entries.get_mut(&identity) {
@@ -225,7 +226,7 @@ impl Snapshots {
             }
         };
         if is_first && identity.size > in_memory_limit() {
-            // A copy costs more than one response gains by it.
+            // For a single response a copy costs more than it saves.
             dropped.extend(entries.push(identity, Entry::AskedOnce));
             return Advice::Read;
         }
@@ -242,16 +243,16 @@ impl Snapshots {
         }
     }
 
-    /// A copy that only one file will use: the room that it takes counts, but the table does not know it. `None` without
-    /// room.
+    /// Reserves room for a copy that only one file will use: it counts towards the limits but is not in the table.
+    /// `None`: no room.
     pub(crate) fn reserve_unshared(self: &Arc<Self>, identity: Identity) -> Option<Reservation> {
         let mut dropped = Vec::new();
         let charge = self.make_room(&mut self.entries(), identity.size, &mut dropped)?;
         Some(Reservation { snapshots: Arc::clone(self), identity, charge: Some(charge) })
     }
 
-    /// To be called when a file that may have been a witness is given up: drops its copy from the table if no lease vouches
-    /// for it any more.
+    /// Call it when a file that may have been a witness is given up: drops its copy from the table if the copy has no
+    /// witness with an intact lease.
     pub(crate) fn drop_if_stale(&self, identity: &Identity) {
         let mut entries = self.entries();
         let stale = match entries.peek_mut(identity) {
@@ -260,7 +261,7 @@ impl Snapshots {
         };
         let dropped = stale.then(|| entries.pop(identity));
         drop(entries);
-        // After the lock: it may free megabytes.
+        // After the lock is released, because this may free megabytes.
         drop(dropped);
     }
 
@@ -290,7 +291,7 @@ impl Snapshots {
                     dropped.push((identity, entry));
                 }
                 Entry::AskedOnce => {}
-                // In use, so not the least recently used after all.
+                // The copy is in use: make it the most recently used.
                 Entry::Ready { .. } | Entry::Making => {
                     entries.push(identity, entry);
                 }
@@ -300,7 +301,7 @@ impl Snapshots {
     }
 
     fn entries(&self) -> MutexGuard<'_, LruCache<Identity, Entry>> {
-        // Nothing between lock and unlock panics with the table half changed.
+        // No code under the lock panics while the table is inconsistent.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -321,18 +322,18 @@ fn join(
     Advice::Join { snapshot: Arc::clone(snapshot), is_witness }
 }
 
-/// Forgets the witnesses whose leases have ended; whether one is left.
+/// Removes the witnesses whose leases have ended. Returns whether one is left.
 fn still_vouched(witnesses: &mut Vec<Weak<OwnedFd>>) -> bool {
     witnesses.retain(|witness| witness.upgrade().is_some_and(|file| stands(&file)));
     !witnesses.is_empty()
 }
 
-/// Whether no process has been able to write to the file since it was handed over, nor waits to.
+/// Whether the file's lease is intact and not being broken, or the file is sealed.
 fn stands(file: &OwnedFd) -> bool {
     lease::look(file.as_fd()) == Lease::Stands || memfd::is_final(file)
 }
 
-/// The right to make a copy. Dropped without one, the next request may try.
+/// The right to make a copy. If it is dropped without a copy, the next request may make it.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     snapshots: Arc<Snapshots>,
@@ -341,8 +342,9 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Turns what was read from `file` into a snapshot; `None` if the lease has ended, so that it may be a mixture. Others
-    /// may join if the lease stands; while it is being broken the contents are right, but only for this file.
+    /// Turns what was read from `file` into a snapshot; `None` if the lease has ended, so that the contents may be
+    /// mixed. Other files may join only if the lease is intact; while it is being broken the contents are right, but
+    /// for this file only.
     pub(crate) fn fulfil(
         mut self,
         file: &Arc<OwnedFd>,

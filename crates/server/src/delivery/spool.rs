@@ -1,4 +1,4 @@
-//! A temporary file without a name for what a slow client has not taken yet.
+//! The spool: bytes that a slow client has not taken yet, in an unlinked temporary file.
 
 use std::fs::File;
 use std::io;
@@ -6,30 +6,31 @@ use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
 
-/// Bytes of one response that may wait on disk. Beyond it the worker waits for the client, as behind every server.
+/// Bytes of one response that may wait on disk. When this limit is reached the worker waits for the client.
 const SPOOL_LIMIT: u64 = 1 << 30;
 
-/// Small pieces are gathered in memory up to this size, in bytes, and written at once: a script that flushes line by line
-/// behind a slow client would otherwise cost a `write(2)` per line, 30 times what nginx needs.
+/// Small pieces are gathered in memory up to this size, in bytes, and written together. Otherwise a script that flushes
+/// each line to a slow client would cost one `write(2)` per line, 30 times the CPU time that nginx needs.
 pub(super) const GATHER: usize = 32 * 1024;
 
-/// Grows while a response is produced faster than it is taken; its blocks go back when the last byte is sent.
+/// Grows while the response is produced faster than the client takes it. Dropped, with its disk blocks, after its last
+/// byte has been sent.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
-    /// Made when something is written for the first time.
+    /// Created at the first write.
     file: Option<File>,
     /// Bytes in the file.
     written: u64,
-    /// What follows them; at most [`GATHER`] bytes unless no file could be made.
+    /// The bytes after those in the file; at most [`GATHER`] unless no file could be created.
     gathered: Vec<u8>,
 }
 
-/// Where bytes of the spool lie.
+/// Where a range of the spool lies.
 #[derive(Debug)]
 pub(super) enum Spooled<'a> {
-    /// As many as are wanted, at most this many.
+    /// In the file, with this number of bytes up to the end of the file.
     InFile(&'a File, u64),
-    /// At least one.
+    /// In memory; not empty.
     InMemory(&'a [u8]),
 }
 
@@ -43,7 +44,7 @@ impl Spool {
             }
             let gathered = std::mem::take(&mut self.gathered);
             self.write(&gathered)?;
-            // The buffer is used again.
+            // Reuse the buffer.
             self.gathered = gathered;
             self.gathered.clear();
         }
@@ -54,7 +55,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes the file if there is none; `false` where no descriptor is left for it.
+    /// Creates the file if there is none; `false` if no descriptor is left for it.
     fn has_file(&mut self) -> io::Result<bool> {
         if self.file.is_none() {
             let made = tempfile::tempfile();
@@ -74,12 +75,12 @@ impl Spool {
         Ok(())
     }
 
-    /// Bytes stored since it was made.
+    /// Bytes stored since the spool was created, sent or not.
     pub(super) fn len(&self) -> u64 {
         self.written + self.gathered.len() as u64
     }
 
-    /// The bytes from `offset` on; nothing that is sent from there ever changes. `None` at the end.
+    /// The bytes from `offset` on; `None` at the end. Stored bytes never change.
     pub(super) fn read(&self, offset: u64) -> Option<Spooled<'_>> {
         match (&self.file, offset.checked_sub(self.written)) {
             (Some(file), None) => Some(Spooled::InFile(file, self.written - offset)),
