@@ -4,6 +4,8 @@
 
 mod database;
 mod farm;
+mod mediawiki;
+mod phpmyadmin;
 mod presets;
 mod walk;
 mod wordpress;

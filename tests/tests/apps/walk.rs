@@ -12,8 +12,8 @@ use sendoff_tests::{Request, Response};
 use crate::farm::{Farm, Peer};
 
 /// Fields in which correct servers differ: time, connection, framing, name of the server, validators of files (each server has its own
-/// form of `ETag`), and whether ranges are announced.
-const BY_NATURE: [&str; 9] = [
+/// form of `ETag`), whether ranges are announced, and the number of a request.
+const BY_NATURE: [&str; 10] = [
     "accept-ranges",
     "connection",
     "content-length",
@@ -23,10 +23,14 @@ const BY_NATURE: [&str; 9] = [
     "server",
     "transfer-encoding",
     "upgrade",
+    "x-request-id",
 ];
 
 /// What belongs to an application: texts in bodies that change from answer to answer, each between two others.
 pub(crate) type Volatile = &'static [(&'static str, &'static str)];
+
+/// Names and values.
+type Fields = Vec<(String, String)>;
 
 /// What a server may answer instead.
 struct Difference {
@@ -38,6 +42,8 @@ struct Difference {
 struct Step<'a> {
     line: &'a str,
     request: Request,
+    target: &'a str,
+    form: Option<&'a str>,
     differences: Vec<Difference>,
 }
 
@@ -47,9 +53,10 @@ impl<'a> Step<'a> {
         let (method, target) = parts.next().unwrap().split_once(' ').expect(line);
         let mut request = Request::new(method, target.trim());
         let mut differences = Vec::new();
+        let mut form = None;
         for part in parts {
-            if let Some(form) = part.strip_prefix("= ") {
-                request = Request::post(target, "application/x-www-form-urlencoded", form);
+            if let Some(fields) = part.strip_prefix("= ") {
+                form = Some(fields);
             } else if let Some(difference) = part.strip_prefix("! ") {
                 let words: Vec<_> = difference.splitn(4, ' ').collect();
                 assert_eq!(words.len(), 4, "a difference has a reason: {line}");
@@ -65,26 +72,65 @@ impl<'a> Step<'a> {
                 request = request.header(name, value);
             }
         }
-        Self { line, request, differences }
+        Self { line, request, target: target.trim(), form, differences }
+    }
+
+    /// The request to one server, with the cookies and the token that it has given.
+    fn request(&self, known: &Known) -> Request {
+        let request = match self.form {
+            Some(form) => {
+                let form = form.replace("{token}", &known.token);
+                Request::post(self.target, "application/x-www-form-urlencoded", form)
+            }
+            None => self.request.clone(),
+        };
+        let pairs: Vec<_> =
+            known.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if pairs.is_empty() { request } else { request.header("Cookie", &pairs.join("; ")) }
+    }
+}
+
+/// What a server has told its client.
+#[derive(Default)]
+struct Known {
+    cookies: BTreeMap<String, String>,
+    /// What the newest form says to prove that it is one.
+    token: String,
+}
+
+impl Known {
+    fn learn(&mut self, response: &Response) {
+        for cookie in response.head.all("set-cookie") {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            if cookie.contains("expires=Thu, 01-Jan-1970") || cookie.contains("Max-Age=0") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        if let Some((_, rest)) = response.text().split_once("name=\"token\" value=\"") {
+            self.token = rest.split('"').next().unwrap().to_owned();
+        }
     }
 }
 
 /// Sends every request of the walk to all servers, compares Sendoff's preset with nginx and its `.htaccess` files with
-/// Apache, and returns the number of requests. Cookies are kept, for each server its own.
+/// Apache, and returns the number of requests. Cookies and tokens of forms (`{token}`)
+/// are kept, for each server its own.
 ///
 /// # Panics
 /// If answers differ.
 pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) -> usize {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let steps: Vec<_> = lines.map(Step::parse).collect();
-    let mut jars = [const { BTreeMap::new() }; 4];
+    let mut known: [Known; 4] = Default::default();
     let mut wrong = String::new();
     for step in &steps {
         let pairs = [(Peer::Preset, Peer::Nginx), (Peer::Htaccess, Peer::Apache)];
         for (ours, theirs) in pairs {
             let [our, their] = [ours, theirs].map(|peer| {
-                let response = farm.ask(peer, &with_cookies(&step.request, &jars[peer as usize]));
-                keep_cookies(&response, &mut jars[peer as usize]);
+                let response = farm.ask(peer, &step.request(&known[peer as usize]));
+                known[peer as usize].learn(&response);
                 response
             });
             let expected = step.differences.iter().find(|difference| difference.peer == theirs);
@@ -117,7 +163,12 @@ fn judge(
     let own_pages = is_page_of_server(our) && is_page_of_server(their);
     let (one, other) = (fields(our, own_pages), fields(their, own_pages));
     if one != other {
-        return Some(format!("fields\nours   {one:?}\ntheirs {other:?}"));
+        let rest = |of: &Fields, without: &Fields| -> Fields {
+            of.iter().filter(|field| !without.contains(field)).cloned().collect()
+        };
+        let (only_ours, only_theirs) = (rest(&one, &other), rest(&other, &one));
+        let counts = (one.len(), other.len());
+        return Some(format!("fields {counts:?}\nours   {only_ours:?}\ntheirs {only_theirs:?}"));
     }
     if own_pages {
         return None;
@@ -149,16 +200,20 @@ fn is_page_of_server(response: &Response) -> bool {
 }
 
 /// Fields that must agree. The type of an error page that the server wrote is its own affair.
-fn fields(response: &Response, own_page: bool) -> Vec<(String, String)> {
+fn fields(response: &Response, own_page: bool) -> Fields {
     let named = response.head.headers.iter().map(|(name, value)| {
         let name = name.to_ascii_lowercase();
         let value = match &*name {
             // The name and the attributes of a cookie; value and dates differ.
             "set-cookie" => masked(value),
             "location" => value.replace("http://example.test/", "/"),
-            "expires" | "last-modified" if value.ends_with(" GMT") => "a date".to_owned(),
+            "expires" | "last-modified" if value.ends_with(" GMT") || value.ends_with(" +0000") => {
+                "a date".to_owned()
+            }
             // Servers name the same type for scripts in one of two ways, and add the charset of text or do not.
             "content-type" => plain_type(value),
+            // Apache joins what several fields say.
+            "vary" => value.replace(", ", ","),
             _ => value.clone(),
         };
         (name, value)
@@ -168,6 +223,8 @@ fn fields(response: &Response, own_page: bool) -> Vec<(String, String)> {
         .filter(|(name, _)| !(own_page && name == "content-type"))
         .collect();
     all.sort();
+    // Apache's module also sends a session's cookies that PHP has replaced by newer ones of the same name.
+    all.dedup_by(|one, other| one.0 == "set-cookie" && one == other);
     all
 }
 
@@ -203,23 +260,4 @@ fn body(response: &Response, volatile: Volatile) -> String {
         text = kept + rest;
     }
     text
-}
-
-fn with_cookies(request: &Request, jar: &BTreeMap<String, String>) -> Request {
-    if jar.is_empty() {
-        return request.clone();
-    }
-    let pairs: Vec<_> = jar.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    request.clone().header("Cookie", &pairs.join("; "))
-}
-
-fn keep_cookies(response: &Response, jar: &mut BTreeMap<String, String>) {
-    for cookie in response.head.all("set-cookie") {
-        let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-        if cookie.contains("expires=Thu, 01-Jan-1970") || cookie.contains("Max-Age=0") {
-            jar.remove(name);
-        } else {
-            jar.insert(name.to_owned(), value.to_owned());
-        }
-    }
 }

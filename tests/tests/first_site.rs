@@ -1,0 +1,123 @@
+//! The commands of docs/first-site.md, one after the other, in namespaces of their own: nothing of the machine changes. The
+//! configurations and keys that docs/from-nginx.md and docs/from-apache.md name.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs;
+use std::process::Command;
+
+use sendoff_tests::{Site, binary, repository, sendoff};
+
+/// What a machine has that the page begins with: a network, and a MariaDB that its package has started. `apt-get` says what it would do.
+const MACHINE: &str = r#"set -eu
+ip link set lo up
+mount -t tmpfs none /run
+mkdir /run/mysqld /run/etc /run/work
+mount -t overlay -o "lowerdir=/etc,upperdir=/run/etc,workdir=/run/work" none /etc
+PATH="$HERE/bin:$PATH"
+mariadb-install-db --no-defaults --user=root --datadir="$HERE/data" --auth-root-authentication-method=socket >"$HERE/log" 2>&1
+mariadbd --no-defaults --user=root --datadir="$HERE/data" --skip-networking --socket=/run/mysqld/mysqld.sock >>"$HERE/log" 2>&1 &
+mariadb-admin --no-defaults --socket=/run/mysqld/mysqld.sock --wait=30 ping
+"#;
+
+/// What the user of the browser does.
+const VISITOR: &str = r##"<?php
+function ask($target, $form = null) {
+    $options = ['ignore_errors' => true, 'follow_location' => 0, 'method' => $form ? 'POST' : 'GET'];
+    if ($form) {
+        $options += ['header' => 'Content-Type: application/x-www-form-urlencoded', 'content' => http_build_query($form)];
+    }
+    $page = file_get_contents('http://localhost' . $target, false, stream_context_create(['http' => $options]));
+    return [(int) substr($http_response_header[0], 9, 3), $page, $http_response_header];
+}
+[$status, , $fields] = ask('/');
+echo "first $status ", implode(' ', preg_grep('/^Location/i', $fields)), "\n";
+[$status, $page] = ask('/wp-admin/install.php?step=2', ['weblog_title' => 'A title', 'user_name' => 'ann',
+    'admin_password' => 'correct horse', 'admin_password2' => 'correct horse', 'pw_weak' => '1',
+    'admin_email' => 'ann@example.test', 'Submit' => 'Install', 'language' => '']);
+echo "installed $status ", strpos($page, 'Success!') !== false ? 'Success!' : $page, "\n";
+[$status, $page] = ask('/');
+preg_match('#href="http://localhost(/\d{4}/\d\d/\d\d/hello-world/)"#', $page, $link);
+echo "home $status ", $link ? 'pretty' : $page, "\n";
+[$status, $page] = ask($link[1]);
+echo "post $status ", strpos($page, 'Welcome to WordPress') !== false ? 'welcome' : $page, "\n";
+preg_match('#http://localhost(/wp-[^"\']*\.css[^"\']*)#', $page, $style);
+echo "style ", ask($style[1])[0], "\n";
+echo "secret ", ask('/wp-config.php')[1], "\n";
+"##;
+
+/// The blocks of a page in a language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let page = fs::read_to_string(repository::root().join("docs").join(page)).unwrap();
+    let fence = format!("```{language}\n");
+    let blocks = page.split(&fence).skip(1);
+    blocks.map(|block| block.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+/// `sendoff check` of a configuration whose sites are in this folder.
+fn check(site: &Site, text: &str) -> Result<String, String> {
+    let config = site.write_at(site.outside("checked.toml"), text.replace("/var/www/html", "root"));
+    sendoff(site.root(), &["check", "--config", config.to_str().unwrap()])
+}
+
+#[test]
+fn configurations_of_the_pages_about_other_servers_are_understood() {
+    let site = Site::new();
+    let pages = ["from-nginx.md", "from-apache.md"];
+    let all: Vec<_> = pages.iter().flat_map(|page| blocks(page, "toml")).collect();
+    assert_eq!(all.len(), 3);
+    for text in all {
+        let said = check(&site, &text);
+        assert!(said.is_ok(), "{text}\n{said:?}");
+    }
+}
+
+/// Each key in the right column of the tables is one of the configuration file.
+#[test]
+fn keys_in_the_tables_about_other_servers_exist() {
+    let config = fs::read_to_string(repository::root().join("docs/config.md")).unwrap();
+    for page in ["from-nginx.md", "from-apache.md"] {
+        let text = fs::read_to_string(repository::root().join("docs").join(page)).unwrap();
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        let right = rows.filter_map(|row| Some(row.strip_suffix(" |")?.rsplit_once(" | ")?.1));
+        let keys: Vec<_> = right
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .filter_map(|code| code.split_once(" = "))
+            .map(|(key, _)| key)
+            .collect();
+        assert!(keys.len() > 25, "{keys:?}");
+        for key in keys {
+            assert!(config.contains(&format!("| `{key}` |")), "{page}: {key}");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: namespaces")]
+fn the_commands_of_the_page_make_a_blog_as_root() {
+    let commands = blocks("first-site.md", "sh");
+    let (last, others) = commands.split_last().unwrap();
+    assert!(commands.len() <= 5 && last == "sendoff run", "{commands:?}");
+    let site = Site::new();
+    let here = site.outside("machine");
+    fs::create_dir_all(here.join("bin")).unwrap();
+    std::os::unix::fs::symlink(binary(), here.join("bin/sendoff")).unwrap();
+    let apt = site
+        .write_at(here.join("bin/apt-get"), "#!/bin/sh\nexec /usr/bin/apt-get --simulate \"$@\"\n");
+    fs::set_permissions(apt, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    site.write_at(here.join("visitor.php"), VISITOR);
+    let script = format!(
+        "{MACHINE}mkfifo \"$HERE/ready\"\n{}\n{last} >\"$HERE/ready\" &\nread -r line <\"$HERE/ready\"\nphp \"$HERE/visitor.php\"\n",
+        others.join("\n")
+    );
+    let script = site.write_at(here.join("script"), script);
+    let done = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh"])
+        .arg(script)
+        .env("HERE", &here)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let said = text.split_once("first ").map_or("", |(_, rest)| rest);
+    let expected = "302 Location: http://localhost/wp-admin/install.php\ninstalled 200 Success!\nhome 200 pretty\npost 200 welcome\nstyle 200\nsecret \n";
+    assert_eq!(said, expected, "{text}\n{}", String::from_utf8_lossy(&done.stderr));
+}
