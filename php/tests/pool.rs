@@ -207,7 +207,8 @@ fn settings_that_make_no_sense_are_refused_and_unknown_ones_are_named() {
     ] {
         let php_ini = php_ini.iter().cloned().chain(extra.map(str::to_owned)).collect();
         let mut master = Master::start_pool(PoolConfig { php_ini, ..pool() }, Stdio::piped());
-        master.worker();
+        // Kept, because the master would start another in the place of one whose links are closed.
+        let _worker = master.worker();
         let mut stderr = master.stderr();
         drop(master);
         let mut said = String::new();
