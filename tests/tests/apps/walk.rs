@@ -128,13 +128,21 @@ pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) -> usize {
     for step in &steps {
         let pairs = [(Peer::Preset, Peer::Nginx), (Peer::Htaccess, Peer::Apache)];
         for (ours, theirs) in pairs {
-            let [our, their] = [ours, theirs].map(|peer| {
-                let response = farm.ask(peer, &step.request(&known[peer as usize]));
-                known[peer as usize].learn(&response);
-                response
-            });
             let expected = step.differences.iter().find(|difference| difference.peer == theirs);
-            if let Some(why) = judge(expected, &our, &their, volatile) {
+            let mut compare = || {
+                let [our, their] = [ours, theirs].map(|peer| {
+                    let response = farm.ask(peer, &step.request(&known[peer as usize]));
+                    known[peer as usize].learn(&response);
+                    response
+                });
+                judge(expected, &our, &their, volatile)
+            };
+            // Pages show the time: a second may begin between two answers. A form is sent once.
+            let tries = if step.form.is_some() { 1 } else { 3 };
+            let found: Vec<_> = (0..tries).map_while(|_| compare()).collect();
+            if found.len() == tries
+                && let Some(why) = found.last()
+            {
                 write!(wrong, "\n== {} [{ours:?} and {theirs:?}]\n{why}\n", step.line).unwrap();
             }
         }
