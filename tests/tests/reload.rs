@@ -194,8 +194,8 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
 fn file(max_requests: u32, b: &str) -> String {
     format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n\
-         [[pool]]\nname = 'one'\nworkers = 2\n\
-         [[pool]]\nname = 'two'\nworkers = 2\nmax_requests = {max_requests}\n\
+         [[pool]]\nname = 'one'\nworkers = 3\n\
+         [[pool]]\nname = 'two'\nworkers = 1\nmax_requests = {max_requests}\n\
          [[site]]\nhosts = 'a.test'\nroot = 'root'\npool = 'one'\n\
          [[site]]\nhosts = 'b.test'\nroot = 'root'\npool = 'two'\n{b}"
     )

@@ -196,16 +196,17 @@ impl Running {
                 }
                 PoolSource::New(socket) => {
                     let (pool, workers) = self.add_pool(pool_config, socket).await?;
-                    arriving
-                        .push((Arriving { pool: Some(Rc::clone(&pool)), running: &self }, workers));
+                    let new = Arriving { pool: Some(Rc::clone(&pool)), running: &self };
+                    arriving.push((new, workers, pool_config));
                     pool
                 }
             };
             pools.push(pool);
         }
-        for ((new, workers), pool_config) in arriving.iter().zip(config.pools.iter()) {
-            new.arrive(workers, pool_config.first_workers()).await?;
+        for (new, workers, pool_config) in &arriving {
+            new.arrive(workers, pool_config).await?;
         }
+        let arriving: Vec<_> = arriving.into_iter().map(|(new, _, _)| new).collect();
         let (log, writer) = match log {
             LogTarget::Same => (None, None),
             LogTarget::Nowhere => (Some(()), None),
@@ -235,7 +236,7 @@ impl Running {
             // Its thread ends with the last response that it logs.
             self.log.replace(writer);
         }
-        arriving.into_iter().for_each(|(new, _)| new.stay());
+        arriving.into_iter().for_each(Arriving::stay);
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
@@ -294,17 +295,20 @@ impl Arriving<'_> {
     }
 
     /// Waits for the first workers.
-    async fn arrive(&self, pool: &Pool, workers: usize) -> Result<(), String> {
+    async fn arrive(&self, pool: &Pool, config: &PoolConfig) -> Result<(), String> {
         let deadline = Instant::now() + WORKERS_TIMEOUT;
-        while pool.workers() < workers {
+        let (name, first) = (&config.name, config.first_workers());
+        while pool.workers() < first {
             let has_failed =
                 self.pool.as_ref().is_some_and(|pool| pool.phase.get() == Phase::Failed);
             if has_failed {
-                return Err("the PHP master of a new pool has ended".to_owned());
+                return Err(format!("the new PHP master of pool {name} has ended"));
             }
             if Instant::now() >= deadline {
-                let limit = WORKERS_TIMEOUT.as_secs();
-                return Err(format!("the workers of a new pool have not started within {limit} s"));
+                let (limit, come) = (WORKERS_TIMEOUT.as_secs(), pool.workers());
+                return Err(format!(
+                    "{come} of {first} new workers of pool {name} have started within {limit} s"
+                ));
             }
             sleep(WORKERS_CHECK).await;
         }

@@ -22,6 +22,9 @@ use crate::place::{Place, Sources};
 use crate::problem::Problems;
 use crate::words::ProxyField;
 
+/// The values of `log` that are no filter for single modules.
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
 /// Resolves what files or a command line say. `None`: there are errors in `problems`.
 pub fn resolve(
     top: &Top,
@@ -73,6 +76,14 @@ impl Context<'_> {
                     .warning(network.place, "every client is trusted to say who it is")
                     .help("name only the networks of your proxies");
             }
+        }
+        let levels = &top.log;
+        // Targets of single modules are for developers, who know what they write.
+        let is_plain = !levels.value.0.contains(['=', ',', '[']);
+        if is_plain && !LEVELS.contains(&levels.value.0.to_ascii_lowercase().as_str()) {
+            self.problems
+                .error(levels.place, format!("{:?} is no level of events", levels.value.0))
+                .help(format!("there are {}", LEVELS.join(", ")));
         }
         let threads = top.threads.as_ref().map_or(self.machine.cores() as u64, |n| n.value.0);
         Some(Config {

@@ -89,7 +89,20 @@ impl Context<'_> {
             root_link,
         };
         self.scripts_exist(section, &site);
+        self.htaccess_is_obeyed(section, &site);
         Some(site)
+    }
+
+    /// Warns of a site that has `.htaccess` files, which may protect something, and does not say what to do with them.
+    fn htaccess_is_obeyed(&mut self, section: &keys::Site, site: &Site) {
+        let file = site.root.join(".htaccess");
+        let is_said = section.htaccess.place != Place::Default;
+        if !is_said && self.machine.kind(&file).is_ok_and(|kind| kind == Kind::File) {
+            let says = format!("{} is not obeyed", file.display());
+            self.problems.warning(section.place, says).help(
+                "what it protects is served: write htaccess = true, or htaccess = false if the site's routes do the same",
+            );
+        }
     }
 
     /// Pairs of a prefix and a folder that must exist, the longest prefix first.
