@@ -152,3 +152,60 @@ fn heads_and_error_documents() {
     let missing = server.get("/none");
     assert_eq!((missing.status(), &*missing.text()), (404, "nothing here"));
 }
+
+/// Who may write a `.htaccess` file may neither choose the script nor say who asks.
+#[test]
+fn variables_of_files_do_not_replace_those_of_the_server() {
+    let site = Site::with("index.php", SHOW);
+    site.write("uploads/evil.php", "<?php echo 'evil';");
+    site.write(".htaccess", "");
+    let evil = site.path("uploads/evil.php");
+    let lines = [
+        "DirectoryIndex /index.php".to_owned(),
+        format!("SetEnv SCRIPT_FILENAME {}", evil.display()),
+        "SetEnv REMOTE_USER root".to_owned(),
+        "SetEnv PHP_ADMIN_VALUE auto_prepend_file=/etc/passwd".to_owned(),
+        "SetEnv APP folder\n".to_owned(),
+    ];
+    site.write("d/.htaccess", lines.join("\n"));
+    let server = Server::start(site.root(), &["--php-only", "/index.php"]);
+    server.get("/uploads/evil.php").expect(403);
+    let page = server.page("/d/");
+    assert!(page.contains("/index.php") && page.ends_with(r#""folder",""]"#), "{page}");
+}
+
+/// Rewriting leads to no path that a route of the site denies.
+#[test]
+fn files_do_not_lead_around_routes() {
+    let site = Site::with("private/s.txt", "secret");
+    site.write(
+        ".htaccess",
+        "RewriteEngine On\nRewriteRule ^go/(.*)$ /private/$1 [L]\nErrorDocument 404 /private/s.txt\n",
+    );
+    let server = Server::start(site.root(), &["--deny", "/private"]);
+    for (target, status) in [("/private/s.txt", 403), ("/go/s.txt", 403), ("/none", 404)] {
+        let response = server.get(target);
+        assert_eq!(response.status(), status, "{target}");
+        assert!(!response.text().contains("secret"), "{target}");
+    }
+}
+
+/// The file of a tenant's `AuthUserFile` may be a pipe: nobody waits for it.
+#[test]
+fn a_password_file_that_is_none_stops_no_other_request() {
+    let site = Site::with("a.txt", "text");
+    let pipe = site.fifo("pipe");
+    site.write(".htaccess", "");
+    let path = site.path("pipe");
+    site.write(
+        "d/.htaccess",
+        format!("AuthType Basic\nAuthName x\nAuthUserFile {}\nRequire valid-user\n", path.display()),
+    );
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    for _ in 0..3 {
+        let asked = Request::get("/d/").header("Authorization", "Basic YTpi");
+        assert_eq!(server.ask(&asked).status(), 500);
+        assert_eq!(server.page("/a.txt"), "text");
+    }
+    drop(pipe);
+}

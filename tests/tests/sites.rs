@@ -398,3 +398,55 @@ fn an_expression_that_takes_too_long_refuses() {
     assert_eq!(server.get(&long).status(), 500);
     server.await_log("cannot be evaluated");
 }
+
+/// A route that names a script holds however the script is reached: with something behind it in the path, or as the index of its
+/// folder.
+#[test]
+fn what_protects_a_script_protects_every_way_to_it() {
+    let site = Site::with("uploads/evil.php", "<?php echo 'evil';");
+    for name in ["admin.php", "sec/index.php", "admin/index.php", "open/index.php"] {
+        site.write(name, "<?php echo 'ran';");
+    }
+    site.write("files/index.html", "index");
+    site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let server = run(
+        &site,
+        r#"
+[[site]]
+root = 'root'
+[[site.route]]
+prefix = '/uploads'
+extension = 'php'
+deny = true
+[[site.route]]
+path = '/admin.php'
+auth = { users = 'users' }
+[[site.route]]
+match = '^/sec/.*\.php$'
+auth = { users = 'users' }
+[[site.route]]
+path = ['/admin/index.php', '/files/index.html']
+deny = true
+[[site.route]]
+match = '^/line(.*)end$'
+deny = true
+"#,
+    );
+    for (target, status) in [
+        ("/uploads/evil.php", 403),
+        ("/uploads/evil.php/", 403),
+        ("/uploads/evil.php/x", 403),
+        ("/admin.php", 401),
+        ("/admin.php/x", 401),
+        ("/sec/", 401),
+        ("/sec/index.php/x", 401),
+        ("/admin/", 403),
+        ("/admin/index.php/x", 403),
+        ("/files/", 403),
+        ("/line%0aend", 403),
+        ("/open/", 200),
+        ("/open/index.php/x", 200),
+    ] {
+        assert_eq!(server.get(target).status(), status, "{target}");
+    }
+}

@@ -7,17 +7,20 @@ mod apr1;
 mod passwords;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lru::LruCache;
-use tokio::sync::Semaphore;
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use passwords::Passwords;
@@ -39,6 +42,9 @@ const MAX_FAILING: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// Attempts of one address that may wait; further ones count as wrong.
+const MAX_ATTEMPTS: usize = 32;
+
 /// After this time without an attempt the pause begins anew.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
 
@@ -50,13 +56,18 @@ pub(crate) struct Auth {
     known: RefCell<LruCache<u64, Instant>>,
     failing: RefCell<LruCache<Vec<u8>, Failing>>,
     hasher: RandomState,
+    /// For each address with attempts under way.
+    attempts: RefCell<HashMap<Vec<u8>, Arc<Semaphore>>>,
     /// One hash is computed at a time.
     turn: Arc<Semaphore>,
 }
 
+/// Differs when a file was changed or replaced: device, inode, bytes, time of the last change.
+type Version = (u64, u64, u64, i64, i64);
+
 #[derive(Debug, Clone)]
 struct File {
-    version: (SystemTime, u64),
+    version: Version,
     passwords: Arc<Passwords>,
 }
 
@@ -73,6 +84,7 @@ impl Default for Auth {
             known: RefCell::new(LruCache::new(MAX_KNOWN)),
             failing: RefCell::new(LruCache::new(MAX_FAILING)),
             hasher: RandomState::new(),
+            attempts: RefCell::default(),
             turn: Arc::new(Semaphore::new(1)),
         }
     }
@@ -106,6 +118,11 @@ impl Auth {
         if self.known.borrow_mut().get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR) {
             return Ok(Access::User(user));
         }
+        // One attempt of an address at a time, so that its pauses add up and others get their turn.
+        let Some(_attempt) = self.begin_attempt(client).await else { return Ok(Access::Denied) };
+        if self.known.borrow_mut().get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR) {
+            return Ok(Access::User(user));
+        }
         self.pause(client).await;
         let turn = self.turn.acquire().await;
         let name = user.clone();
@@ -121,19 +138,35 @@ impl Auth {
         Ok(Access::User(user))
     }
 
+    /// Waits until no other attempt of the address is under way. `None`: too many wait already.
+    async fn begin_attempt(&self, client: &[u8]) -> Option<OwnedSemaphorePermit> {
+        let attempts = {
+            let mut attempts = self.attempts.borrow_mut();
+            attempts.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+            Arc::clone(
+                attempts.entry(client.to_vec()).or_insert_with(|| Arc::new(Semaphore::new(1))),
+            )
+        };
+        if Arc::strong_count(&attempts) > MAX_ATTEMPTS {
+            return None;
+        }
+        attempts.acquire_owned().await.ok()
+    }
+
     /// The current contents of a password file.
     fn file(&self, path: &Path) -> io::Result<File> {
-        let metadata = std::fs::metadata(path)?;
-        let version = (metadata.modified()?, metadata.len());
+        let (file, version) = open(path)?;
         if let Some(file) = self.files.borrow_mut().get(path)
             && file.version == version
         {
             return Ok(file.clone());
         }
-        if metadata.len() > MAX_FILE {
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_FILE {
             return Err(io::Error::other(format!("it has more than {MAX_FILE} bytes")));
         }
-        let passwords = Arc::new(Passwords::parse(&std::fs::read(path)?));
+        let passwords = Arc::new(Passwords::parse(&bytes));
         let file = File { version, passwords };
         self.files.borrow_mut().put(path.to_owned(), file.clone());
         Ok(file)
@@ -155,6 +188,18 @@ impl Auth {
         let pause = before.map_or(FIRST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
         failing.put(client.to_vec(), Failing { pause, last });
     }
+}
+
+/// Opens a password file. A FIFO or a device would block the event loop or never end.
+fn open(path: &Path) -> io::Result<(std::fs::File, Version)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let data = file.metadata()?;
+    if !data.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let version = (data.dev(), data.ino(), data.len(), data.ctime(), data.ctime_nsec());
+    Ok((file, version))
 }
 
 /// The name and the password of a field `Basic BASE64`.

@@ -10,6 +10,12 @@ use sha1::{Digest, Sha1};
 
 use super::apr1;
 
+/// bcrypt's cost: 2 to the power of it in rounds; 14 takes about a second.
+const MAX_COST: u32 = 14;
+
+/// Rounds of SHA-256 and SHA-512 crypt: about half a second.
+const MAX_ROUNDS: u32 = 500_000;
+
 /// The users of a file and the hashes of their passwords.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Passwords(HashMap<Vec<u8>, String>);
@@ -44,7 +50,9 @@ impl Passwords {
 /// bcrypt (`$2y$`), Apache's MD5 (`$apr1$`), SHA-256 and SHA-512 crypt (`$5$`, `$6$`) and SHA-1 (`{SHA}`). Others, plain text among
 /// them, match nothing.
 fn matches(hash: &str, password: &[u8]) -> bool {
-    if hash.starts_with("$2") {
+    if is_too_costly(hash) {
+        false
+    } else if hash.starts_with("$2") {
         bcrypt::verify(password, hash).unwrap_or(false)
     } else if apr1::is_apr1(hash) {
         apr1::hash_like(hash, password).is_some_and(|own| is_equal(own.as_bytes(), hash.as_bytes()))
@@ -54,6 +62,22 @@ fn matches(hash: &str, password: &[u8]) -> bool {
     } else {
         (hash.starts_with("$5$") || hash.starts_with("$6$"))
             && ShaCrypt::default().verify_password(password, hash).is_ok()
+    }
+}
+
+/// Whether a hash says that it takes seconds to compute. Others wait meanwhile.
+fn is_too_costly(hash: &str) -> bool {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
+    let mut parts = hash.split('$').skip(1);
+    match parts.next() {
+        Some(kind) if kind.starts_with('2') => {
+            number(parts.next()).is_none_or(|cost| cost > MAX_COST)
+        }
+        Some("5" | "6") => {
+            let rounds = parts.next().and_then(|part| part.strip_prefix("rounds="));
+            rounds.is_some_and(|rounds| number(Some(rounds)).is_none_or(|n| n > MAX_ROUNDS))
+        }
+        _ => false,
     }
 }
 
@@ -100,6 +124,8 @@ mod tests {
             assert!(Passwords::parse(line.as_bytes()).verify(name, password.as_bytes()), "{line}");
             assert!(!Passwords::parse(line.as_bytes()).verify(name, b"y"), "{line}");
         }
+        let costly = String::from_utf8_lossy(FILE).replace("$2y$05", "$2y$31");
+        assert!(!Passwords::parse(costly.as_bytes()).verify(b"bcrypt", b"open sesame"));
         for user in ["plain", "broken", "short", "no colon", "nobody", "", "# users"] {
             assert!(!passwords.verify(user.as_bytes(), b"open sesame"), "{user}");
             assert!(!passwords.verify(user.as_bytes(), b""), "{user}");

@@ -15,15 +15,32 @@ use crate::upstream::RequestMessageBuilder;
 /// take the other two for statements of the server about how it sends files.
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
+/// Parameters that `.htaccess` files do not set, although the server does not set them in every request.
+const NOT_FROM_FOLDERS: [&[u8]; 9] = [
+    b"AUTH_TYPE",
+    b"FCGI_ROLE",
+    b"HTTP_PROXY",
+    b"HTTP_X_ACCEL_MAPPING",
+    b"HTTP_X_SENDFILE_TYPE",
+    b"PATH_TRANSLATED",
+    b"PHP_ADMIN_VALUE",
+    b"PHP_VALUE",
+    b"SENDOFF_ACCEPT",
+];
+
 /// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
 /// directory of its own.
 pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
     let Context { services, site, request, effects, user, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
     let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
+    let mut written: Vec<Vec<u8>> = Vec::new();
     let mut param = |name: &str, value: &[u8]| {
         if effects.params.is_empty() || !own(name) {
             builder.param(name.as_bytes(), value);
+        }
+        if !effects.environment.is_empty() {
+            written.push(name.as_bytes().to_vec());
         }
     };
     let chroot = match script.upstream {
@@ -39,6 +56,15 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
     for (name, value) in &effects.params {
+        builder.param(name, value);
+    }
+    // Who may write `.htaccess` files may not say which script runs, or who asks.
+    let is_free = |name: &[u8]| {
+        !written.iter().any(|known| known == name)
+            && !effects.params.iter().any(|(known, _)| known == name)
+            && !NOT_FROM_FOLDERS.contains(&name)
+    };
+    for (name, value) in effects.environment.iter().filter(|(name, _)| is_free(name)) {
         builder.param(name, value);
     }
     builder

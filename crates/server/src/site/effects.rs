@@ -21,6 +21,8 @@ pub(crate) struct Effects {
     pub(crate) cache: Option<Rc<Cache>>,
     /// Parameters for scripts.
     pub(crate) params: Vec<(Bytes, Vec<u8>)>,
+    /// Variables of `.htaccess` files for scripts. The server's own parameters come first.
+    pub(crate) environment: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of the request body.
     pub(crate) max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.

@@ -122,9 +122,7 @@ impl Htaccess {
         for (name, value) in request_fields {
             change_field(&mut request.headers, &name, value.as_deref());
         }
-        let known = |name: &[u8]| effects.params.iter().any(|(own, _)| own == name);
-        let new: Vec<_> = environment.iter().filter(|(name, _)| !known(name)).cloned().collect();
-        effects.params.extend(new.into_iter().map(|(name, value)| (name.into(), value)));
+        effects.environment.clone_from(&environment);
         if !php.is_empty() {
             let lines: Vec<u8> = php.iter().flat_map(php_ini_line).collect();
             effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines));
@@ -252,7 +250,15 @@ impl Htaccess {
             )),
             apache::Answer::Missing(target) => {
                 self.rewrite(request, target);
-                Answer::Route(router.missing_at(&target.path))
+                match router.missing_at(&target.path) {
+                    Route::Script(script) if !self.allow(router, request, &script.name) => {
+                        Answer::refused(
+                            StatusCode::FORBIDDEN,
+                            "the front controller is refused".into(),
+                        )
+                    }
+                    route => Answer::Route(route),
+                }
             }
             apache::Answer::Redirect { status, location } => match StatusCode::from_u16(*status) {
                 Ok(status) => Answer::Redirect { status, location: location.clone().into() },
@@ -273,6 +279,15 @@ impl Htaccess {
                 users: OsStr::from_bytes(users).into(),
             },
         }
+    }
+
+    /// Whether the files let a request for the script at this path through.
+    fn allow(&self, router: &Router, request: &mut Request, script: &[u8]) -> bool {
+        let path = std::mem::replace(&mut request.path, script.to_vec());
+        let outcome =
+            self.view(router, request, None, None, |site, view| apache::evaluate(site, view, self));
+        request.path = path;
+        matches!(outcome.answer, apache::Answer::Serve(_) | apache::Answer::Redirect { .. })
     }
 
     fn rewrite(&self, request: &mut Request, target: &Target) {

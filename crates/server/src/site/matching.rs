@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
+use percent_encoding::percent_decode;
 use sendoff_config::{Clients, FieldCondition, Network};
 
 use super::protect::has_ending;
@@ -22,7 +23,7 @@ pub(crate) struct TooHard(pub(crate) String);
 /// It is no PCRE2 expression; the error says where.
 pub(super) fn compile(expression: &str) -> Result<Regex, String> {
     let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){expression}");
-    let compiled = RegexBuilder::new().jit_if_available(true).build(&limited);
+    let compiled = RegexBuilder::new().dotall(true).jit_if_available(true).build(&limited);
     compiled.map_err(|error| format!("{expression:?}: {error}"))
 }
 
@@ -141,11 +142,12 @@ fn values<'m>(headers: &'m HeaderMap, name: &str) -> impl Iterator<Item = &'m [u
     all.into_iter().flatten().map(http::HeaderValue::as_bytes)
 }
 
-/// The values of a parameter, as they stand in the query string.
+/// The values of a parameter, as they stand in the query string. Names are compared decoded, as PHP reads them.
 fn parameters<'q>(query: &'q [u8], name: &[u8]) -> impl Iterator<Item = &'q [u8]> {
     query.split(|&b| b == b'&').filter_map(move |pair| {
-        let rest = pair.strip_prefix(name)?;
-        rest.strip_prefix(b"=").or(rest.is_empty().then_some(rest))
+        let end = pair.iter().position(|&b| b == b'=').unwrap_or(pair.len());
+        let is_named = percent_decode(&pair[..end]).eq(name.iter().copied());
+        is_named.then(|| pair.get(end + 1..).unwrap_or_default())
     })
 }
 
@@ -235,7 +237,7 @@ mod tests {
         let found = |query: &'static str| -> Vec<_> {
             parameters(query.as_bytes(), b"a").map(|value| str::from_utf8(value).unwrap()).collect()
         };
-        assert_eq!(found("a=1&ab=2&a&xa=3&a="), ["1", "", ""]);
+        assert_eq!(found("a=1&ab=2&a&xa=3&a=&%61=4"), ["1", "", "", "4"]);
         assert!(found("").is_empty());
     }
 }

@@ -100,8 +100,42 @@ impl Site {
         }
         let mut effects = Effects::default();
         let answer = self.rules.apply(&self.router, pools, request, &mut effects);
-        let answer = answer.unwrap_or_else(|| self.answer(pools, request, &mut effects, None));
+        let answer = match answer {
+            Some(answer) => {
+                let seen = request.path.clone();
+                self.protected(request, &seen, answer, &mut effects)
+            }
+            None => self.answer(pools, request, &mut effects, None),
+        };
         (answer, effects)
+    }
+
+    /// The answer, unless routes protect the path to which the request has led and which they have not seen.
+    fn protected(
+        &self,
+        request: &mut Request,
+        seen: &[u8],
+        answer: Answer,
+        effects: &mut Effects,
+    ) -> Answer {
+        if self.rules.is_empty() {
+            return answer;
+        }
+        let last = match &answer {
+            Answer::Route(Route::Script(script)) => script.name.clone(),
+            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
+                self.router.index_of(&request.path).unwrap_or_else(|| request.path.clone())
+            }
+            Answer::Route(Route::File(_) | Route::Folder) => request.path.clone(),
+            _ => return answer,
+        };
+        if last == seen {
+            return answer;
+        }
+        let path = std::mem::replace(&mut request.path, last);
+        let refused = self.rules.protect(request, effects);
+        request.path = path;
+        refused.unwrap_or(answer)
     }
 
     /// Who answers a request that no route answers. `user`: the client has shown this user's password.
@@ -115,9 +149,17 @@ impl Site {
         let pool = self.router.pool();
         let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
         let answer = match (&self.htaccess, page) {
-            (Some(files), _) => files.apply(&self.router, request, effects, user, None),
+            (Some(files), _) => {
+                let seen = request.path.clone();
+                let answer = files.apply(&self.router, request, effects, user, None);
+                self.protected(request, &seen, answer, effects)
+            }
             (None, Some(page)) => return Answer::PoolPage(page),
-            (None, None) => return Answer::Route(self.router.route(&request.path)),
+            (None, None) => {
+                let answer = Answer::Route(self.router.route(&request.path));
+                let seen = request.path.clone();
+                return self.protected(request, &seen, answer, effects);
+            }
         };
         // The files may protect the page, but do not answer in its place.
         match page {
@@ -138,7 +180,14 @@ impl Site {
         match (&self.htaccess, response) {
             (Some(files), Some(response)) => {
                 let error = Error { status, request: failed, response };
-                files.apply(&self.router, request, effects, None, Some(error))
+                let answer = files.apply(&self.router, request, effects, None, Some(error));
+                let mut protection = Effects::default();
+                let answer = self.protected(request, &failed.path, answer, &mut protection);
+                // The page of an error asks for no password.
+                match protection.auth {
+                    Some(_) => Answer::Route(Route::NOT_FOUND),
+                    None => answer,
+                }
             }
             _ => Answer::Route(self.router.route(&request.path)),
         }

@@ -344,6 +344,12 @@ impl Router {
         matches!(self.mounts.place(path).kind(), Ok(Kind::Directory))
     }
 
+    /// The path of the file that stands for a folder.
+    pub(super) fn index_of(&self, folder: &[u8]) -> Option<Vec<u8>> {
+        let mut paths = self.index.iter().map(|name| [folder, name].concat());
+        paths.find(|path| self.is_file(path))
+    }
+
     fn index(&self, folder: &[u8]) -> Route {
         for name in &self.index {
             let path = [folder, name].concat();

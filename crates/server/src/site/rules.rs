@@ -67,6 +67,11 @@ enum OneHandler {
 }
 
 impl Rules {
+    /// Whether there is no route.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Compiles the routes of a site.
     ///
     /// # Errors
@@ -97,6 +102,41 @@ impl Rules {
             };
             if let Some(answer) = route.apply(router, pools, request, &matched, effects) {
                 return Some(answer);
+            }
+        }
+        None
+    }
+
+    /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
+    /// it in the path, an index file, a path that `.htaccess` files made. Returns the answer if they refuse it; a password that they
+    /// ask for is an effect.
+    pub(super) fn protect(&self, request: &Request, effects: &mut Effects) -> Option<Answer> {
+        for route in &self.0 {
+            match route.conditions.matches(request) {
+                Ok(None) => continue,
+                Ok(Some(_)) => {}
+                Err(why) => {
+                    let why = format!("{}: {}", route.origin, why.0);
+                    return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+                }
+            }
+            if let Some(refused) = route.turned_away(request) {
+                return Some(refused);
+            }
+            if let Some(auth) = &route.auth {
+                effects.auth = Some(Rc::clone(auth));
+            }
+            match &route.handler {
+                None => {}
+                Some(OneHandler::Deny { status }) => {
+                    let why = format!("{} denies it", route.origin);
+                    return Some(Answer::refused(*status, why));
+                }
+                Some(_) => return None,
+            }
+            // The routes that follow are about the path that the rewrite makes.
+            if route.rewrite.is_some() || !route.try_files.is_empty() {
+                return None;
             }
         }
         None
@@ -137,10 +177,8 @@ impl OneRoute {
         matched: &Matched,
         effects: &mut Effects,
     ) -> Option<Answer> {
-        let peer = &request.peer;
-        if self.clients.as_ref().is_some_and(|clients| !may_ask(clients, peer)) {
-            let why = format!("{}: {peer} may not ask", self.origin);
-            return Some(Answer::refused(StatusCode::FORBIDDEN, why));
+        if let Some(refused) = self.turned_away(request) {
+            return Some(refused);
         }
         self.collect(request, &matched.groups, effects);
         for change in &self.request_headers {
@@ -163,6 +201,14 @@ impl OneRoute {
         }
         let handler = self.handler.as_ref()?;
         Some(handler.answer(router, pools, request, matched, &self.origin))
+    }
+
+    /// The answer to a client that may not ask.
+    fn turned_away(&self, request: &Request) -> Option<Answer> {
+        let peer = &request.peer;
+        let may = self.clients.as_ref().is_none_or(|clients| may_ask(clients, peer));
+        let why = || format!("{}: {peer} may not ask", self.origin);
+        (!may).then(|| Answer::refused(StatusCode::FORBIDDEN, why()))
     }
 
     fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {

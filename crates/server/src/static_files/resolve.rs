@@ -154,10 +154,11 @@ impl Root {
             .map(|stat| Identity::of(&stat))
     }
 
-    /// The outermost folder above `path`, and beneath the root, that this user may write to, by its mode.
+    /// The outermost of the root, the folders above `path` and the file itself that this user may write to, by its mode.
     pub fn writable_above<'p>(&self, path: &'p [u8], uid: u32, gid: u32) -> Option<&'p [u8]> {
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-        ends.map(|end| &path[..end]).find(|folder| {
+        let mut places = [&path[..0]].into_iter().chain(ends.map(|end| &path[..end])).chain([path]);
+        places.find(|folder| {
             let flags = StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID;
             let stat = rustix::fs::statx(&self.directory, name(folder), AtFlags::empty(), flags);
             stat.is_ok_and(|stat| {
