@@ -304,6 +304,7 @@ impl<C: Caller> Front<C> {
 
     /// Sends a request to the worker: its bytes are in [`Self::outbox`] afterwards.
     ///
+    /// # Errors
     /// The link takes no request now; the arguments are dropped.
     pub fn begin(
         &mut self,
@@ -416,6 +417,7 @@ impl<C: Caller> Front<C> {
     /// The worker's next message; `None` until more has been `received`. Descriptors are taken from the front of
     /// `descriptors`.
     ///
+    /// # Errors
     /// The worker has violated the protocol: call [`Self::broken`] next.
     pub fn next(
         &mut self,

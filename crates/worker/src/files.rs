@@ -10,6 +10,24 @@
 //!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
 //! ```
 //!
+//! All functions are called under the lock of `Shared`, which decides the races:
+//! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper thread finds the entry when it
+//!   gets the lock; the writer waits until then. If the hold fails, closing the descriptor ends the lease, and the pending
+//!   signal finds no entry.
+//! - A descriptor number may have been reused when its signal is handled. So a signal is only a hint; the lease itself is
+//!   queried (`F_GETLEASE`).
+//! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at the same address, and
+//!   `write_file` sends its bytes.
+//! - A break while a batch is half sent: segments of which a byte has left are in the front's custody, and the `RECALL`
+//!   follows them; the other segments become bytes. An `OPEN` whose descriptor has left stays, or the front would assign the
+//!   descriptor to another file.
+//! - Ids are assigned in ascending order and never reused; when they run out, files are no longer held.
+//! - A file is dropped while its recall is pending: the entry stays, without its mapping, until all links have answered.
+//! - A forked child has copies of the descriptors, but no helper thread, and must not change the leases. So a lease is ended
+//!   by `F_UNLCK`, not only by closing the descriptor. Files that were mapped at the fork may change in the child. If the
+//!   child outlives the worker without calling `exec`, writers wait for the kernel's time limit.
+//! - The process dies: no lease is unlocked. The front shares the open file, copies what it has to send, and closes it, which
+//!   ends the lease.
 
 use std::collections::HashMap;
 use std::io;
@@ -386,6 +404,7 @@ impl Files {
     /// The worker's part in a lease break (`docs/handover.md` §3): makes the mapping private and turns the segments in
     /// `queue`, which is the output for `link`, into bytes. Returns the links on which `RECALL` must be sent.
     ///
+    /// # Errors
     /// The contents could not be saved. The writer must not proceed while this process lives.
     pub(crate) fn on_break(
         &mut self,

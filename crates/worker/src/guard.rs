@@ -1,10 +1,10 @@
-//! When leases are looked at: when the kernel says that one breaks, before anything leaves after a pause, and now and
-//! then for files that are not needed any more.
+//! When leases are checked: when the kernel signals a break, before anything is sent after a pause, and periodically
+//! for files that are no longer needed.
 //!
-//! The kernel tells the helper thread of a break. But a process that is stopped (`SIGSTOP`, a frozen cgroup, a debugger)
-//! hears nothing, and after `fs.lease-break-time` the writer goes on without it. So the application's thread must not be
-//! trusted with what it holds after a pause. Being stopped does not stop the clock: if [`PAUSE`] has passed
-//! since the leases were looked at, they are looked at again before anything is sent.
+//! The kernel signals a break to the helper thread. But a process that is stopped (`SIGSTOP`, a frozen cgroup, a
+//! debugger) does not react, and after `fs.lease-break-time` the kernel lets the writer proceed. So the contents of
+//! held files are uncertain after a pause. Monotonic time passes while a process is stopped: if [`PAUSE`] has elapsed
+//! since the last check of all leases, they are checked again before anything is sent.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use sendoff_sys::lease::Told;
 use crate::files::die;
 use crate::state::State;
 
-/// The kernel waits for no less than a second for a process that it tells of a break.
+/// After signalling a break the kernel waits at least 1 s for the process.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// For how long a worker that has nothing to do keeps a deleted file on the disk, at most.
+/// Longest time for which an idle worker keeps a deleted file on the disk.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl State {
-    /// Does the worker's part for leases that are being broken. Ends the process if it would have to lie.
+    /// Handles leases that are being broken. Ends the process if it would otherwise send wrong bytes.
     pub(crate) fn serve_breaks(&mut self, links: &[OwnedFd], told: Told) {
         for file in self.files.newly_broken(told) {
             let Self { files, queue, link, .. } = self;
@@ -40,8 +40,8 @@ impl State {
         }
     }
 
-    /// To be called before anything leaves: what is queued afterwards is what the files held when they were read, unless
-    /// the process stops between this and the system call that sends.
+    /// Call it before anything is sent: the queue then has the contents that the files had when they were read, unless
+    /// the process is stopped between this check and the system call that sends.
     pub(crate) fn look_after_pause(&mut self, links: &[OwnedFd]) {
         let now = Instant::now();
         if now.duration_since(self.files.looked_at) >= PAUSE {
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// Releases files that have no name any more and that the request at hand does not use.
+    /// Releases files that have been deleted and that the current request does not use.
     pub(crate) fn release_deleted(&mut self, links: &[OwnedFd]) {
         for file in self.files.deleted() {
             // RELEASE must not overtake what it releases.

@@ -1,6 +1,6 @@
-//! The helper thread: told by the kernel of broken leases and by the front of its answers.
+//! The helper thread: receives signals of lease breaks from the kernel, and answers from the front.
 //!
-//! It never waits for anything but all of its sources at once, so that one slow front does not delay the next break.
+//! It only ever waits for all of its sources together, so that a slow front does not delay the next break.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::log;
 use crate::output::Shared;
 use crate::state::State;
 
-/// It calls nothing deep.
+/// Stack size in bytes; the thread makes no deep calls.
 const STACK: usize = 128 * 1024;
 
 /// The application's handle on the thread. Dropping it ends the thread.
@@ -48,7 +48,7 @@ impl Helper {
             let (shared, wake) = (shared.clone(), wake.clone());
             move || match Breaks::open() {
                 Ok(breaks) => {
-                    // The maker waits for it, so it is there.
+                    // The creating thread waits for this one, so it still exists.
                     let _received = started.send(Ok(gettid()));
                     Loop { shared, wake, breaks, guard: Some(guard) }.run_or_die();
                 }
@@ -63,9 +63,9 @@ impl Helper {
         Ok(Self { tid, shared, wake, thread: Some(thread) })
     }
 
-    /// Makes the thread look at what it waits for again.
+    /// Wakes the thread, so that it recomputes what it waits for.
     pub(crate) fn wake(&self) {
-        // It fails only when the counter is full, which wakes too.
+        // This fails only if the counter is full, which wakes the thread too.
         let _full = rustix::io::write(&self.wake.event, &1_u64.to_ne_bytes());
     }
 }
@@ -74,7 +74,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if self.shared.is_forked() {
-            // The thread stayed in the parent: there is nothing to join, and nothing may touch its remains.
+            // After a fork the thread exists only in the parent: do not join it or touch its state.
             Box::leak(Box::new(thread));
             return;
         }
@@ -107,7 +107,7 @@ impl Loop {
         let mut swept = Instant::now();
         while !self.wake.end.load(Ordering::Acquire) {
             self.wait()?;
-            // It only woke us.
+            // Only a wake-up.
             let _empty = rustix::io::read(&self.wake.event, &mut [0_u8; 8]);
             while let Some(told) = self.breaks.next()? {
                 self.shared.lock().serve_breaks(&self.shared.links, told);
@@ -159,7 +159,7 @@ impl Loop {
             let n = match rustix::net::recv(guard.as_fd(), &mut raw, flags) {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => continue,
-                // The front has gone, and with it every reason to take requests.
+                // The front has ended, so no more requests will come.
                 Ok((0, _)) | Err(_) => {
                     self.guard = None;
                     let mut state = self.shared.lock();
@@ -172,7 +172,7 @@ impl Loop {
                 Ok((_, n)) => n,
             };
             match GuardMessage::decode(&raw[..n.min(raw.len())]) {
-                // RELEASED and RECALLED may cross; either says that the front is done with the file.
+                // RELEASED and RECALLED may cross; each means that the front has finished with the file.
                 Ok(GuardMessage { link, file, .. }) => {
                     if !self.shared.lock().files.answered(file, link.into()) {
                         log(format_args!(
@@ -187,9 +187,9 @@ impl Loop {
     }
 }
 
-/// Lets writers go that have waited for too long. The front looks at the lease behind everything that it reads of a file, and
-/// what it has copied already is right. So it may read `OPEN` and `SEGMENT` records later than that: it then cuts the
-/// response. A `RECALL` that still waits for room is sent, because the front should close its descriptor.
+/// Gives up leases whose writers have waited too long. The front checks the lease after each read of the file, and its
+/// copies are right. It may read `OPEN` and `SEGMENT` records after that; it then cuts the response. A `RECALL` that
+/// still waits for room is sent, so that the front closes its descriptor.
 fn give_up_overdue(state: &mut State) {
     for (file, links) in state.files.overdue(Instant::now()) {
         let links: Vec<usize> = links.iter().collect();

@@ -1,4 +1,4 @@
-//! What arrives on one link, cut into FastCGI parts.
+//! Input of one link, divided into FastCGI parts.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,8 @@ use bytes::BytesMut;
 use sendoff_fastcgi::{Decoder, Error, Part};
 use sendoff_sys::fdpass;
 
-/// Room for one `recvmsg`: a whole request with the 64 KiB of body that the front sends in band, and its records' headers.
+/// Buffer for one `recvmsg`, in bytes: a whole request with the 64 KiB of body that the front sends in band, and its
+/// record headers.
 const RECEIVE_LEN: usize = 80 * 1024;
 
 /// With less room than this a new buffer is allocated instead of a short `recvmsg`.
@@ -25,7 +26,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The next part of what has been received; `None`: receive more first.
+    /// The next part of the received bytes; `None`: receive more first.
     pub(crate) fn next(&mut self) -> Result<Option<Part>, Error> {
         self.decoder.next(&mut self.buf)
     }
@@ -51,7 +52,7 @@ impl Input {
         &mut self.fds
     }
 
-    /// Whether received bytes wait to be looked at.
+    /// Whether there are received bytes that have not been processed.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.buf.is_empty()
     }

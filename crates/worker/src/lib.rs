@@ -24,7 +24,7 @@ pub use rustix::fs::Timespec;
 pub use sendoff_link::worker::{MAX_PARAMS, MAX_PARAMS_LEN, Role, Roles};
 pub use worker::{MAX_BLOB_BYTES, MAX_BLOBS, Stopper, Worker};
 
-/// The client has gone or the link is lost: output leads nowhere any more.
+/// The client has closed the connection or the link is lost: output is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
@@ -43,7 +43,7 @@ enum Bad {
     Protocol(sendoff_link::worker::Error),
     /// A system call failed.
     Io(std::io::Error),
-    /// Its only request asked for a role that this application does not take.
+    /// Its only request asked for a role that this application does not accept.
     Refused,
     /// It was closed in the middle of a request.
     Cut,
@@ -81,6 +81,6 @@ impl fmt::Display for Bad {
 /// Writes an entry for the server's log to standard error, in one piece.
 fn log(what: fmt::Arguments<'_>) {
     let entry = format!("sendoff worker {}: {what}\n", std::process::id());
-    // Where standard error is closed there is nowhere to complain.
+    // If standard error is closed, the entry cannot be reported.
     let _closed = std::io::stderr().write_all(entry.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Listening sockets of FastCGI applications: made here, or inherited as descriptor 0 (FastCGI §2.2).
+//! Listening sockets of FastCGI applications: created here, or inherited as descriptor 0 (FastCGI §2.2).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -13,14 +13,15 @@ use rustix::net::{
     listen as start_listening, socket_with, sockopt,
 };
 
-/// A connection on a UNIX socket that is silent for this time is closed: its peer has forgotten it, and an application
-/// with one process could serve no other connection.
+/// A new connection on a UNIX socket that sends nothing for this time is closed: its peer has abandoned it, and it
+/// would block an application with one process.
 const FIRST_BYTE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// Opens `path`, `:port`, `host:port` or `[v6]:port`. A socket that lies at `path` is replaced, nothing else is.
+/// Opens `path`, `:port`, `host:port` or `[v6]:port`. An existing socket at `path` is replaced; any other file is an
+/// error.
 ///
 /// # Errors
-/// The address makes no sense (`EINVAL`), cannot be resolved, or those of `bind(2)` and `listen(2)`.
+/// `EINVAL`: the address is malformed. Others if it cannot be resolved, and those of `bind(2)` and `listen(2)`.
 pub fn listen(address: &str, backlog: i32) -> io::Result<OwnedFd> {
     let socket = match tcp_address(address) {
         Some(found) => bind_tcp(found?)?,
@@ -99,7 +100,7 @@ fn away_from_stdio(connection: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(connection, FIRST_FREE)?)
 }
 
-/// accept(2): "errors already pending on the new socket", which concern that connection only.
+/// accept(2) returns pending errors of the new connection, which do not concern the listening socket.
 fn is_the_peers(error: Errno) -> bool {
     [
         Errno::CONNABORTED,

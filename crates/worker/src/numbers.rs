@@ -1,28 +1,28 @@
-//! Numbers for the descriptors of held files, out of the application's way.
+//! Numbers for the descriptors of held files that do not limit the application.
 //!
-//! An application's `select(2)` knows no descriptor above 1023, and it expects to open as many files as its limit allows.
-//! Where the hard limit leaves room above a small soft limit, held files are numbered there: the limit counts only when a
-//! number is given, so it is raised for that one call, and the application neither sees them nor runs out earlier. Where
-//! it does not, few files are held.
+//! `select(2)` handles descriptors up to 1023, and an application expects to open as many files as its soft limit
+//! allows. If a small soft limit is below the hard limit, held files get numbers above it: the limit is checked only
+//! when a number is assigned, so it is raised for that one call, and the application neither sees these descriptors nor
+//! runs out earlier. If the hard limit leaves no room, few files are held.
 
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files one worker holds at most: a descriptor and two mappings each, and a break may have to copy them.
+/// Limit on the files that one worker holds: each has a descriptor and two mappings, and a break may have to copy it.
 pub const MAX_HELD: usize = 256;
 
-/// A limit above this has room for the application and for held files. Numbers are kept low even then: the kernel's table
-/// of descriptors is as long as the highest number.
+/// A higher soft limit has room for both the application and held files. Numbers are kept low even then, because the
+/// kernel's table of descriptors is as long as the highest number.
 const SMALL_LIMIT: u64 = 4096;
 
-/// With a large limit, held files are numbered from here on: right behind what `select(2)` can handle.
+/// With a high soft limit, the first number of held files: the first that `select(2)` cannot handle.
 const BEHIND_SELECT: i32 = 1024;
 
-/// Without room above it, a small limit is shared: this part of it for held files.
+/// If the hard limit leaves no room above a small soft limit, this share of it is for held files.
 const PART: u64 = 16;
 
-/// How many files may be held.
+/// Number of files that may be held.
 pub(crate) fn most_held() -> usize {
     let limit = getrlimit(Resource::Nofile);
     match (limit.current, room_above(&limit)) {
@@ -33,7 +33,7 @@ pub(crate) fn most_held() -> usize {
     }
 }
 
-/// Moves a descriptor out of the application's way, or returns it as it is if no such number is free.
+/// Moves a descriptor to such a number, or returns it unchanged if none is free.
 pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     let limit = getrlimit(Resource::Nofile);
     let soft = limit.current.unwrap_or(u64::MAX);
@@ -50,7 +50,7 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
             duplicate.ok()
         }
         None if soft > SMALL_LIMIT => Some(rustix::io::fcntl_dupfd_cloexec(&fd, BEHIND_SELECT)),
-        // At the end of the application's own numbers.
+        // The highest of the application's own numbers.
         None => {
             let first = i32::try_from(soft.saturating_sub(soft / PART));
             first.map(|first| rustix::io::fcntl_dupfd_cloexec(&fd, first)).ok()
@@ -59,7 +59,7 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     duplicate.and_then(Result::ok).unwrap_or(fd)
 }
 
-/// How many numbers may be used above a small soft limit.
+/// Numbers that may be used above a small soft limit.
 fn room_above(limit: &Rlimit) -> Option<u64> {
     let soft = limit.current.filter(|soft| *soft <= SMALL_LIMIT)?;
     let room = limit.maximum.map_or(u64::MAX, |hard| hard.saturating_sub(soft));

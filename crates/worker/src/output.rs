@@ -1,5 +1,5 @@
-//! Sending. The application's thread and the helper thread write to the links under one lock. Neither waits while it
-//! holds the lock: when a link is full, the application's thread releases it until there is room.
+//! Sends to the links. The application's thread and the helper thread write under one lock. Neither waits while it
+//! holds the lock: when a link is full, the application's thread releases the lock until there is room.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 /// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
 const RECORDS_PER_MESSAGE: usize = 500;
 
-/// What both threads touch.
+/// State that both threads use.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) links: Vec<OwnedFd>,
@@ -59,8 +59,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes no further request; what the front has already written is still read. Async-signal-safe. Without effect in a
-    /// forked child, which shares the sockets.
+    /// Takes no further request; requests that the front has already written are still read. Async-signal-safe. Has no
+    /// effect in a forked child, which shares the sockets.
     pub(crate) fn stop(&self) {
         if !self.is_forked() {
             self.stopping.store(true, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Shared {
         self.generation.is_some_and(|generation| generation != fork::generation())
     }
 
-    /// The lock if it is free, for what a forked child may do.
+    /// The lock if it is free, for the operations that a forked child may do.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         self.state.try_lock().ok()
     }
@@ -124,8 +124,8 @@ impl Shared {
         self.flush(state)
     }
 
-    /// One `sendmsg` of the queue's next batch and `more`. Returns how much of `more` was taken. May release the lock and
-    /// take it again. The queue may then have changed, except for bytes that were sent.
+    /// One `sendmsg` of the queue's next batch and `more`. Returns the bytes of `more` that were taken. May release the
+    /// lock and take it again; meanwhile the unsent part of the queue may change.
     fn send<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -133,7 +133,7 @@ impl Shared {
     ) -> Result<(Locked<'a>, usize), Gone> {
         let link = self.links[state.link].as_fd();
         state.look_after_pause(&self.links);
-        // First what the helper thread could not send: otherwise a steady stream of output would leave no room for it.
+        // The helper thread's backlog first: a steady stream of output would otherwise leave no room for it.
         state.send_backlog(&self.links);
         let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };
         match send_now(&state, link, more) {
@@ -148,14 +148,14 @@ impl Shared {
         }
     }
 
-    /// After a `sendmsg` that failed: waits until the link has room, if that is what it takes.
+    /// Handles a failed `sendmsg`: waits for room on the link if that was the cause.
     fn not_sent<'a>(&'a self, mut state: Locked<'a>, error: Errno) -> Result<Locked<'a>, Gone> {
         let link = self.links[state.link].as_fd();
         match error {
             Errno::INTR => Ok(state),
             Errno::AGAIN => {
                 drop(state);
-                // An error or a hang-up ends the poll, too; the next sendmsg reports it.
+                // An error or a hang-up ends the poll too; the next `sendmsg` reports it.
                 match poll(&mut [PollFd::new(&link, PollFlags::OUT)], None) {
                     Ok(_) | Err(Errno::INTR) => Ok(self.lock()),
                     Err(_) => Err(Gone),
@@ -186,7 +186,7 @@ impl Shared {
         let link = self.links[state.link].as_fd();
         loop {
             state = self.flush(state)?;
-            // The kernel takes a record this short whole or not at all.
+            // The kernel takes a record of this length completely or not at all.
             match send_with(link, &[IoSlice::new(record)], &[descriptor]) {
                 Ok(_) => return Ok(state),
                 Err(error) => state = self.not_sent(state, error)?,

@@ -1,5 +1,5 @@
-//! Shared regions: memory that the front sends body bytes from. A link has one, which is lent in chunks and taken back as
-//! the front returns them. The worker never waits for a chunk: if none is free, bytes go over the link.
+//! Shared regions: memory from which the front sends body bytes. Each link has one; its chunks are lent to the front,
+//! which returns them. The worker never waits for a chunk: if none is free, bytes go over the link.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use sendoff_sys::shared::{Shape, Writer};
 
 use crate::log;
 
-/// About what a UNIX socket's buffer or an L2 cache holds; smaller chunks mean more records.
+/// About the size of a UNIX socket's buffer or an L2 cache; smaller chunks need more records.
 const CHUNK_SIZE: u32 = 64 * 1024;
 
 /// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen of them.
@@ -46,12 +46,12 @@ impl Region {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     of_links: Vec<Option<Region>>,
-    /// Memory could not be had once: from then on all bytes go over the links.
+    /// Memory could not be allocated once: since then all bytes go over the links.
     failed: bool,
 }
 
 impl Regions {
-    /// The link's region, if it has been made.
+    /// The link's region, if it has been created.
     pub(crate) fn get(&self, link: usize) -> Option<&Region> {
         self.of_links.get(link)?.as_ref()
     }
@@ -80,7 +80,8 @@ impl Regions {
         slot.as_mut()
     }
 
-    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns what found no room.
+    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns the bytes for which no chunk
+    /// was free.
     pub(crate) fn lend<'d>(
         &mut self,
         link: usize,
@@ -100,7 +101,7 @@ impl Regions {
         data
     }
 
-    /// The response has ended: the chunk that would take more goes to the front as it is.
+    /// The response has ended: lends the partly filled chunk to the front as it is.
     pub(crate) fn end_pieces(&mut self, link: usize, queue: &mut Queue) {
         if let Some(region) = self.get_mut(link) {
             region.chunks.end(queue);

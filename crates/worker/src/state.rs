@@ -1,4 +1,4 @@
-//! What both threads of a worker touch, under the lock of `output.rs`.
+//! State that both threads of a worker use, under the lock of `output.rs`.
 
 use std::os::fd::OwnedFd;
 
@@ -16,18 +16,18 @@ pub(crate) struct State {
     pub(crate) queue: Queue,
     /// The link of the current request, or of the last one.
     pub(crate) link: usize,
-    /// A link cannot be written to any more, so the worker will end.
+    /// Writing to a link has failed, so the worker will end.
     pub(crate) lost: bool,
     pub(crate) files: Files,
     pub(crate) regions: Regions,
     /// `RECALL` and `RELEASE` records that wait for room in a link.
     pub(crate) backlog: Vec<(usize, Record)>,
-    /// The guard socket is gone: no file may be held any more.
+    /// The guard socket is closed: no file may be held any more.
     pub(crate) unguarded: bool,
 }
 
 impl State {
-    /// Sends what of the backlog there is room for.
+    /// Sends the part of the backlog for which the links have room.
     pub(crate) fn send_backlog(&mut self, links: &[OwnedFd]) {
         let Self { backlog, queue, link: current, .. } = self;
         let mut wire = Vec::new();
@@ -39,7 +39,7 @@ impl State {
             wire.clear();
             record.encode(0, &mut wire);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // The kernel takes a record this short whole or not at all. On a link that has gone it is dropped.
+            // The kernel takes a record of this length completely or not at all. On a lost link it is dropped.
             matches!(
                 rustix::net::send(&links[*link], &wire, flags),
                 Err(Errno::AGAIN | Errno::INTR)
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Writes a `RECALL` or `RELEASE` to a link, or notes it for when the link has room.
+    /// Writes a `RECALL` or `RELEASE` to a link, or adds it to the backlog until the link has room.
     pub(crate) fn tell(&mut self, links: &[OwnedFd], link: usize, record: Record) {
         if link == self.link && self.queue.in_flight() {
             self.queue.record(0, record);
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Whether the file's `RECALL` has not even left.
+    /// Whether the file's `RECALL` has not been sent.
     pub(crate) fn recall_waits(&self, file: FileId) -> bool {
         let recall = Record::Recall(file);
         self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)

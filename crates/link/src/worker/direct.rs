@@ -24,6 +24,13 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Which process writes to the client's socket. `F` is the type of descriptors.
 ///
+/// ```text
+///           CLIENT             large output                 all written, the socket is full,
+///  Front ───────────▶ Offered ───────────────▶ Writing ─────── or a file comes: SENT ──────▶ Front
+///    │                   │ other output           │
+///    │                   └──▶ Front               │ the client has gone: SENT
+///    └──── ABORT_REQUEST, from each state ────────┴─────────▶ Gone
+/// ```
 /// Every transition out of `Offered` and `Writing` closes the socket. The decision is made when the queue would be
 /// sent, so a response below 32 KiB leaves as one message, with its length.
 #[derive(Debug)]

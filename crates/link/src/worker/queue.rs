@@ -1,5 +1,9 @@
 //! Encoded output that has not been sent.
 //!
+//! ```text
+//!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
+//!                       ▲ sent             ▲ marks ▲      ▲ open
+//! ```
 //! Bytes are copied once, to the place from which they are sent. Records that name files or chunks have an entry in
 //! `marks` until they begin to leave. Until then they may grow, be turned into bytes when the lease of the file breaks,
 //! or be discarded when the client has closed the connection.

@@ -379,6 +379,7 @@ impl<F> Requests<F> {
 
     /// The caller has checked the file of [`Event::CheckBody`].
     ///
+    /// # Errors
     /// The body has begun to arrive as `STDIN` records.
     pub fn body_file(&mut self, request_id: u16, file: F, length: u64) -> Result<(), Error> {
         match &mut self.state {

@@ -134,6 +134,7 @@ impl OpenFile {
 
     /// Checks the lease. Call it after reading a range and before using what was read.
     ///
+    /// # Errors
     /// The lease has ended, so the bytes read may mix old and new contents: the response must be cut. The cut is
     /// counted.
     pub(crate) fn verify(&self) -> io::Result<()> {

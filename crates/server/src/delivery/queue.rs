@@ -221,6 +221,7 @@ impl SendQueue {
 
     /// Sends as much as the socket takes without waiting.
     ///
+    /// # Errors
     /// The client has closed the connection, or a file has lost the contents that were handed over: the connection must
     /// be cut. In the second case closing the socket resets it.
     pub(crate) fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
