@@ -199,7 +199,10 @@ fn a_password_file_that_is_none_stops_no_other_request() {
     let path = site.path("pipe");
     site.write(
         "d/.htaccess",
-        format!("AuthType Basic\nAuthName x\nAuthUserFile {}\nRequire valid-user\n", path.display()),
+        format!(
+            "AuthType Basic\nAuthName x\nAuthUserFile {}\nRequire valid-user\n",
+            path.display()
+        ),
     );
     let server = Server::start(site.root(), &["--threads", "1"]);
     for _ in 0..3 {
