@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, Version};
 
 use super::context::Context;
-use crate::request::{Request, Scheme};
+use crate::request::{Request, Scheme, protocol};
 use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
 
@@ -121,16 +121,6 @@ fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
     }
 }
 
-/// `SERVER_PROTOCOL`, as nginx writes it.
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
-    }
-}
-
 fn port(param: &mut impl FnMut(&str, &[u8]), name: &str, number: Option<u16>) {
     let number = number.map(|number| number.to_string());
     param(name, number.unwrap_or_default().as_bytes());
@@ -176,6 +166,8 @@ fn write_name(field: &str, name: &mut String) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Version;
+
     use super::*;
 
     #[test]

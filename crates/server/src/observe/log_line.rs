@@ -3,11 +3,10 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use http::Version;
 use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
-use crate::request::{Endpoint, Request};
+use crate::request::{Endpoint, Request, protocol};
 
 /// The contents of a line.
 pub(crate) struct Line<'a> {
@@ -245,16 +244,6 @@ pub(super) fn json(out: &mut String, mut text: &str) {
         text = rest.as_str();
     }
     out.push_str(text);
-}
-
-/// The version as nginx writes it.
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
-    }
 }
 
 /// Parts of an IMF-fixdate: day, name of the month, year, time of day.

@@ -15,7 +15,7 @@ use http::{HeaderMap, Method, Version};
 pub use body::{Body, BodyStore};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin};
-pub use path::{BadPath, decode_path, normalise};
+pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
@@ -76,7 +76,8 @@ impl Request {
         }
     }
 
-    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local address if it named none.
+    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local
+    /// address if it named none.
     #[must_use]
     pub fn host_name(&self) -> String {
         let Some(host) = &self.host else {
@@ -87,6 +88,17 @@ impl Request {
         let name = colon.map_or(&host[..], |colon| &host[..after_brackets + colon]);
         let name = name.strip_suffix(b".").unwrap_or(name);
         String::from_utf8_lossy(name).to_ascii_lowercase()
+    }
+}
+
+/// A protocol version as nginx writes it, in `SERVER_PROTOCOL` and in logs.
+#[must_use]
+pub fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 
