@@ -19,6 +19,7 @@ const PHP_PROGRAM: &str = "sendoff-php";
 /// Options whose descriptors a reload replaces.
 const CONFIG: &str = "--config-fd";
 const POOLS: &str = "--pool-fds";
+const KEYS: &str = "--keys-fd";
 
 /// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
 /// under the same numbers. The supervisor keeps them for the next child.
@@ -75,6 +76,7 @@ impl Recipe {
     pub(crate) fn front(
         config: &Config,
         sealed: OwnedFd,
+        keys: OwnedFd,
         listeners: Vec<Vec<OwnedFd>>,
         pools: Vec<OwnedFd>,
         ready: OwnedFd,
@@ -82,6 +84,7 @@ impl Recipe {
     ) -> Result<Self, Failure> {
         let mut inherited = vec![
             Inherited::one(CONFIG, sealed),
+            Inherited::one(KEYS, keys),
             Inherited { option: "--listeners", descriptors: listeners },
             Inherited { option: POOLS, descriptors: vec![pools] },
             Inherited::one("--ready-fd", ready),
@@ -138,9 +141,16 @@ impl Recipe {
     }
 
     /// The next front serves by this configuration, with workers from these pools.
-    pub(crate) fn reconfigure(&mut self, config: &Config, sealed: OwnedFd, pools: Vec<OwnedFd>) {
-        self.inherited.retain(|inherited| ![CONFIG, POOLS].contains(&inherited.option));
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: &Config,
+        sealed: OwnedFd,
+        keys: OwnedFd,
+        pools: Vec<OwnedFd>,
+    ) {
+        self.inherited.retain(|inherited| ![CONFIG, KEYS, POOLS].contains(&inherited.option));
         self.inherited.push(Inherited::one(CONFIG, sealed));
+        self.inherited.push(Inherited::one(KEYS, keys));
         self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
         let log = config.front.access_log.as_ref();
         self.keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);

@@ -17,6 +17,7 @@ use rustix::net::{
 use rustix::pipe::PipeFlags;
 use sendoff_config::Config;
 use sendoff_server::front::{self, Order, Orders, PoolSource, Reload};
+use sendoff_tls::Vault;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixStream, unix::pipe};
@@ -35,8 +36,8 @@ pub(crate) enum ToFront {
     ReopenLog,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
-    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, and the configuration; then the
-    /// front's end of each new pool's socket; then the access log's file if it changes.
+    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, the configuration, and the
+    /// credentials of its sites; then the front's end of each new pool's socket; then the access log's file if it changes.
     Reload {
         /// For each pool the number of the same pool in the current configuration; `None`: it is new.
         pools: Vec<Option<usize>>,
@@ -104,6 +105,7 @@ fn reload(
 ) -> Result<Reload, String> {
     let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");
     let config = Config::read(next()?).map_err(|error| error.to_string())?;
+    let vault = Vault::read(next()?).map_err(|error| error.to_string())?;
     let source = |kept: &Option<usize>| {
         Ok(match kept {
             Some(number) => PoolSource::Kept(*number),
@@ -116,7 +118,7 @@ fn reload(
         LogTarget::Nowhere => front::LogTarget::Nowhere,
         LogTarget::File => front::LogTarget::File(File::from(next()?)),
     };
-    Ok(Reload { config, pools, log })
+    Ok(Reload { config, vault, pools, log })
 }
 
 /// Writes the answer to an order.

@@ -9,7 +9,7 @@ use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Accel, AccessLog, Config};
 use tokio::time::Instant;
 
-use super::{Supervisor, first_of, pool_sockets};
+use super::{Supervisor, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::kept::Kept;
 use crate::log::open_log;
@@ -42,6 +42,7 @@ impl Supervisor {
             tracing::warn!("{warning}");
         }
         can_change(&self.config, &config)?;
+        let keys = credentials(&config)?;
         let php_ini = Contents::read(&php_ini::folder());
         let sources = sources(&self.config, &config, php_ini == self.php_ini);
         let sealed = || config.seal().map_err(|e| format!("cannot store the configuration: {e}"));
@@ -52,10 +53,10 @@ impl Supervisor {
             let master = recipe.and_then(Kept::start).map_err(|failure| failure.to_string())?;
             new.push(NewMaster { master, front });
         }
-        self.tell_front(&config, &sources, &mut new, &sealed()?).await?;
+        self.tell_front(&config, &sources, &mut new, [&sealed()?, &keys]).await?;
         let started = new.len();
         let sealed = sealed()?;
-        self.take_over(config, &sources, new, sealed);
+        self.take_over(config, &sources, new, [sealed, keys]);
         self.php_ini = php_ini;
         Ok(match started {
             0 => "reloaded".to_owned(),
@@ -70,7 +71,7 @@ impl Supervisor {
         config: &Config,
         sources: &[Option<usize>],
         new: &mut [NewMaster],
-        sealed: &OwnedFd,
+        sealed: [&OwnedFd; 2],
     ) -> Result<(), String> {
         let (log, file) = match &config.front.access_log {
             same if *same == self.config.front.access_log => (LogTarget::Same, None),
@@ -86,7 +87,8 @@ impl Supervisor {
         };
         let (reply, pipe) = Reply::new().map_err(|error| format!("cannot make a pipe: {error}"))?;
         let pools: Vec<BorrowedFd<'_>> = new.iter().map(|new| new.front.as_fd()).collect();
-        let descriptors = [pipe.as_fd(), sealed.as_fd()].into_iter().chain(pools);
+        let sealed = sealed.map(AsFd::as_fd);
+        let descriptors = std::iter::once(pipe.as_fd()).chain(sealed).chain(pools);
         let descriptors: Vec<_> = descriptors.chain(file.as_ref().map(AsFd::as_fd)).collect();
         let orders = self.front.orders().ok_or("the front is being started again")?;
         orders
@@ -116,7 +118,7 @@ impl Supervisor {
         config: Config,
         sources: &[Option<usize>],
         new: Vec<NewMaster>,
-        sealed: OwnedFd,
+        [sealed, keys]: [OwnedFd; 2],
     ) {
         let masters = std::mem::take(&mut self.masters).into_iter();
         let mut before: Vec<_> = masters.zip(self.front.recipe.take_pools()).map(Some).collect();
@@ -128,7 +130,7 @@ impl Supervisor {
                 None => new.next(),
             })
             .unzip();
-        self.front.recipe.reconfigure(&config, sealed, pools);
+        self.front.recipe.reconfigure(&config, sealed, keys, pools);
         self.masters = masters;
         // The front closes the sockets of these when no request needs them any more. Then they end.
         self.leaving.extend(before.into_iter().flatten().map(|(master, _)| master));

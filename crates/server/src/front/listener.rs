@@ -10,7 +10,7 @@ use std::rc::Rc;
 use sendoff_config::{ListenAddress, Listener};
 
 use crate::descriptors;
-use crate::request::{Endpoint, Origin};
+use crate::request::{Endpoint, Origin, Scheme};
 use crate::transport::{Tcp, Unix};
 
 /// A listener whose connections one event loop accepts.
@@ -21,6 +21,7 @@ pub(super) struct Listening {
     socket: Socket,
     /// Connections begin with a PROXY protocol header.
     pub(super) proxy_protocol: bool,
+    scheme: Scheme,
 }
 
 #[derive(Debug)]
@@ -55,7 +56,8 @@ impl Listening {
                 Socket::Unix(tokio::net::UnixListener::from_std(socket)?, path.as_path().into())
             }
         };
-        Ok(Self { number, socket, proxy_protocol: config.proxy_protocol })
+        let scheme = if config.tls { Scheme::Https } else { Scheme::Http };
+        Ok(Self { number, socket, proxy_protocol: config.proxy_protocol, scheme })
     }
 
     /// Accepts a connection. `None`: the client has gone already.
@@ -63,20 +65,22 @@ impl Listening {
     /// # Errors
     /// As those of `accept(2)`.
     pub(super) async fn accept(&self) -> io::Result<Option<(Accepted, Origin)>> {
-        let listener = self.number;
+        let (listener, scheme) = (self.number, self.scheme);
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 descriptors::note(&stream);
                 let Ok(local) = stream.local_addr() else { return Ok(None) };
-                let origin = Origin { listener, peer: peer.into(), local: local.into() };
+                let (peer, local) = (peer.into(), local.into());
+                let origin = Origin { listener, scheme, tls: None, peer, local };
                 Ok(Some((Accepted::Tcp(Tcp::new(stream)), origin)))
             }
             Socket::Unix(socket, path) => {
                 let (stream, _) = socket.accept().await?;
                 descriptors::note(&stream);
                 let local = Endpoint::Unix(Some(Rc::clone(path)));
-                let origin = Origin { listener, peer: Endpoint::Unix(None), local };
+                let peer = Endpoint::Unix(None);
+                let origin = Origin { listener, scheme, tls: None, peer, local };
                 Ok(Some((Accepted::Unix(Unix::new(stream)), origin)))
             }
         }

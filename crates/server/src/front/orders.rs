@@ -5,6 +5,7 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 
 use sendoff_config::Config;
+use sendoff_tls::Vault;
 use tokio::sync::oneshot;
 
 use crate::observe::status::Status;
@@ -29,6 +30,8 @@ pub enum Order {
 pub struct Reload {
     /// Its number of threads, its account and its listeners are those of the current one.
     pub config: Config,
+    /// The credentials of its sites.
+    pub vault: Vault,
     /// Where the workers of each pool come from.
     pub pools: Vec<PoolSource>,
     /// Where the access log goes.

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::{Config, PoolConfig};
+use sendoff_tls::Tickets;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse};
+use super::generation::{Generation, NewPool, PoolUse, tls_of_sites};
 use super::orders::{LogTarget, Order, Orders, PoolSource, Reload};
 use super::running_loop::LoopOrder;
 use crate::observe::access_log;
@@ -44,6 +45,8 @@ pub(super) struct LoopHandle {
 pub(super) struct Running {
     loops: Vec<LoopHandle>,
     generation: RefCell<Arc<Generation>>,
+    /// Sessions outlive a reload.
+    tickets: Tickets,
     /// The pools of the current generation, by their numbers.
     pools: RefCell<Vec<Rc<RunningPool>>>,
     /// Places that pools have had.
@@ -81,13 +84,15 @@ impl Running {
     pub(super) fn new(
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
+        tickets: Tickets,
         pools: Vec<(watch::Sender<()>, OwnedFd)>,
         log: Rc<RefCell<Option<access_log::Writer>>>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
         let generation = RefCell::new(generation);
-        let running = Self { loops, generation, pools: RefCell::default(), places, log, lost };
+        let running =
+            Self { loops, generation, tickets, pools: RefCell::default(), places, log, lost };
         let pools = pools.into_iter().enumerate();
         let pools = pools
             .map(|(place, (users, socket))| running.receive(place, users, socket, Phase::Serving));
@@ -184,7 +189,9 @@ impl Running {
     /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
     /// nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
-        let Reload { config, pools: sources, log } = reload;
+        let Reload { config, vault, pools: sources, log } = reload;
+        let tls = tls_of_sites(&config, &vault, &self.tickets)?;
+        drop(vault);
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -223,6 +230,7 @@ impl Running {
         let generation = Arc::new(Generation {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
+            tls,
             pools: pools.iter().map(used).collect(),
             config,
         });

@@ -182,6 +182,7 @@ mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_2,
             scheme: Scheme::Https,
+            tls: None,
             port: Some(8443),
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,

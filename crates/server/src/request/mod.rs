@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
 pub use id::new_id;
-pub use origin::{Endpoint, Origin};
+pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
@@ -43,6 +43,8 @@ pub struct Request {
     pub version: Version,
     /// How the client reached this server, or the trusted proxy before it.
     pub scheme: Scheme,
+    /// What the TLS handshake with the peer has shown, if the connection has TLS.
+    pub tls: Option<Rc<TlsFacts>>,
     /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
     pub port: Option<u16>,
     /// The complete body; empty until it has been read, and if the handler does not use it.
@@ -102,35 +104,6 @@ pub fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// The scheme of a request's URI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// The connection is in the clear.
-    Http,
-    /// The connection is encrypted.
-    Https,
-}
-
-impl Scheme {
-    /// The port of a URI that names none.
-    #[must_use]
-    pub fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-
-    /// The scheme as it stands in a URI.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -146,6 +119,7 @@ pub(crate) mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_11,
             scheme: Scheme::Http,
+            tls: None,
             port: Some(80),
             body: Body::default(),
             has_body: false,
