@@ -61,6 +61,9 @@ pub(crate) struct Run {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Check {
+    /// The configuration file (docs/config.md), as for `--config`.
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
     /// The configuration file (docs/config.md).
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub(crate) config: PathBuf,

@@ -6,11 +6,11 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, CertificateFrom, Client, ClientCertificates, Count, Delivery, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
-    HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, Matching, Method, MimeType,
-    ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Size, Snapshot, Status,
-    Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Count,
+    Delivery, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController,
+    HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, Matching, Method,
+    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size,
+    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -215,11 +215,11 @@ section! {
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
-    rewrite: Template,
+    rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
     /// Rule: the first of these that exists becomes the path; one with a slash at its end is a folder. The last one is
     /// taken in any case, or is `=404`.
-    try_files: List<Template>,
+    try_files: List<Candidate>,
         example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
     /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
     request_headers: Map<HeaderOp, HeaderText>,

@@ -40,6 +40,19 @@ impl Context<'_> {
         }
         None
     }
+
+    /// The file of a log, which need not exist yet.
+    pub(crate) fn log_can_be_written(&mut self, path: &At<FilePath>) {
+        if let Err(error) = self.machine.may_append(&path.value.0) {
+            let says = unusable(&path.value.0, &error);
+            self.problems.error(path.place, says).help(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "the user who starts the server must be allowed to write it"
+                }
+                _ => "create the folder, or name a file in another one",
+            });
+        }
+    }
 }
 
 /// Why a file or folder cannot be used.

@@ -3,6 +3,7 @@
 mod context;
 mod hosts;
 mod listen;
+mod paths;
 mod pool;
 mod route;
 mod site;
@@ -72,7 +73,10 @@ impl Context<'_> {
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
             path if path.ends_with("-") => LogTarget::Stdout,
-            path => LogTarget::File(path.to_owned()),
+            path => {
+                self.log_can_be_written(log);
+                LogTarget::File(path.to_owned())
+            }
         });
         let format = top.access_log_format.value.resolved();
         // JSON has an id in any case where there is one.
@@ -91,7 +95,10 @@ impl Context<'_> {
         if is_plain && !LEVELS.contains(&levels.value.0.to_ascii_lowercase().as_str()) {
             self.problems
                 .error(levels.place, format!("{:?} is no level of events", levels.value.0))
-                .help(format!("there are {}", LEVELS.join(", ")));
+                .help(match levels.value.0.contains('/') {
+                    true => "events go to standard error, which systemd's journal keeps; log is the level from which on they are written".to_owned(),
+                    false => format!("there are {}", LEVELS.join(", ")),
+                });
         }
         let threads = top.threads.as_ref().map_or(self.machine.cores() as u64, |n| n.value.0);
         Some(Config {

@@ -207,6 +207,13 @@ impl Value for FieldTest {
             Ok(expression) => Some(Self::Matches(expression, matches)),
             Err(mut wrong) => {
                 wrong.at = wrong.at.map(|at| at + usize::from(!matches));
+                // A sign of nginx; the key is right in this case.
+                wrong.help = match expression.split_once(' ') {
+                    Some(("~", rest)) => Some(format!("write '{rest}'")),
+                    Some(("~*", rest)) => Some(format!("write '(?i){rest}'")),
+                    Some(("=", rest)) => Some(format!("write '^{rest}$'")),
+                    _ => wrong.help,
+                };
                 reader.wrong(item, wrong);
                 None
             }

@@ -17,6 +17,9 @@ impl Word for UrlPath {
     const KIND: &'static str = "a path of the site, which begins with a slash";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if let Some(wrong) = modifier(text) {
+            return Err(wrong);
+        }
         if !text.starts_with('/') {
             let wrong = Wrong::new(format!("\"{text}\" does not begin with a slash"));
             return Err(match text.contains("://") {
@@ -51,6 +54,21 @@ impl Word for UrlPath {
     fn text(&self) -> String {
         self.0.clone()
     }
+}
+
+/// The signs that nginx has in front of the path of a location. Here keys say how a path is compared.
+fn modifier(text: &str) -> Option<Wrong> {
+    let (sign, rest) = text.split_once(' ')?;
+    let rest = rest.trim_start();
+    let instead = match sign {
+        "=" => format!("path = '{rest}'"),
+        "^~" => format!("prefix = '{rest}'"),
+        "~" => format!("match = '{rest}'"),
+        "~*" => format!("match = '(?i){rest}'"),
+        _ => return None,
+    };
+    let wrong = Wrong::new(format!("\"{sign}\" is no part of a path or an expression")).at(0);
+    Some(wrong.help(format!("nginx's location {sign} {rest} is {instead} here")))
 }
 
 /// A path of the site and everything beneath it. It does not end with a slash: "" is the whole site.
@@ -139,6 +157,16 @@ impl Word for FileName {
         if text.is_empty() || text.contains(char::is_control) {
             return Err(Wrong::new(format!("{text:?} is not a name")));
         }
+        // A name may have blanks, but names with endings on both sides are several.
+        if let Some((first, rest)) = text.split_once(' ')
+            && text.split_whitespace().all(|name| name.contains('.'))
+        {
+            let list: Vec<_> = text.split_whitespace().map(|name| format!("\"{name}\"")).collect();
+            let at = first.len() + 1 + (rest.len() - rest.trim_start().len());
+            return Err(Wrong::new("these are several names in one text")
+                .at(at)
+                .help(format!("write a list: [{}]", list.join(", "))));
+        }
         match text.find('/') {
             Some(at) => Err(Wrong::new("a name has no slash").at(at)),
             None => Ok(Self(text.to_owned())),
@@ -199,6 +227,9 @@ impl Word for Expression {
     const KIND: &'static str = "an expression (PCRE2), best in single quotes: '^/old/(.+)$'";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if let Some(wrong) = modifier(text) {
+            return Err(wrong);
+        }
         if text.len() > LONGEST_EXPRESSION {
             return Err(Wrong::new(format!("an expression may have {LONGEST_EXPRESSION} bytes")));
         }
