@@ -146,7 +146,8 @@ section! {
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
-    /// Whether scripts run beneath folders that the user of their workers may write to, as uploads are.
+    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script
+    /// itself, as in folders of uploads.
     scripts_in_writable_folders: bool = true,
         example "false";
     /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
@@ -217,8 +218,8 @@ section! {
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
     rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
-    /// Rule: the first of these that exists becomes the path; one with a slash at its end is a folder. The last one is
-    /// taken in any case, or is `=404`.
+    /// Rule: paths that are tried in order; the first that exists becomes the path. A path with a slash at its end must be a folder.
+    /// The last is taken without a look at the file system, or is a status such as `=404`.
     try_files: List<Candidate>,
         example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
     /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
@@ -281,7 +282,7 @@ section! {
 }
 
 section! {
-    /// Who may ask, by name and password (basic authentication). Write it as one value: `auth = { users = "..." }`.
+    /// Users with passwords (basic authentication). Write it as one value: `auth = { users = "..." }`.
     Auth "auth"
 
     /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).

@@ -60,7 +60,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     for (name, value) in &effects.params {
         builder.param(name, value);
     }
-    // Who may write `.htaccess` files may not say which script runs, or who asks.
+    // Authors of `.htaccess` files decide neither which script runs nor which user asks.
     let is_free = |name: &[u8]| {
         !written.iter().any(|known| known == name)
             && !effects.params.iter().any(|(known, _)| known == name)

@@ -124,7 +124,9 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
         };
         if lines().next().is_none() {
-            self.context.problems.warning(place, "this file names no user, so nobody is let in");
+            self.context
+                .problems
+                .warning(place, "this file names no user, so every request is refused");
         }
         let known = ["$2y$", "$2b$", "$2a$", "$apr1$", "{SHA}"];
         let is_hashed = |line: &str| {
@@ -311,7 +313,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         }
     }
 
-    /// Warns of routes that no request can reach, because one before them answers all that they concern.
+    /// Warns of routes that no request can reach, because an earlier route answers every request that they concern.
     fn reachable(&mut self, sections: &[keys::Route], routes: &[Route]) {
         let mut answering: Vec<(&Conditions, Place)> = Vec::new();
         let mut end: Option<Place> = None;
@@ -349,7 +351,7 @@ fn is_by_path_alone(conditions: &Conditions) -> bool {
         && *conditions == Conditions { paths, prefixes, ..Conditions::default() }
 }
 
-/// Whether every request that `other` concerns is one that `earlier` concerns, which is by path alone.
+/// Whether `earlier`, whose conditions are paths alone, concerns every request that `other` concerns.
 fn covers(earlier: &Conditions, other: &Conditions) -> bool {
     let holds = |path: &String| {
         earlier.paths.contains(path)

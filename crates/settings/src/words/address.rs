@@ -239,9 +239,9 @@ fn is_host(text: &str) -> bool {
 /// A host that a site answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostName {
-    /// This one.
+    /// The name itself.
     Exact(String),
-    /// Every name that ends so, with a dot first.
+    /// Every name with this ending, which begins with a dot.
     Beneath(String),
 }
 

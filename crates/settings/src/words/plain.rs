@@ -208,7 +208,7 @@ pub enum Count {
     Auto,
     /// As many as requests need, and none while no request comes.
     OnDemand,
-    /// This many.
+    /// A fixed number.
     Fixed(u16),
 }
 

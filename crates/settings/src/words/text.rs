@@ -336,13 +336,13 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
 /// Which script answers for paths that lead nowhere.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrontController {
-    /// None.
+    /// No script: the answer is 404.
     Off,
-    /// The nearest `index.php`.
+    /// The `index.php` in the folder of the path, or in the nearest folder above it.
     Nearest,
-    /// This one.
+    /// The same script for the whole site.
     Script(UrlPath),
-    /// One per folder.
+    /// A script per folder.
     Folders(Map<Prefix, UrlPath>),
 }
 
@@ -405,12 +405,12 @@ impl FrontController {
     }
 }
 
-/// What a PHP worker runs: the script at the path, or this one.
+/// Which script a PHP worker runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Php {
-    /// The script at the path.
+    /// The script at the path of the request.
     Requested,
-    /// This script.
+    /// The same script for every path.
     Script(UrlPath),
 }
 
