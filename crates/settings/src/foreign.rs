@@ -8,7 +8,7 @@ const COMPRESSION: &str =
     "responses are not compressed: a proxy in front can do it (docs/proxies.md)";
 const NO_PROXY: &str = "requests are not passed on over HTTP; `fastcgi` speaks FastCGI";
 const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
-const BY_ITSELF: &str = "remove it: the server does this by itself";
+const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
 const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
 
@@ -84,6 +84,8 @@ const TABLE: &[(&[&str], &str)] = &[
         &[
             "accept_mutex",
             "acceptfilter",
+            "daemon",
+            "daemonize",
             "enablesendfile",
             "etag",
             "events",
@@ -95,6 +97,7 @@ const TABLE: &[(&[&str], &str)] = &[
             "fastcgi_request_buffering",
             "fastcgi_split_path_info",
             "http",
+            "hostnamelookups",
             "keepalive",
             "keepalive_requests",
             "loadmodule",
@@ -102,8 +105,13 @@ const TABLE: &[(&[&str], &str)] = &[
             "maxkeepaliverequests",
             "multi_accept",
             "output_buffers",
+            "pid",
+            "pidfile",
+            "real_ip_recursive",
             "sendfile",
+            "server_names_hash_bucket_size",
             "server_tokens",
+            "serveradmin",
             "servertokens",
             "serversignature",
             "tcp_nodelay",
@@ -128,6 +136,14 @@ const TABLE: &[(&[&str], &str)] = &[
         SOCKET,
     ),
     (&["listen.backlog"], BY_ITSELF),
+    (
+        &["max_spare_servers", "pm.max_spare_servers"],
+        "remove it: workers end after worker_idle_timeout without a request, down to min_workers",
+    ),
+    (
+        &["charset"],
+        "the charset is part of a type: media_types = { html = \"text/html; charset=utf-8\" }",
+    ),
     (
         &["listen.allowed_clients"],
         "rules about addresses are routes: [[site.route]] with allow_from",

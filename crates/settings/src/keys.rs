@@ -7,10 +7,10 @@ use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Count,
-    Delivery, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController,
-    HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, Matching, Method,
-    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size,
-    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free,
+    FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen,
+    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw,
+    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -33,7 +33,7 @@ section! {
 
     /// Further files, with `*` and `?` in their names; their sections count as if they stood here.
     include: List<FilePath>,
-        example "\"/etc/sendoff/sites/*.toml\"", also "import";
+        example "\"/etc/sendoff/sites/*.toml\"", also "import" "IncludeOptional";
     /// Addresses of the sites that name none. `8080` is every address of the machine. Behind an address, `tls` says that
     /// clients speak TLS there, `proxy_protocol` that connections begin with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
@@ -82,7 +82,7 @@ section! {
         example "\"60s\"", also "write";
     /// Time from the signal that ends the server until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
-        example "\"2m\"", also "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
+        example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
     /// The folder where the server keeps certificates that it made.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
@@ -265,7 +265,7 @@ section! {
     only_files: Yes,
         example "true";
     /// Handler: a redirect.
-    redirect: Template,
+    redirect: Destination,
         example "\"https://example.org$uri\"", also "redir" "Redirect" "RedirectMatch" "return";
     /// Handler: this text.
     respond: Template,
@@ -338,10 +338,10 @@ section! {
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";
     /// With `auto` and `ondemand`, workers that there may be.
     max_workers: Number<1, 1024>, unless "one per 128 MiB of the machine's memory, at most 256",
-        example "50", also "pm.max_spare_servers" "max_spare_servers";
+        example "50";
     /// Time after which `auto` and `ondemand` end workers that had no request.
     worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
-        example "\"10s\"", also "process_idle_timeout" "idle_timeout";
+        example "\"10s\"", also "pm.process_idle_timeout" "process_idle_timeout" "idle_timeout";
     /// Settings on top of php.ini, in its syntax. Scripts may change them where PHP allows it.
     php_ini: IniSettings = IniSettings::none(),
         example "{ memory_limit = \"256M\" }", also "ini";

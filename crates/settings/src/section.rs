@@ -319,6 +319,10 @@ fn unknown_name<T: Section>(reader: &mut Reader<'_>, name: &str, place: Place) {
             problem.label(format!("not a key of {}", T::TITLE));
             problem.help(match key.name {
                 same if same == name => format!("\"{name}\" is a key of {title}"),
+                // It is written as one value: `tls = { ... }`.
+                other if !title.contains(['[', ' ']) => {
+                    format!("write {title} = {{ {other} = {} }}", key.example)
+                }
                 other => format!("it is called \"{other}\", a key of {title}"),
             });
         }

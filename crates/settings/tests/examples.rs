@@ -31,7 +31,7 @@ impl Machine for Complete {
     fn kind(&self, path: &Path) -> io::Result<Kind> {
         match path.extension() {
             _ if path.ends_with(".htaccess") => Err(io::ErrorKind::NotFound.into()),
-            Some(ending) if ending == "php" => Ok(Kind::File),
+            Some(ending) if ending == "php" || ending == "pem" => Ok(Kind::File),
             _ => Ok(Kind::Folder),
         }
     }
@@ -62,6 +62,10 @@ impl Machine for Complete {
 
     fn has_ipv6(&self) -> bool {
         true
+    }
+
+    fn state_folder(&self) -> PathBuf {
+        "/var/lib/sendoff".into()
     }
 
     fn cores(&self) -> usize {

@@ -20,9 +20,9 @@ pub(crate) use context::{Context, unusable};
 
 use crate::keys::Top;
 use crate::machine::{Chosen, Machine};
-use crate::place::{Place, Sources};
+use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
-use crate::words::ProxyField;
+use crate::words::{FilePath, ProxyField};
 
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -47,6 +47,7 @@ impl Context<'_> {
                 .error(top.place, "there is no site in the configuration")
                 .help("a site begins with [[site]] and needs a root");
         }
+        self.bodies_are_possible(Some(&top.max_body));
         let mut all_listeners = listen::Listeners::default();
         let shared = all_listeners.add(&top.listen.value, self);
         let mut pools = pool::Pools::resolve(top, self);
@@ -74,6 +75,7 @@ impl Context<'_> {
         let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
             path if path.ends_with("-") => LogTarget::Stdout,
             path => {
+                self.is_a_file_alone(log);
                 self.log_can_be_written(log);
                 LogTarget::File(path.to_owned())
             }
@@ -140,6 +142,33 @@ impl Context<'_> {
         })
     }
 
+    /// An access log is the path of a file, without a format or nginx's words.
+    fn is_a_file_alone(&mut self, log: &At<FilePath>) {
+        const FORMATS: [&str; 4] = ["combined", "json", "main", "common"];
+        let path = log.value.0.to_string_lossy();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let format = path.rsplit_once(' ').filter(|(_, format)| FORMATS.contains(format));
+        let (says, help) = match (name, format) {
+            ("off" | "none" | "false", _) => (
+                format!("\"{name}\" is a file here"),
+                "remove the key: without it no request is logged".to_owned(),
+            ),
+            (_, Some((path, format))) => {
+                let format = if format == "json" { format } else { "combined" };
+                (
+                    "the format is a key of its own".to_owned(),
+                    format!("write access_log = \"{path}\" and access_log_format = \"{format}\""),
+                )
+            }
+            _ if name.starts_with("syslog:") || path.contains("/syslog:") => (
+                "requests are logged to a file or to standard output".to_owned(),
+                "access_log = \"-\" is standard output, which systemd's journal keeps".to_owned(),
+            ),
+            _ => return,
+        };
+        self.problems.error(log.place, says).help(help);
+    }
+
     fn account(&mut self, top: &Top, root: &Path) -> Option<Account> {
         let place = top.user.as_ref().map_or(Place::Default, |user| user.place);
         let name = top.user.as_ref().map(|user| user.value.0.as_str());
@@ -151,7 +180,10 @@ impl Context<'_> {
                 account
             }
             Err(says) => {
-                self.problems.error(place, says);
+                let problem = self.problems.error(place, says);
+                if name.is_some_and(|name| name.contains([' ', ':'])) {
+                    problem.help("write the user alone: the group is that of the account");
+                }
                 None
             }
         }

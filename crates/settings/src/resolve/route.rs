@@ -63,6 +63,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         let texts = |list: &At<List<Candidate>>| {
             list.value.values().map(|path| path.0.text.clone()).collect::<Vec<_>>()
         };
+        self.context.bodies_are_possible(section.max_body.as_ref());
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
         Rules {
@@ -196,7 +197,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             "fastcgi" => self.fastcgi(section)?,
             "redirect" => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
-                to: section.redirect.as_ref()?.value.text.clone(),
+                to: section.redirect.as_ref()?.value.0.text.clone(),
             },
             "respond" => Handler::Respond {
                 status: self.status(section, 200, &[]),
@@ -279,14 +280,15 @@ impl<'a, 'c> Routes<'a, 'c> {
             HeaderText::Values(values) => Some(&values.0),
             HeaderText::Remove => None,
         });
-        let single = [&section.redirect, &section.respond];
+        let respond = section.respond.iter().map(|text| (text.value.group, text.place));
+        let redirect = section.redirect.iter().map(|text| (text.value.0.group, text.place));
         let tried = section.try_files.iter().flat_map(|list| &list.value.0);
-        let texts = single
-            .into_iter()
-            .flatten()
-            .chain(section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text))
+        let params = section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text);
+        let texts = params
             .chain(headers.flatten())
             .map(|text| (text.value.group, text.place))
+            .chain(respond)
+            .chain(redirect)
             .chain(section.rewrite.iter().map(|text| (text.value.0.group, text.place)))
             .chain(tried.map(|text| (text.value.0.group, text.place)));
         for (group, place) in texts {

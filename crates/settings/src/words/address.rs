@@ -276,6 +276,16 @@ impl Word for HostName {
                 .at(text.len() - port.len() - 1)
                 .help(format!("write hosts = \"{host}\" and listen = \"{port}\"")));
         }
+        if let Some(rest) = lower.strip_prefix('.') {
+            return Err(Wrong::new("a host does not begin with a dot")
+                .at(0)
+                .help(format!("what nginx calls .{rest} is [\"{rest}\", \"*.{rest}\"]")));
+        }
+        if lower.starts_with('~') {
+            return Err(Wrong::new("expressions are not understood here")
+                .at(0)
+                .help("\"*.example.org\" is every host beneath example.org; a route compares with header = { Host = '...' }"));
+        }
         if !is_host(name) {
             let wrong = Wrong::new(format!("\"{text}\" is not a host"));
             return Err(if name.contains([' ', ',']) {

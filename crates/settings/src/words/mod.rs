@@ -16,7 +16,7 @@ pub use plain::{
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };
-pub use target::{Candidate, Replacement};
+pub use target::{Candidate, Destination, Replacement};
 pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };

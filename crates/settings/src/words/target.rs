@@ -42,6 +42,57 @@ impl Word for Replacement {
     }
 }
 
+/// Where `redirect` leads: a path of the site, or a URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination(pub Template);
+
+impl Word for Destination {
+    const KIND: &'static str = Template::KIND;
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        let is_status = |word: &str| {
+            word.len() == 3 && word.starts_with('3') && word.bytes().all(|b| b.is_ascii_digit())
+        };
+        if let Some((status, target)) = text.split_once(' ')
+            && is_status(status)
+        {
+            return Err(Wrong::new("the status is a key of its own").at(0).help(format!(
+                "write redirect = \"{}\" and status = {status}",
+                target.trim_start()
+            )));
+        }
+        if let Some((target, flag)) = text.rsplit_once(' ')
+            && (FLAGS.contains(&flag)
+                || is_status(flag)
+                || flag.starts_with('[') && flag.ends_with(']'))
+        {
+            let target = target.trim_end();
+            let help = match flag {
+                "permanent" | "301" | "[R=301,L]" | "[L,R=301]" | "[R=301]" => {
+                    format!("write redirect = \"{target}\" and status = 301")
+                }
+                _ => format!("write redirect = \"{target}\"; status = 301 makes it permanent"),
+            };
+            return Err(Wrong::new(format!("\"{flag}\" is not understood"))
+                .at(text.len() - flag.len())
+                .help(help));
+        }
+        let has_scheme = text.split_once(':').is_some_and(|(scheme, _)| {
+            !scheme.is_empty() && !scheme.contains(['/', '.', '?', '$']) || scheme == "$scheme"
+        });
+        if !text.starts_with(['/', '$']) && !has_scheme {
+            return Err(Wrong::new(format!("\"{text}\" is neither a path nor a URL")).help(
+                format!("write \"/{text}\" for a path, \"https://{text}\" for another host"),
+            ));
+        }
+        Template::parse(text, scope).map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.text()
+    }
+}
+
 fn instead_of_flag(target: &str, flag: &str) -> String {
     let flags: Vec<_> = flag.trim_matches(['[', ']']).split(',').map(str::trim).collect();
     let has = |wanted: &[&str]| flags.iter().any(|flag| wanted.contains(flag));

@@ -104,8 +104,16 @@ impl Word for Ending {
         let bare = text.strip_prefix("*.").or_else(|| text.strip_prefix('.')).unwrap_or(text);
         let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+.~".contains(&byte);
         if bare.is_empty() || !bare.bytes().all(usual) {
-            return Err(Wrong::new(format!("\"{text}\" is not the ending of a name"))
-                .help("an ending consists of letters and digits; an expression goes into match"));
+            let wrong = Wrong::new(format!("\"{text}\" is not the ending of a name"));
+            let parts: Vec<_> =
+                bare.split(['|', ',', ' ']).filter(|part| !part.is_empty()).collect();
+            let are_usual = parts.len() > 1 && parts.iter().all(|part| part.bytes().all(usual));
+            return Err(match are_usual {
+                true => wrong.help(format!("write a list: [\"{}\"]", parts.join("\", \""))),
+                false => wrong.help(
+                    "an ending consists of letters and digits; an expression goes into match",
+                ),
+            });
         }
         Ok(Self(format!(".{}", bare.to_ascii_lowercase())))
     }
@@ -327,7 +335,7 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
     match known.or_else(|| similar(name, VARIABLES.into_iter())) {
         Some(known) => wrong.help(format!("did you mean ${known}?")),
         None => wrong.help(format!(
-            "there are ${} and $1 to $9; the sign itself is $$",
+            "there are ${} and $1 to $9, for named groups too; the sign itself is $$",
             VARIABLES.join(", $")
         )),
     }
