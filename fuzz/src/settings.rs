@@ -35,6 +35,18 @@ impl Machine for Any<'_> {
         Ok(Chosen { account: None, warning: None })
     }
 
+    fn user(&self, _: &str) -> Option<u32> {
+        Some(33)
+    }
+
+    fn group(&self, _: &str) -> Option<u32> {
+        Some(33)
+    }
+
+    fn may_append(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn addresses(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         Ok(vec![[192, 0, 2, 1].into()])
     }
@@ -79,7 +91,7 @@ pub fn check(input: &[u8]) {
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let files: [&[u8]; 6] = [
-        b"listen = [8080, 'localhost:81', '[::]:80', 'unix:/run/a proxy_protocol']\nmax_body = '64K'\n[[site]]\nroot = '/srv'\n",
+        b"listen = [8080, 'localhost:81', '[::]:80', 'unix:/run/a mode=0660 group=www proxy_protocol']\nmax_body = '64K'\n[[site]]\nroot = '/srv'\n",
         b"[[pool]]\nname = 'a'\nphp_ini = { date.timezone = 'UTC', extension = ['x', 'y'], z = 1.5 }\n\
           min_workers = 1\numask = '022'\nenv.A = ''\n[[site]]\nroot = 'www'\npool = 'a'\n",
         b"[[site]]\nhosts = ['a.test', '*.b.test']\nroot = \"/srv/\\u00e4\"\nalias = { '/j' = '/k' }\n\

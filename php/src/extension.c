@@ -19,6 +19,7 @@
 
 #define CHANNEL "SENDOFF_CHANNEL"
 #define ACCEPT "SENDOFF_ACCEPT"
+#define FRONT "SENDOFF_FRONT"
 
 /* An announcement ends with the claim, which identifies the request, in hexadecimal digits. */
 #define CLAIM_LEN 32
@@ -76,7 +77,8 @@ static zend_result (*lazy_request_startup)(INIT_FUNC_ARGS);
 static bool is_ours(const char *name, size_t len)
 {
 	return (len == sizeof(CHANNEL) - 1 && memcmp(name, CHANNEL, len) == 0) ||
-		   (len == sizeof(ACCEPT) - 1 && memcmp(name, ACCEPT, len) == 0);
+		   (len == sizeof(ACCEPT) - 1 && memcmp(name, ACCEPT, len) == 0) ||
+		   (len == sizeof(FRONT) - 1 && memcmp(name, FRONT, len) == 0);
 }
 
 static char *hiding_getenv(const char *name, size_t len)
@@ -99,6 +101,7 @@ static void hiding_load_environment(zval *array)
 	stock_load_environment(array);
 	zend_hash_str_del(Z_ARRVAL_P(array), CHANNEL, sizeof(CHANNEL) - 1);
 	zend_hash_str_del(Z_ARRVAL_P(array), ACCEPT, sizeof(ACCEPT) - 1);
+	zend_hash_str_del(Z_ARRVAL_P(array), FRONT, sizeof(FRONT) - 1);
 }
 
 static size_t write_frame(const char *str, size_t len)
@@ -284,17 +287,28 @@ static void forget_request(void)
 	greeting = false;
 }
 
+/*
+ * Whether a Sendoff front sends this request. It says so itself if the operator has changed
+ * SERVER_SOFTWARE. Fields of clients arrive as HTTP_*, so no client can say it.
+ */
+static bool is_from_front(void)
+{
+	const char *server = stock_getenv("SERVER_SOFTWARE", sizeof("SERVER_SOFTWARE") - 1);
+
+	return (server && strncmp(server, "sendoff/", sizeof("sendoff/") - 1) == 0) ||
+		   stock_getenv(FRONT, sizeof(FRONT) - 1);
+}
+
 static void begin_request(void)
 {
 	/* php-cgi sets 1 for a plain CGI request. */
 	if (!SG(server_context) || SG(server_context) == (void *)1) {
 		return;
 	}
-	const char *server = stock_getenv("SERVER_SOFTWARE", sizeof("SERVER_SOFTWARE") - 1);
 	const char *announcement = stock_getenv(CHANNEL, sizeof(CHANNEL) - 1);
 	size_t len = announcement ? strlen(announcement) : 0;
 
-	greeting = server && strncmp(server, "sendoff/", sizeof("sendoff/") - 1) == 0;
+	greeting = is_from_front();
 	if (!greeting || len <= CLAIM_LEN || !have_worker(announcement, len)) {
 		return;
 	}

@@ -62,6 +62,32 @@ fn a_broken_file_is_refused_with_the_line() {
 }
 
 #[test]
+fn check_takes_the_file_without_an_option() {
+    let site = Site::new();
+    let config = write(&site, &format!("{TOP}[[site]]\nroot = 'root'\n"));
+    let config = config.to_str().unwrap();
+    let said = String::from_utf8(sendoff(&["check", config]).stdout).unwrap();
+    assert_eq!(said, format!("{config}: 1 site, 0 routes, 1 pool: fine\n"));
+    assert_eq!(sendoff(&["check", config, "--config", config]).status.code(), Some(2));
+}
+
+/// A message names the key if a file was read, and the option if there was none.
+#[test]
+fn an_access_log_that_cannot_be_written_is_named_where_it_was_set() {
+    let site = Site::new();
+    let text = format!("access_log = '/nowhere/a.log'\n{TOP}[[site]]\nroot = 'root'\n");
+    let (code, _, why) = check(&write(&site, &text));
+    assert_eq!(code, Some(2));
+    assert!(why.contains("sendoff.toml:1:14]") && why.contains("access_log = "), "{why}");
+    assert!(!why.contains("--access-log"), "{why}");
+    let root = site.root().to_str().unwrap();
+    let refused = sendoff(&["serve", root, "--access-log", "/nowhere/a.log"]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    let expected = "sendoff: --access-log: /nowhere/a.log: the folder of the file does not exist\n";
+    assert_eq!((refused.status.code(), &*why), (Some(2), expected));
+}
+
+#[test]
 fn a_file_that_is_missing_is_named() {
     let (code, _, why) = check(Path::new("/nowhere/sendoff.toml"));
     assert_eq!(code, Some(2));

@@ -132,6 +132,39 @@ fn scripts_see_nothing_of_it() {
     assert_eq!(response.text(), none.repeat(2));
 }
 
+/// An operator may say that the server is another one. The extension knows its front all the same, and clients cannot say that they are one.
+#[test]
+fn the_front_is_known_under_any_name() {
+    let software = ["--server-software", "nginx/1.22"];
+    let extended = Extended::start(site(), "", &software);
+    let (response, (given, _)) = extended.counted("readfile('a');");
+    assert_eq!(response.expect(200), pattern(1, 100_000));
+    assert!(given >= 100_000, "{given} bytes handed over");
+    let code = "var_dump($_SERVER['SERVER_SOFTWARE'], getenv('SENDOFF_FRONT'), isset($_SERVER['SENDOFF_FRONT']),
+        isset(getenv()['SENDOFF_FRONT']), $_SERVER['HTTP_SENDOFF_FRONT'] ?? null);";
+    extended.site.write("front.php", format!("<?php {code}"));
+    let request = Request::get("/front.php").header("Sendoff-Front", "1");
+    let seen =
+        "string(10) \"nginx/1.22\"\nbool(false)\nbool(false)\nbool(false)\nstring(1) \"1\"\n";
+    assert_eq!(extended.server.ask(&request).text(), seen);
+    // A route may change the name as well, and a folder may not make the announcements of a front.
+    let route = Extended::start(site(), "", &["--param", "SERVER_SOFTWARE=Apache"]);
+    assert!(route.counted("readfile('a');").1.0 >= 100_000);
+}
+
+/// Behind nginx a client is no front, whatever fields it sends.
+#[test]
+fn a_client_cannot_be_a_front() {
+    let site = site();
+    site.write("stats.php", "<?php readfile('a'); var_dump(sendoff_stats()['handed_over_bytes']);");
+    let stock = Stock::start(site.root(), &[&extension()]);
+    for name in ["Sendoff-Front", "SENDOFF_FRONT", "Sendoff_Front"] {
+        let response = stock.ask(&Request::get("/stats.php").header(name, "1"));
+        assert!(response.text().ends_with("int(0)\n"));
+        assert_eq!(response.header("X-Sendoff"), None);
+    }
+}
+
 /// Behind another web server nothing is handed over, and all responses are equal.
 #[test]
 fn behind_nginx_it_is_silent() {

@@ -174,6 +174,21 @@ fn variables_of_files_do_not_replace_those_of_the_server() {
     assert!(page.contains("/index.php") && page.ends_with(r#""folder",""]"#), "{page}");
 }
 
+/// What a front says to applications comes from no folder: a socket that a tenant names would get links to the process.
+#[test]
+fn files_announce_no_front_and_no_channel() {
+    let names = ["SENDOFF_FRONT", "SENDOFF_CHANNEL", "SENDOFF_ACCEPT"];
+    let site = Site::with(
+        "env.php",
+        "<?php echo implode(' ', preg_grep('/SENDOFF|APP/', array_keys($_SERVER)));",
+    );
+    let lines: Vec<_> = names.iter().map(|name| format!("SetEnv {name} 1\n")).collect();
+    site.write(".htaccess", format!("{}SetEnv APP 1\n", lines.concat()));
+    let fpm = sendoff_tests::Fpm::start(site.root(), "");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    assert_eq!(server.page("/env.php"), "APP");
+}
+
 /// Rewriting leads to no path that a route of the site denies.
 #[test]
 fn files_do_not_lead_around_routes() {

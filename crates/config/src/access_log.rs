@@ -257,6 +257,29 @@ mod tests {
         assert!("$nonsense".parse::<LogFormat>().unwrap_err().contains("bytes_handed_over"));
     }
 
+    /// docs/proxies.md lists every variable, and beside it the member of JSON that has its value.
+    #[test]
+    fn the_document_lists_the_variables_and_the_members_of_json() {
+        let page = include_str!("../../../docs/proxies.md");
+        let rows: Vec<_> = page
+            .lines()
+            .filter(|line| line.starts_with("| `$"))
+            .filter_map(|line| {
+                let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`'));
+                Some((cells.nth(1)?.strip_prefix('$')?, cells.next()?))
+            })
+            .collect();
+        for (_, name, _) in Variable::ALL {
+            assert!(rows.iter().any(|(row, _)| row == name), "{name}");
+        }
+        let members: Vec<_> = JSON.trim_matches(['{', '}']).split(',').collect();
+        for member in &members {
+            let (name, variable) = member.split_once(":$").unwrap();
+            assert!(rows.contains(&(variable, name.trim_matches('"'))), "{member}");
+        }
+        assert_eq!(rows.iter().filter(|(_, member)| !member.is_empty()).count(), members.len());
+    }
+
     #[test]
     fn the_formats_with_a_name_are_whole() {
         assert_eq!(LogFormat::combined(), COMBINED.parse().unwrap());

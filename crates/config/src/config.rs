@@ -47,6 +47,28 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Whether clients speak TLS.
     pub tls: bool,
+    /// Which processes may connect, if it is a UNIX socket.
+    pub access: SocketAccess,
+}
+
+/// Which processes may connect to a UNIX socket: permissions, owner and group of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketAccess {
+    /// Permissions; a process needs the right to write.
+    pub mode: u32,
+    /// The user's number; `None`: the supervisor's.
+    pub owner: Option<u32>,
+    /// The group's number; `None`: the supervisor's.
+    pub group: Option<u32>,
+}
+
+impl Default for SocketAccess {
+    /// Every process that can reach the path may connect, as with nginx and as to a port of the loopback interface: the permissions of
+    /// the folders above it decide.
+    fn default() -> Self {
+        Self { mode: 0o666, owner: None, group: None }
+    }
 }
 
 /// An address to listen on.

@@ -27,7 +27,7 @@ pub mod units;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
 pub use account::Account;
-pub use config::{Config, ListenAddress, Listener};
+pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};

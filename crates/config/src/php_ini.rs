@@ -18,7 +18,7 @@ pub fn folder() -> PathBuf {
 pub struct Contents(Vec<(PathBuf, Vec<u8>)>);
 
 impl Contents {
-    /// Reads the files in a folder that PHP reads at its start. One that cannot be read counts as missing.
+    /// Reads the files of a folder that PHP reads at its start. An unreadable file counts as missing.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let scanned = fs::read_dir(folder.join("conf.d")).into_iter().flatten().flatten();

@@ -65,8 +65,8 @@ pub struct FieldCondition {
 pub struct Rules {
     /// The new path and, behind `?`, the new query; without `?` the query stays.
     pub rewrite: Option<String>,
-    /// The first of these that exists becomes the path; one that ends with a slash is a folder. The last is taken without
-    /// looking, as a rewrite, or is `=STATUS`.
+    /// Candidates for the new path, tried in order. A candidate that ends with a slash must be a folder, any other a file. The
+    /// last candidate is not looked up: it is a path, which is taken as a rewrite, or `=STATUS`.
     pub try_files: Vec<String>,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,

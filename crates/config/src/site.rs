@@ -47,7 +47,7 @@ pub struct Site {
     pub routes: Vec<Route>,
     /// Exceptions from what is never served: names (`composer.json`) or endings (`*.sql`) of files and folders.
     pub serve: Vec<String>,
-    /// Whether scripts run beneath folders that the user of their workers may write to.
+    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script itself.
     pub scripts_in_writable_folders: bool,
     /// The only scripts that run: paths, or folders with a slash at the end; empty: all. Others are refused.
     pub php_only: Vec<String>,
@@ -156,7 +156,7 @@ pub enum FrontController {
     Off,
     /// The nearest `index.php` in the folder of the path or one above it.
     Nearest,
-    /// The first of these whose folder contains the path; the longest folder comes first.
+    /// Controllers by folder, the longest folder first. The first controller whose folder contains the path answers.
     Listed(Vec<Controller>),
 }
 

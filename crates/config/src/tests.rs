@@ -13,7 +13,12 @@ fn config() -> Config {
             ListenAddress::Tcp("127.0.0.1:0".parse().unwrap()),
             ListenAddress::Unix("/run/\u{e4}".into()),
         ]
-        .map(|address| Listener { address, proxy_protocol: false, tls: false })
+        .map(|address| Listener {
+            address,
+            proxy_protocol: false,
+            tls: false,
+            access: SocketAccess::default(),
+        })
         .to_vec(),
         trusted_proxies: TrustedProxies {
             networks: vec![Network { address: "::1".parse().unwrap(), prefix: 128 }],

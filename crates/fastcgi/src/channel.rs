@@ -6,6 +6,13 @@ use std::fmt;
 /// The request parameter in which the front announces its channel.
 pub const CHANNEL_PARAM: &[u8] = b"SENDOFF_CHANNEL";
 
+/// The request parameter by which the front says that it is one where `SERVER_SOFTWARE` says something else. Fields of clients cannot
+/// make it: they become `HTTP_*`.
+pub const FRONT_PARAM: &[u8] = b"SENDOFF_FRONT";
+
+/// How `SERVER_SOFTWARE` begins if the operator has left it alone.
+pub const SOFTWARE_START: &[u8] = b"sendoff/";
+
 /// The response field by which an application says that it knows the channel. Its value is `1`, or the claim of the
 /// request if the body is framed ([`crate::frames`]). In lower case.
 pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";

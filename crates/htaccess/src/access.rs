@@ -1,4 +1,4 @@
-//! Who may ask: `Require` and its groups, and the older `Order`, `Allow`, `Deny`, `Satisfy`.
+//! Access: `Require` and its groups, and the older `Order`, `Allow`, `Deny`, `Satisfy`.
 
 use std::sync::Arc;
 
@@ -331,7 +331,7 @@ impl Group {
     }
 }
 
-/// Of two refusals the one that a user could turn.
+/// Chooses between two refusals: a refusal that a password would lift wins.
 fn weaker(one: Verdict, other: Verdict) -> Verdict {
     if one == Verdict::UserWanted { one } else { other }
 }

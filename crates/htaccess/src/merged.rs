@@ -18,7 +18,7 @@ use crate::scope::{AuthMerging, Covers, Document, OptionChange, PathInfo, Scope,
 use crate::state::{Context, Pass, Refusal};
 use crate::text;
 
-/// The files on a path, the one of the outermost folder first, with their folders.
+/// The files on a path with their folders, the outermost folder first.
 pub(crate) type Chain = Vec<(Vec<u8>, Arc<File>)>;
 
 /// The rules that apply to a request.

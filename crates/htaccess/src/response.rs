@@ -140,7 +140,7 @@ fn unify_vary(fields: &mut Fields) {
     }
 }
 
-/// Text without a charset gets the one that is configured.
+/// Adds the configured charset to a text type that names none.
 fn add_charset(content_type: &mut Vec<u8>, charset: &[u8]) {
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let is_text =

@@ -17,7 +17,8 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     if check.schema {
         return print(&sendoff_settings::schema());
     }
-    let resolved = Resolved::from_file(&check.config)?;
+    let file = check.file.as_ref().unwrap_or(&check.config);
+    let resolved = Resolved::from_file(file)?;
     if check.print {
         return print(&sendoff_settings::print(&resolved.top));
     }
@@ -39,7 +40,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     let warnings = resolved.problems.report(&resolved.sources, colours);
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
     let routes: usize = resolved.config.sites.iter().map(|site| site.routes.len()).sum();
-    let file = check.config.display();
+    let file = file.display();
     print(&format!(
         "{warnings}{file}: {}, {}, {}: fine\n",
         count(sites, "site"),
@@ -48,7 +49,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     ))
 }
 
-/// Prints the file that stands for a command line, which must be one that can be served.
+/// Prints the configuration file that stands for a command line. The command line must be valid.
 ///
 /// # Errors
 /// The command line cannot be served, or no file can express it.

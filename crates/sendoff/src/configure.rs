@@ -366,6 +366,7 @@ mod tests {
     fn a_command_line_and_the_file_that_it_stands_for_mean_the_same() {
         const OPTIONS: &[&[&str]] = &[
             &["--listen", "127.0.0.1:0", "--listen", "[::1]:80", "--listen", "unix:/run/a"],
+            &["--listen", "unix:/run/a mode=0600", "--listen", "unix:/run/b b.sock proxy_protocol"],
             &["--listen", "8080", "--proxy-protocol", "--listen", "localhost:81"],
             &["--threads", "3"],
             &["--workers", "7", "--max-requests", "1000"],

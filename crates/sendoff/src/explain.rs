@@ -87,7 +87,7 @@ pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
         .map_err(Failure::system(format!("the server at {address} does not answer")))?;
     let Some(page) = explained(&answer) else {
         return Err(Failure::System(format!(
-            "the server at {address} explains nothing: it is not the one that left its secret"
+            "the server at {address} explains nothing: the secret that was found is another server's"
         )));
     };
     io::stdout().lock().write_all(page).map_err(Failure::system("standard output"))
@@ -157,7 +157,7 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
             );
         }
     }
-    // A server that was killed leaves its secret; the newest is the likeliest to belong to one that lives.
+    // A killed server leaves its secret behind; the newest secret most probably belongs to a server that runs.
     found.sort_by_key(|(_, path)| path.metadata().and_then(|data| data.modified()).ok());
     found.reverse();
     let exact = found.iter().find(|(address, _)| Some(address.ip()) == url.ip);

@@ -81,10 +81,10 @@ fn open_log(log: &AccessLog) -> Result<File, Failure> {
     match &log.to {
         LogTarget::Stdout => {
             let stdout = rustix::stdio::stdout().try_clone_to_owned();
-            stdout.map(File::from).map_err(Failure::system("--access-log -"))
+            stdout.map(File::from).map_err(Failure::system("the access log (standard output)"))
         }
         LogTarget::File(path) => crate::log::open_log(path)
-            .map_err(Failure::input(format!("--access-log {}", path.display()))),
+            .map_err(Failure::input(format!("the access log {}", path.display()))),
     }
 }
 

@@ -114,7 +114,7 @@ impl Kept {
                     sleep_until(*until).await;
                     self.state = match self.recipe.calls {
                         None => self.attempt(),
-                        // Messages for the one that died are no calls; a front that still waits repeats its own.
+                        // Messages to the dead master do not count as calls: a front that still waits sends its call again.
                         Some(_) => State::Resting,
                     };
                 }

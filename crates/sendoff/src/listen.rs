@@ -9,16 +9,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
-use sendoff_config::{ListenAddress, Listener};
+use sendoff_config::{ListenAddress, Listener, SocketAccess};
 
 use crate::failure::Failure;
 
 /// Connections per listener that may wait to be accepted.
 const BACKLOG: i32 = 1024;
-
-/// Who may connect to a UNIX socket: every user who can reach its path, as with nginx and as to a port of the loopback
-/// interface. The permissions of its folder say who that is.
-const UNIX_MODE: u32 = 0o666;
 
 /// Listeners that are open.
 #[derive(Debug)]
@@ -62,14 +58,14 @@ impl Listeners {
 pub(crate) fn listen(wanted: &[Listener], event_loops: u8) -> Result<Listeners, Failure> {
     let mut of_loops: Vec<Vec<OwnedFd>> = (0..event_loops).map(|_| Vec::new()).collect();
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
-    for Listener { address, .. } in wanted {
+    for Listener { address, access, .. } in wanted {
         let failed = || Failure::system(format!("cannot listen on {address}"));
         let address = match address {
             ListenAddress::Tcp(address) => {
                 ListenAddress::Tcp(listen_tcp(*address, &mut of_loops).map_err(failed())?)
             }
             ListenAddress::Unix(path) => {
-                let (socket, file) = listen_unix(path).map_err(failed())?;
+                let (socket, file) = listen_unix(path, *access).map_err(failed())?;
                 files.push(file);
                 for of_loop in &mut of_loops {
                     of_loop.push(socket.try_clone().map_err(failed())?);
@@ -144,13 +140,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((data.dev(), data.ino()))
 }
 
-fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+fn listen_unix(path: &Path, access: SocketAccess) -> io::Result<(OwnedFd, SocketFile)> {
     make_way(path)?;
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
-    fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;
+    let SocketAccess { mode, owner, group } = access;
+    std::os::unix::fs::chown(path, owner, group)
+        .map_err(|error| io::Error::new(error.kind(), format!("its owner or group: {error}")))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     // Not before: until then connections are refused.
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((socket, file))
@@ -187,6 +186,7 @@ mod tests {
             address: ListenAddress::Unix(path.into()),
             proxy_protocol: false,
             tls: false,
+            access: SocketAccess::default(),
         }]
     }
 
@@ -198,10 +198,28 @@ mod tests {
         let listeners = listen(&unix(&path), 2).unwrap();
         assert_eq!(listeners.of_loops.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(listeners.urls(), format!("unix:{}", path.display()));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, UNIX_MODE);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         UnixStream::connect(&path).unwrap();
         drop(listeners);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_and_the_group_that_are_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let mut wanted = unix(&path);
+        let group = rustix::process::getgid().as_raw();
+        wanted[0].access = SocketAccess { mode: 0o620, owner: None, group: Some(group) };
+        let _listeners = listen(&wanted, 1).unwrap();
+        let data = fs::metadata(&path).unwrap();
+        assert_eq!((data.permissions().mode() & 0o777, data.gid()), (0o620, group));
+        if !rustix::process::geteuid().is_root() {
+            wanted[0].address = ListenAddress::Unix(folder.path().join("b.sock"));
+            wanted[0].access.owner = Some(0);
+            let refused = listen(&wanted, 1).unwrap_err().to_string();
+            assert!(refused.contains("its owner or group"), "{refused}");
+        }
     }
 
     #[test]

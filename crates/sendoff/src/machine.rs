@@ -5,8 +5,10 @@ use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
 use sendoff_config::MAX_THREADS;
 use sendoff_settings::{Chosen, Kind, Machine};
+use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
 
@@ -54,6 +56,28 @@ impl Machine for ThisMachine {
 
     fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String> {
         account::choose(user, root)
+    }
+
+    fn user(&self, name: &str) -> Option<u32> {
+        find_account(name).map(|account| account.uid)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        find_group(name)
+    }
+
+    fn may_append(&self, path: &Path) -> io::Result<()> {
+        match path.metadata() {
+            Ok(data) if data.is_dir() => Err(io::Error::other("this is a folder")),
+            Ok(_) => Ok(rustix::fs::access(path, Access::WRITE_OK)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = path.parent().unwrap_or(Path::new("/"));
+                let missing = |_| io::Error::other("the folder of the file does not exist");
+                folder.metadata().map_err(missing)?;
+                Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {

@@ -61,6 +61,9 @@ pub(crate) struct Run {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Check {
+    /// The configuration file (docs/config.md), as for `--config`.
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
     /// The configuration file (docs/config.md).
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub(crate) config: PathBuf,
@@ -116,8 +119,8 @@ pub(crate) struct Serve {
     /// The site.
     #[arg(default_value = ".")]
     pub(crate) root: PathBuf,
-    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`, `unix:/PATH`; port 0
-    /// picks a free one. May be repeated.
+    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`, or `unix:/PATH`, behind which may
+    /// stand mode=0660, owner=NAME and group=NAME. Port 0 picks a free port. May be repeated.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = word::<Listen>)]
     pub(crate) listen: Vec<Listen>,
     /// Serve by TLS, too: with --tls-cert and --tls-key, or with a certificate that the server makes once, signs itself and keeps.
@@ -190,7 +193,7 @@ pub(crate) struct Serve {
     /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
     #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
     pub(crate) trust_proxy: Vec<Client>,
-    /// Whatever connects to a UNIX socket is a proxy whose word about the client is taken.
+    /// Every process that connects to a UNIX socket is a proxy whose word about the client is taken.
     #[arg(long)]
     pub(crate) trust_unix: bool,
     /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
@@ -218,7 +221,7 @@ pub(crate) struct Serve {
     /// Script that may run, or folder with a slash at its end; others are refused then. May be repeated.
     #[arg(long, value_name = "PATH", value_parser = word::<UrlPath>)]
     pub(crate) php_only: Vec<UrlPath>,
-    /// Refuse to run scripts beneath folders that the user of PHP may write to, as uploads are.
+    /// Refuse to run a script if the user of PHP may write to the root, to a folder above it, or to the script itself.
     #[arg(long)]
     pub(crate) no_scripts_in_writable_folders: bool,
     /// Name (`composer.json`) or ending (`*.sql`) that is served although such files are refused usually. May be repeated.

@@ -62,7 +62,7 @@ impl Signals {
         end(interrupt, terminate, quit).await
     }
 
-    /// What the next signal asks for. Of signals that are there together, the one that ends the server faster counts first.
+    /// What the next signal asks for. If several signals are pending, the signal that ends the server fastest comes first.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             biased;

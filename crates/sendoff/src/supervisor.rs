@@ -380,8 +380,8 @@ async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
     }
 }
 
-/// Where new workers are announced: the master's end and the front's. The supervisor keeps both, so that a child that is
-/// started again takes the place of the one that died.
+/// Where new workers are announced: the master's end and the front's. The supervisor keeps both ends open for the next master or
+/// front if a process dies.
 fn pool_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(
         AddressFamily::UNIX,

@@ -6,11 +6,11 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, CertificateFrom, Client, ClientCertificates, Count, Delivery, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
-    HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, Matching, Method, MimeType,
-    ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Size, Snapshot, Status,
-    Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Count,
+    Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free,
+    FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen,
+    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw,
+    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -33,7 +33,7 @@ section! {
 
     /// Further files, with `*` and `?` in their names; their sections count as if they stood here.
     include: List<FilePath>,
-        example "\"/etc/sendoff/sites/*.toml\"", also "import";
+        example "\"/etc/sendoff/sites/*.toml\"", also "import" "IncludeOptional";
     /// Addresses of the sites that name none. `8080` is every address of the machine. Behind an address, `tls` says that
     /// clients speak TLS there, `proxy_protocol` that connections begin with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
@@ -82,7 +82,7 @@ section! {
         example "\"60s\"", also "write";
     /// Time from the signal that ends the server until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
-        example "\"2m\"", also "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
+        example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
     /// The folder where the server keeps certificates that it made.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
@@ -146,7 +146,8 @@ section! {
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
-    /// Whether scripts run beneath folders that the user of their workers may write to, as uploads are.
+    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script
+    /// itself, as in folders of uploads.
     scripts_in_writable_folders: bool = true,
         example "false";
     /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
@@ -215,11 +216,11 @@ section! {
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
-    rewrite: Template,
+    rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
-    /// Rule: the first of these that exists becomes the path; one with a slash at its end is a folder. The last one is
-    /// taken in any case, or is `=404`.
-    try_files: List<Template>,
+    /// Rule: paths that are tried in order; the first that exists becomes the path. A path with a slash at its end must be a folder.
+    /// The last is taken without a look at the file system, or is a status such as `=404`.
+    try_files: List<Candidate>,
         example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
     /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
     request_headers: Map<HeaderOp, HeaderText>,
@@ -264,7 +265,7 @@ section! {
     only_files: Yes,
         example "true";
     /// Handler: a redirect.
-    redirect: Template,
+    redirect: Destination,
         example "\"https://example.org$uri\"", also "redir" "Redirect" "RedirectMatch" "return";
     /// Handler: this text.
     respond: Template,
@@ -281,7 +282,7 @@ section! {
 }
 
 section! {
-    /// Who may ask, by name and password (basic authentication). Write it as one value: `auth = { users = "..." }`.
+    /// Users with passwords (basic authentication). Write it as one value: `auth = { users = "..." }`.
     Auth "auth"
 
     /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
@@ -337,10 +338,10 @@ section! {
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";
     /// With `auto` and `ondemand`, workers that there may be.
     max_workers: Number<1, 1024>, unless "one per 128 MiB of the machine's memory, at most 256",
-        example "50", also "pm.max_spare_servers" "max_spare_servers";
+        example "50";
     /// Time after which `auto` and `ondemand` end workers that had no request.
     worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
-        example "\"10s\"", also "process_idle_timeout" "idle_timeout";
+        example "\"10s\"", also "pm.process_idle_timeout" "process_idle_timeout" "idle_timeout";
     /// Settings on top of php.ini, in its syntax. Scripts may change them where PHP allows it.
     php_ini: IniSettings = IniSettings::none(),
         example "{ memory_limit = \"256M\" }", also "ini";

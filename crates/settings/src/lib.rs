@@ -11,10 +11,12 @@
 #![forbid(unsafe_code)]
 
 mod docs;
+mod foreign;
 pub mod keys;
 mod load;
 mod machine;
 mod nested;
+mod php_settings;
 mod place;
 mod presets;
 mod print;

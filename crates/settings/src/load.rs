@@ -91,8 +91,14 @@ fn matching(
             problems.error(pattern.place, format!("{text} does not exist"));
             paths
         }
-        // A folder of sites may be empty.
-        Ok(paths) => paths,
+        Ok(paths) => {
+            if paths.is_empty() {
+                problems
+                    .warning(pattern.place, format!("no file matches {text}"))
+                    .help("nothing is included; a path that is not absolute begins at the folder of this file");
+            }
+            paths
+        }
         Err(error) => {
             problems.error(pattern.place, format!("this pattern is wrong: {error}"));
             Vec::new()

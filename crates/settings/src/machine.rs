@@ -58,6 +58,18 @@ pub trait Machine {
     /// A sentence: there is no such user, or only root could change to it.
     fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String>;
 
+    /// The number of a user.
+    fn user(&self, name: &str) -> Option<u32>;
+
+    /// The number of a group.
+    fn group(&self, name: &str) -> Option<u32>;
+
+    /// Whether this process may append to the file at a path, or create it.
+    ///
+    /// # Errors
+    /// It may not, or the folder of the file is missing.
+    fn may_append(&self, path: &Path) -> io::Result<()>;
+
     /// The addresses of a host.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use miette::{
 
 use crate::place::{Place, Sources};
 
-/// Lines of the file that are shown above and below the one that is meant.
+/// Lines of the file that are shown above and below the marked line.
 const CONTEXT_LINES: usize = 1;
 /// Columns of a report.
 const WIDTH: usize = 120;

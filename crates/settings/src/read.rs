@@ -101,6 +101,9 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let marked = marked.unwrap_or_default().trim();
+        if message.contains("duplicate key") && self.stands_before_its_section(place, marked) {
+            return;
+        }
         let single = "a text in single quotes keeps its backslashes: '^/\\d+$'".to_owned();
         let (says, help) = match message {
             _ if message.contains("duplicate key") => (
@@ -116,6 +119,10 @@ impl<'a> Reader<'a> {
                     "sections have no braces",
                     "a section begins with its name in brackets: [[site]]; its keys follow, one per line"
                         .to_owned(),
+                ),
+                "[" => (
+                    "a key has no brackets",
+                    "write a table: php_admin_value = { memory_limit = \"256M\" }".to_owned(),
                 ),
                 _ => ("an equals sign is missing", "write KEY = VALUE".to_owned()),
             },
@@ -141,6 +148,26 @@ impl<'a> Reader<'a> {
             }
         };
         self.problems.error(place, says).help(help);
+    }
+
+    /// `[[site.route]]` above the first `[[site]]` is a mistake in that line, not in the one where the parser notices it.
+    fn stands_before_its_section(&mut self, place: Place, name: &str) -> bool {
+        let Place::File { start, .. } = place else { return false };
+        let above = self.text.get(..start as usize).unwrap_or_default();
+        let Some(above) = above.strip_suffix("[[") else { return false };
+        let Some(at) = above.find(&format!("[[{name}.")) else { return false };
+        let len = above[at..].find(']').map_or(name.len(), |len| len + 2);
+        let place = self.place(at..at + len);
+        self.without_section(place, name);
+        true
+    }
+
+    fn without_section(&mut self, place: Place, name: &str) {
+        self.problems.error(place, format!("no [[{name}]] stands above this section")).help(
+            format!(
+                "such a section belongs to the [[{name}]] above it: write it behind the keys of that [[{name}]]"
+            ),
+        );
     }
 
     /// Shows how a key is used, beneath the problems with its value that do not say what to do.
@@ -214,6 +241,14 @@ impl<'a> Reader<'a> {
 
     /// `[site]` where `[[site]]` is meant, or a value where sections are.
     pub(crate) fn not_sections(&mut self, item: Item<'_>, title: &str) {
+        let name = title.trim_matches(['[', ']']);
+        if let Place::File { start, .. } = item.place
+            && let Some(rest) = self.text.get(start as usize..)
+            && rest.starts_with(&format!("{name}."))
+        {
+            self.without_section(item.place, name);
+            return;
+        }
         let problem = self.problems.error(item.place, format!("expected sections {title}"));
         problem.label("not such a section").help(format!(
             "write {title}, with two brackets on each side: there may be several of them"

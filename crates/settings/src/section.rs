@@ -5,9 +5,10 @@
 //! messages are made, the documentation and the schema.
 
 use serde_json::{Map, Value as Json, json};
-use toml::de::{DeString, DeTable};
+use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Value as Toml};
 
+use crate::foreign::advice;
 use crate::place::{At, Place};
 use crate::read::{Reader, similar};
 
@@ -174,7 +175,7 @@ macro_rules! section {
                         continue;
                     })+
                     this.broken = true;
-                    $crate::section::unknown_key::<Self>(reader, key);
+                    $crate::section::unknown_key::<Self>(reader, key, value);
                 }
                 this
             }
@@ -253,38 +254,95 @@ macro_rules! given {
 
 pub(crate) use {absent, default, given, held, name, section, store};
 
-/// A key that the section does not have.
-pub(crate) fn unknown_key<T: Section>(reader: &mut Reader<'_>, key: &Spanned<DeString<'_>>) {
+/// A key that the section does not have. Of a name with a dot, such as php-fpm's `pm.max_children`, TOML makes a table.
+pub(crate) fn unknown_key<T: Section>(
+    reader: &mut Reader<'_>,
+    key: &Spanned<DeString<'_>>,
+    value: &Spanned<DeValue<'_>>,
+) {
     let (name, place) = (key.get_ref().as_ref(), reader.key(key));
-    let problem = reader.problems.error(place, format!("there is no key \"{name}\" here"));
-    match T::KEYS.iter().find(|known| known.also.contains(&name)) {
-        Some(known) => {
-            problem.label(format!("it is called \"{}\"", known.name));
-            problem.help(format!("for example: {} = {}", known.name, known.example));
+    if let DeValue::Table(table) = value.get_ref() {
+        let parts: Vec<_> = table.keys().map(|part| (part, format!("{name}.{part}"))).collect();
+        let is_known = |name: &str| meant::<T>(name).is_some();
+        if parts.iter().any(|(_, name)| is_known(name)) {
+            for (part, name) in parts {
+                let place = reader.key(part);
+                unknown_name::<T>(reader, &name, place);
+            }
             return;
         }
-        None => problem.label(format!("not a key of {}", T::TITLE)),
-    };
-    if let Some(similar) = similar(name, T::KEYS.iter().map(|key| key.name)) {
-        problem.label(format!("did you mean \"{similar}\"?"));
-        return;
     }
-    let called = |known: &Key| known.name == name || known.also.contains(&name);
-    let found = T::all().iter().find_map(|(title, keys)| {
-        keys.iter().find(|known| called(known)).map(|known| (*title, known.name))
-    });
-    problem.help(match found {
-        Some((title, "route")) => {
-            format!(
+    unknown_name::<T>(reader, name, place);
+}
+
+/// What an unknown name stands for.
+enum Meant {
+    /// A key of the section.
+    Here(&'static Key),
+    /// A key of the section with this title.
+    Elsewhere(&'static str, &'static Key),
+    /// Something that has no key: what to do instead.
+    Nothing(&'static str),
+}
+
+/// What an operator means who comes from another server, or takes one section for another.
+fn meant<T: Section>(name: &str) -> Option<Meant> {
+    let called = |key: &&Key| key.also.iter().any(|also| also.eq_ignore_ascii_case(name));
+    let of_all = |is: &dyn Fn(&&'static Key) -> bool| {
+        T::all().iter().find_map(|(title, keys)| {
+            keys.iter().find(|key| is(key)).map(|key| Meant::Elsewhere(title, key))
+        })
+    };
+    let here = T::KEYS.iter().find(called).map(Meant::Here);
+    here.or_else(|| of_all(&|key| key.name == name))
+        .or_else(|| advice(name).map(Meant::Nothing))
+        .or_else(|| of_all(&called))
+}
+
+fn unknown_name<T: Section>(reader: &mut Reader<'_>, name: &str, place: Place) {
+    let problem = reader.problems.error(place, format!("there is no key \"{name}\" here"));
+    match meant::<T>(name) {
+        Some(Meant::Here(key)) => {
+            problem.label(format!("it is called \"{}\"", key.name));
+            problem.help(match (key.kind)().strip_prefix("sections ") {
+                Some(title) => format!("it is a section that begins with {title}"),
+                None => format!("for example: {} = {}", key.name, key.example),
+            });
+        }
+        Some(Meant::Elsewhere(title, Key { name: "route", .. })) => {
+            problem.label(format!("not a key of {}", T::TITLE));
+            problem.help(format!(
                 "a route belongs to a site: write [[site.route]] behind the keys of its {title}"
-            )
+            ));
         }
-        Some((title, known)) => format!("\"{known}\" is a key of {title}"),
-        None => {
-            let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
-            format!("the keys of {} are {}", T::TITLE, names.join(", "))
+        Some(Meant::Elsewhere(title, key)) => {
+            problem.label(format!("not a key of {}", T::TITLE));
+            problem.help(match key.name {
+                same if same == name => format!("\"{name}\" is a key of {title}"),
+                // It is written as one value: `tls = { ... }`.
+                other if !title.contains(['[', ' ']) => {
+                    format!("write {title} = {{ {other} = {} }}", key.example)
+                }
+                other => format!("it is called \"{other}\", a key of {title}"),
+            });
         }
-    });
+        Some(Meant::Nothing(advice)) => {
+            problem.label(format!("not a key of {}", T::TITLE)).help(advice);
+        }
+        None => match similar(name, T::KEYS.iter().map(|key| key.name)) {
+            Some(similar) => {
+                problem.label(format!("did you mean \"{similar}\"?"));
+            }
+            None => {
+                let names: Vec<_> = T::KEYS.iter().map(|key| key.name).collect();
+                problem.label(format!("not a key of {}", T::TITLE)).help(format!(
+                    "the keys of {} are {}",
+                    T::TITLE,
+                    names.join(", ")
+                ));
+            }
+        },
+    }
 }
 
 /// The schema of one section.

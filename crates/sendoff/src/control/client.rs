@@ -56,7 +56,7 @@ fn ask(socket: &Path, command: Command) -> io::Result<Option<Answer>> {
     Ok(if line.is_empty() { None } else { Some(serde_json::from_str(&line)?) })
 }
 
-/// The socket of the only server that runs, or of the one that listens there.
+/// The control socket of the server that listens at an address or a port; without either, of the only server that runs.
 fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
     let mut found: Vec<(PathBuf, Box<Report>)> = Vec::new();
     for folder in runtime_folder::candidates() {

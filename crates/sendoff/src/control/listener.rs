@@ -1,5 +1,5 @@
-//! The server's end of the control socket. Every client has its own task, so one that stalls holds up nothing; there are at most
-//! [`MOST_CLIENTS`] at a time, each for a bounded time.
+//! The server's end of the control socket. Each client has a task of its own, so a client that stalls delays no other. At most
+//! [`MOST_CLIENTS`] are connected at a time, each for a bounded time.
 
 use std::fs::{self, Permissions};
 use std::io;

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM};
+use sendoff_config::Address;
+use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
 
@@ -28,7 +29,14 @@ pub(super) fn announce(
         parameters.param(ACCEPT_PARAM, &words);
         return None;
     }
-    let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
+    let channel = services.channel.as_ref()?;
+    // Over TCP no descriptors pass.
+    if matches!(application.address(), Address::Unix(_)) && !is_front_by_software(context) {
+        parameters.param(FRONT_PARAM, b"1");
+    }
+    if !application.knows_channel() {
+        return None;
+    }
     match channel.announce(&services.claims, services.number) {
         Ok((announcement, claim)) => {
             parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
@@ -40,6 +48,14 @@ pub(super) fn announce(
             None
         }
     }
+}
+
+/// Whether the application sees from `SERVER_SOFTWARE` that its front knows the channel.
+fn is_front_by_software(context: &Context<'_>) -> bool {
+    let params = &context.effects.params;
+    let own = params.iter().rev().find(|(name, _)| **name == *b"SERVER_SOFTWARE");
+    let software = own.map_or(&context.site.software[..], |(_, value)| value);
+    software.starts_with(SOFTWARE_START)
 }
 
 /// Finds out from a header block whether the application knows the channel, and whether the body comes in frames.

@@ -28,7 +28,7 @@ pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
     })
 }
 
-/// The file that a response head names instead of a body: the one that the worker has opened, or else the one with this name now.
+/// The file that a response head names instead of a body: the file that the worker has opened, else the file that has the name now.
 pub(super) fn named_file(
     sendable: &Sendable,
     head: &CgiHead,

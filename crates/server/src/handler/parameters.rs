@@ -16,7 +16,7 @@ use crate::upstream::RequestMessageBuilder;
 const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
 /// Parameters that `.htaccess` files do not set, although the server does not set them in every request.
-const NOT_FROM_FOLDERS: [&[u8]; 9] = [
+const NOT_FROM_FOLDERS: [&[u8]; 11] = [
     b"AUTH_TYPE",
     b"FCGI_ROLE",
     b"HTTP_PROXY",
@@ -26,6 +26,8 @@ const NOT_FROM_FOLDERS: [&[u8]; 9] = [
     b"PHP_ADMIN_VALUE",
     b"PHP_VALUE",
     b"SENDOFF_ACCEPT",
+    b"SENDOFF_CHANNEL",
+    b"SENDOFF_FRONT",
 ];
 
 /// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
@@ -58,7 +60,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     for (name, value) in &effects.params {
         builder.param(name, value);
     }
-    // Who may write `.htaccess` files may not say which script runs, or who asks.
+    // Authors of `.htaccess` files decide neither which script runs nor which user asks.
     let is_free = |name: &[u8]| {
         !written.iter().any(|known| known == name)
             && !effects.params.iter().any(|(known, _)| known == name)

@@ -83,7 +83,7 @@ impl fmt::Display for RequestLine {
 enum State {
     /// Nothing has been sent.
     Waiting,
-    /// A borrower may write to the socket. The framing is the one that needs most care if the borrower dies: how it has framed
+    /// A borrower may write to the socket. The framing needs most care if the borrower dies: how it has framed
     /// what it wrote is then unknown.
     Lent(Framing),
     /// The head is sent or queued.

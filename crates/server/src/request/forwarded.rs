@@ -104,7 +104,7 @@ fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
     let has_other = headers.contains_key(header::FORWARDED) && told == Forwarded::default();
     told.complain_unless(
         !has_other,
-        "Forwarded is not read, the option --proxy-field would change that",
+        "Forwarded is not read; proxy_field (--proxy-field) would change that",
     );
     told
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::static_files::{CacheShare, FileCache, Found, Kind, MediaTypes, Refusal, Root};
 
-/// All folders of a site, the one with the longest path first. The last is the root.
+/// All folders of a site, the longest path first. The last is the root.
 #[derive(Debug)]
 pub(super) struct Mounts(Vec<Mount>);
 
@@ -100,7 +100,7 @@ impl Place<'_, '_> {
         [&self.mount.folder[..], b"/", self.path].concat()
     }
 
-    /// The outermost folder on the way to the place, beneath the site's folder, that this user may write to.
+    /// The outermost path that this user may write to: the site's folder, a folder on the way to the place, or the place itself.
     pub(super) fn writable_above(&self, uid: u32, gid: u32) -> Option<Vec<u8>> {
         let files = self.mount.files.borrow();
         let folder = files.root().writable_above(self.path, uid, gid)?;

@@ -104,6 +104,36 @@ pub(super) fn has_ending(path: &[u8], ending: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// docs/config.md lists the names.
+    #[test]
+    fn the_document_lists_every_name_and_no_other() {
+        let page = include_str!("../../../../docs/config.md");
+        let section = page.split("### Names that are never served").nth(1).unwrap();
+        let rows: Vec<_> = section
+            .split("\n## ")
+            .next()
+            .unwrap()
+            .lines()
+            .filter(|l| l.starts_with("| "))
+            .collect();
+        let endings = |list: &[&str]| list.iter().map(|e| format!("*{e}")).collect::<Vec<_>>();
+        let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let expected = [
+            endings(&LEFT_BEHIND),
+            endings(&DUMPS),
+            names(&PACKAGE_LISTS),
+            names(&VERSION_CONTROL),
+            endings(&SOURCES),
+        ];
+        // Before these there are the titles of the columns, and names that begin with a dot.
+        assert_eq!(rows.len(), 2 + expected.len());
+        for (row, expected) in rows[2..].iter().zip(expected) {
+            let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+            let listed: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
+            assert_eq!(listed, expected);
+        }
+    }
+
     #[test]
     fn names_that_are_never_served_and_exceptions() {
         let none = Exceptions::default();

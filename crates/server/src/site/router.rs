@@ -275,7 +275,7 @@ impl Router {
             Ok(Kind::File) => match self.runs(path) {
                 Some(upstream) => self.script(path, b"", upstream),
                 None => Route::forbidden(
-                    "it looks like a script, and nothing runs it; --fastcgi .EXT=ADDRESS would",
+                    "it looks like a script, and nothing runs it; fastcgi = { \".EXT\" = ADDRESS } (--fastcgi .EXT=ADDRESS) would",
                 ),
             },
             Ok(Kind::Directory) => self.folder(path),

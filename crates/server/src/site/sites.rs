@@ -28,7 +28,7 @@ struct Hosts {
     exact: HashMap<Box<str>, usize>,
     /// Endings of names, the longest first.
     beneath: Vec<(Box<str>, usize)>,
-    /// The site for all other hosts: the one that names no host, else the first.
+    /// The site for all other hosts: the site that names no host, else the first site.
     default: Option<usize>,
     has_catch_all: bool,
 }

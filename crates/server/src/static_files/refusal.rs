@@ -36,21 +36,28 @@ pub enum Forbidden {
 }
 
 impl fmt::Display for Forbidden {
-    /// The reason and, if there is one, the option that would help.
+    /// The reason and, if there is one, the key and the option that would help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(errno) => {
-                write!(f, "{}: may the server's user read it (--user)?", io::Error::from(*errno))
+                write!(
+                    f,
+                    "{}: may the server's user read it (user, --user)?",
+                    io::Error::from(*errno)
+                )
             }
             Self::Outside(place) => {
                 let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
-                write!(f, "it leads to {shown}; --follow-symlinks-into {folder} would allow it")
+                write!(
+                    f,
+                    "it leads to {shown}; follow_symlinks_into (--follow-symlinks-into) {folder} would allow it"
+                )
             }
             Self::OtherOwner(place) => {
                 let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
                 write!(
                     f,
-                    "a symbolic link leads to {shown}, which belongs to another user than the link; --follow-symlinks-into {folder} would allow it"
+                    "a symbolic link leads to {shown}, which belongs to another user than the link; follow_symlinks_into (--follow-symlinks-into) {folder} would allow it"
                 )
             }
             Self::NoFile => f.write_str("it is no regular file"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::machine::{Kind, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
-use crate::words::FilePath;
+use crate::words::{FilePath, Size};
 
 /// What resolving needs everywhere.
 pub(crate) struct Context<'a> {
@@ -39,6 +39,28 @@ impl Context<'_> {
             problem.help(format!("{} exists, but not what follows", nearest.display()));
         }
         None
+    }
+
+    /// Warns of a limit that refuses every request with a body. In nginx 0 is no limit.
+    pub(crate) fn bodies_are_possible(&mut self, limit: Option<&At<Size>>) {
+        if let Some(At { value: Size(0), place }) = limit {
+            self.problems
+                .warning(*place, "every request with a body is refused")
+                .help("0 is a limit here; for none write a size that is never reached: \"1000G\"");
+        }
+    }
+
+    /// The file of a log, which need not exist yet.
+    pub(crate) fn log_can_be_written(&mut self, path: &At<FilePath>) {
+        if let Err(error) = self.machine.may_append(&path.value.0) {
+            let says = unusable(&path.value.0, &error);
+            self.problems.error(path.place, says).help(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "the user who starts the server must be allowed to write it"
+                }
+                _ => "create the folder, or name a file in another one",
+            });
+        }
     }
 }
 

@@ -2,12 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sendoff_config::{ListenAddress, Listener, Site};
+use sendoff_config::{ListenAddress, Listener, Site, SocketAccess};
 
 use super::context::Context;
 use crate::place::{At, Place};
 use crate::value::List;
-use crate::words::{Listen, ListenPlace};
+use crate::words::{self, Listen, ListenPlace};
+
+/// The port of `https://` without a port.
+const HTTPS_PORT: u16 = 443;
 
 /// The listeners so far, and where each was first written.
 #[derive(Debug, Default)]
@@ -18,6 +21,7 @@ impl Listeners {
     pub(crate) fn add(&mut self, list: &List<Listen>, context: &mut Context<'_>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for at in &list.0 {
+            self.is_not_for_tls(at, context);
             for address in addresses(at, context) {
                 let number = self.number(address, at, context);
                 if !numbers.contains(&number) {
@@ -28,6 +32,23 @@ impl Listeners {
         numbers
     }
 
+    /// Warns of the port on which browsers begin with TLS.
+    fn is_not_for_tls(&self, at: &At<Listen>, context: &mut Context<'_>) {
+        let port = match at.value.place {
+            ListenPlace::Everywhere(port)
+            | ListenPlace::Host(_, port)
+            | ListenPlace::Ip(_, port) => port,
+            ListenPlace::Unix(_) => return,
+        };
+        if port == HTTPS_PORT && !at.value.tls && self.0.iter().all(|(_, place)| *place != at.place)
+        {
+            context
+                .problems
+                .warning(at.place, "browsers speak TLS on port 443, and this address does not")
+                .help("write \"443 tls\"; tls of the site names its certificate");
+        }
+    }
+
     fn number(
         &mut self,
         address: ListenAddress,
@@ -35,11 +56,12 @@ impl Listeners {
         context: &mut Context<'_>,
     ) -> usize {
         let Listen { proxy_protocol, tls, .. } = at.value;
+        let access = access(at, context);
         // Port 0 is another free port each time.
         let is_any = matches!(&address, ListenAddress::Tcp(address) if address.port() == 0);
         let known = self.0.iter().position(|(known, _)| !is_any && known.address == address);
         let Some(number) = known else {
-            self.0.push((Listener { address, proxy_protocol, tls }, at.place));
+            self.0.push((Listener { address, proxy_protocol, tls, access }, at.place));
             return self.0.len() - 1;
         };
         let (known, place) = &self.0[number];
@@ -56,6 +78,13 @@ impl Listeners {
                 .error(at.place, "the same address is listed with tls and without")
                 .other(*place, "the other one")
                 .help("clients either speak TLS at an address, or they do not");
+        }
+        if known.access != access {
+            context
+                .problems
+                .error(at.place, "the same socket has two different modes, owners or groups")
+                .other(*place, "the other one")
+                .help("write the same words behind the address for all of its sites");
         }
         number
     }
@@ -82,6 +111,26 @@ impl Listeners {
         }
         let listeners = self.0.into_iter().zip(is_used);
         listeners.filter(|(_, used)| *used).map(|((listener, _), _)| listener).collect()
+    }
+}
+
+/// Which processes may connect.
+fn access(at: &At<Listen>, context: &mut Context<'_>) -> SocketAccess {
+    let words::SocketAccess { mode, owner, group } = &at.value.access;
+    let usual = SocketAccess::default();
+    let mut number = |name: &Option<String>, kind: &str, number: Option<u32>| {
+        if let (Some(name), None) = (name, number) {
+            context.problems.error(at.place, format!("there is no {kind} {name}"));
+        }
+        number
+    };
+    let machine = context.machine;
+    let user = owner.as_ref().and_then(|name| machine.user(name));
+    let of_group = group.as_ref().and_then(|name| machine.group(name));
+    SocketAccess {
+        mode: mode.unwrap_or(usual.mode),
+        owner: number(owner, "user", user),
+        group: number(group, "group", of_group),
     }
 }
 

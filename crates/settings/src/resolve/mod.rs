@@ -3,6 +3,7 @@
 mod context;
 mod hosts;
 mod listen;
+mod paths;
 mod pool;
 mod route;
 mod site;
@@ -19,9 +20,9 @@ pub(crate) use context::{Context, unusable};
 
 use crate::keys::Top;
 use crate::machine::{Chosen, Machine};
-use crate::place::{Place, Sources};
+use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
-use crate::words::ProxyField;
+use crate::words::{FilePath, ProxyField};
 
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -46,6 +47,7 @@ impl Context<'_> {
                 .error(top.place, "there is no site in the configuration")
                 .help("a site begins with [[site]] and needs a root");
         }
+        self.bodies_are_possible(Some(&top.max_body));
         let mut all_listeners = listen::Listeners::default();
         let shared = all_listeners.add(&top.listen.value, self);
         let mut pools = pool::Pools::resolve(top, self);
@@ -72,7 +74,11 @@ impl Context<'_> {
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
             path if path.ends_with("-") => LogTarget::Stdout,
-            path => LogTarget::File(path.to_owned()),
+            path => {
+                self.is_a_file_alone(log);
+                self.log_can_be_written(log);
+                LogTarget::File(path.to_owned())
+            }
         });
         let format = top.access_log_format.value.resolved();
         // JSON has an id in any case where there is one.
@@ -91,7 +97,10 @@ impl Context<'_> {
         if is_plain && !LEVELS.contains(&levels.value.0.to_ascii_lowercase().as_str()) {
             self.problems
                 .error(levels.place, format!("{:?} is no level of events", levels.value.0))
-                .help(format!("there are {}", LEVELS.join(", ")));
+                .help(match levels.value.0.contains('/') {
+                    true => "events go to standard error, which systemd's journal keeps; log is the level from which on they are written".to_owned(),
+                    false => format!("there are {}", LEVELS.join(", ")),
+                });
         }
         let threads = top.threads.as_ref().map_or(self.machine.cores() as u64, |n| n.value.0);
         Some(Config {
@@ -133,6 +142,33 @@ impl Context<'_> {
         })
     }
 
+    /// An access log is the path of a file, without a format or nginx's words.
+    fn is_a_file_alone(&mut self, log: &At<FilePath>) {
+        const FORMATS: [&str; 4] = ["combined", "json", "main", "common"];
+        let path = log.value.0.to_string_lossy();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let format = path.rsplit_once(' ').filter(|(_, format)| FORMATS.contains(format));
+        let (says, help) = match (name, format) {
+            ("off" | "none" | "false", _) => (
+                format!("\"{name}\" is a file here"),
+                "remove the key: without it no request is logged".to_owned(),
+            ),
+            (_, Some((path, format))) => {
+                let format = if format == "json" { format } else { "combined" };
+                (
+                    "the format is a key of its own".to_owned(),
+                    format!("write access_log = \"{path}\" and access_log_format = \"{format}\""),
+                )
+            }
+            _ if name.starts_with("syslog:") || path.contains("/syslog:") => (
+                "requests are logged to a file or to standard output".to_owned(),
+                "access_log = \"-\" is standard output, which systemd's journal keeps".to_owned(),
+            ),
+            _ => return,
+        };
+        self.problems.error(log.place, says).help(help);
+    }
+
     fn account(&mut self, top: &Top, root: &Path) -> Option<Account> {
         let place = top.user.as_ref().map_or(Place::Default, |user| user.place);
         let name = top.user.as_ref().map(|user| user.value.0.as_str());
@@ -144,7 +180,10 @@ impl Context<'_> {
                 account
             }
             Err(says) => {
-                self.problems.error(place, says);
+                let problem = self.problems.error(place, says);
+                if name.is_some_and(|name| name.contains([' ', ':'])) {
+                    problem.help("write the user alone: the group is that of the account");
+                }
                 None
             }
         }

@@ -6,6 +6,7 @@ use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, SlowL
 
 use super::context::Context;
 use crate::keys::{Pool, Top};
+use crate::php_settings;
 use crate::place::{At, Place};
 use crate::read::similar;
 use crate::words::{Count, Free, IniSettings};
@@ -148,6 +149,10 @@ fn bounds_have_a_meaning(section: &Pool, context: &mut Context<'_>) {
 
 fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     bounds_have_a_meaning(section, context);
+    settings_exist(section, context);
+    if let Some(log) = &section.slow_log {
+        context.log_can_be_written(log);
+    }
     let workers = match section.workers.value {
         Count::Fixed(count) => Workers::Fixed(count),
         Count::Auto => Workers::Auto(bounds(section, context)),
@@ -179,6 +184,20 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         ping_response: section.ping_response.value.0.clone(),
         snapshot: section.snapshot.value.into(),
         ..PoolConfig::new(&section.name.value.0, workers)
+    }
+}
+
+/// Warns of settings that PHP does not know.
+fn settings_exist(section: &Pool, context: &mut Context<'_>) {
+    let lists = [&section.php_ini, &section.php_value, &section.php_admin_value];
+    for (name, _) in lists.into_iter().flat_map(|list| &list.value.0) {
+        let Err(unknown) = php_settings::check(&name.value) else { continue };
+        let says = format!("PHP has no setting \"{}\"", name.value);
+        let problem = context.problems.warning(name.place, says);
+        problem.label("without effect");
+        if let Some(similar) = unknown.similar {
+            problem.help(format!("did you mean \"{similar}\"?"));
+        }
     }
 }
 

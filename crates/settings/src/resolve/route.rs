@@ -6,11 +6,12 @@ use sendoff_config::{
 };
 
 use super::context::{Context, unusable};
+use super::paths;
 use super::pool::Pools;
 use crate::keys;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
-use crate::words::{Change, Client, FieldTest, HeaderOp, HeaderText, Php, Template};
+use crate::words::{Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, Php};
 
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
@@ -59,14 +60,14 @@ impl<'a, 'c> Routes<'a, 'c> {
     }
 
     fn rules(&mut self, section: &keys::Route) -> Rules {
-        let texts = |list: &At<List<Template>>| {
-            list.value.values().map(|text| text.text.clone()).collect::<Vec<_>>()
+        let texts = |list: &At<List<Candidate>>| {
+            list.value.values().map(|path| path.0.text.clone()).collect::<Vec<_>>()
         };
-        if let Some(list) = &section.try_files {
-            self.only_last_is_a_status(&list.value);
-        }
+        self.context.bodies_are_possible(section.max_body.as_ref());
+        paths::of_try_files(section, self.context);
+        paths::expression_can_match(section, self.context);
         Rules {
-            rewrite: section.rewrite.as_ref().map(|text| text.value.text.clone()),
+            rewrite: section.rewrite.as_ref().map(|text| text.value.0.text.clone()),
             try_files: section.try_files.as_ref().map(texts).unwrap_or_default(),
             request_headers: header_rules(section.request_headers.as_ref()),
             response_headers: header_rules(section.response_headers.as_ref()),
@@ -124,7 +125,9 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
         };
         if lines().next().is_none() {
-            self.context.problems.warning(place, "this file names no user, so nobody is let in");
+            self.context
+                .problems
+                .warning(place, "this file names no user, so every request is refused");
         }
         let known = ["$2y$", "$2b$", "$2a$", "$apr1$", "{SHA}"];
         let is_hashed = |line: &str| {
@@ -194,7 +197,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             "fastcgi" => self.fastcgi(section)?,
             "redirect" => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
-                to: section.redirect.as_ref()?.value.text.clone(),
+                to: section.redirect.as_ref()?.value.0.text.clone(),
             },
             "respond" => Handler::Respond {
                 status: self.status(section, 200, &[]),
@@ -264,35 +267,6 @@ impl<'a, 'c> Routes<'a, 'c> {
         Some(Handler::FastCgi { application, only_files: section.only_files.is_some() })
     }
 
-    /// In `try_files`, `=404` may only be last.
-    fn only_last_is_a_status(&mut self, list: &List<Template>) {
-        for (number, At { value, place }) in list.0.iter().enumerate() {
-            let is_last = number + 1 == list.0.len();
-            let text = &value.text;
-            match text.strip_prefix('=') {
-                Some(_) if !is_last => {
-                    self.context
-                        .problems
-                        .error(*place, "a status may only be the last of try_files")
-                        .help("what follows it would never be tried");
-                }
-                Some(status) if !matches!(status.parse(), Ok(400..=599_u16)) => {
-                    self.context
-                        .problems
-                        .error(*place, format!("\"{text}\" is not a status"))
-                        .help("expected = and a status from 400 to 599, such as \"=404\"");
-                }
-                None if !text.starts_with(['/', '$']) => {
-                    self.context
-                        .problems
-                        .error(*place, format!("\"{text}\" is neither a path nor a status"))
-                        .help("a path begins with a slash or with $path, a status with =");
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// Groups that texts name exist in the expression.
     fn groups_exist(&mut self, section: &keys::Route) {
         let groups = section.matching.as_ref().map(|at| at.value.groups);
@@ -306,15 +280,18 @@ impl<'a, 'c> Routes<'a, 'c> {
             HeaderText::Values(values) => Some(&values.0),
             HeaderText::Remove => None,
         });
-        let single = [&section.rewrite, &section.redirect, &section.respond];
-        let texts = single
-            .into_iter()
-            .flatten()
-            .chain(section.try_files.iter().flat_map(|list| &list.value.0))
-            .chain(section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text))
-            .chain(headers.flatten());
-        for At { value, place } in texts {
-            let group = value.group;
+        let respond = section.respond.iter().map(|text| (text.value.group, text.place));
+        let redirect = section.redirect.iter().map(|text| (text.value.0.group, text.place));
+        let tried = section.try_files.iter().flat_map(|list| &list.value.0);
+        let params = section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text);
+        let texts = params
+            .chain(headers.flatten())
+            .map(|text| (text.value.group, text.place))
+            .chain(respond)
+            .chain(redirect)
+            .chain(section.rewrite.iter().map(|text| (text.value.0.group, text.place)))
+            .chain(tried.map(|text| (text.value.0.group, text.place)));
+        for (group, place) in texts {
             let (says, help) = match groups {
                 Some(groups) if group <= groups => continue,
                 None if group == 0 => continue,
@@ -330,7 +307,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                     (format!("there is no group ${group}"), format!("the expression has {groups}"))
                 }
             };
-            let problem = self.context.problems.error(*place, says);
+            let problem = self.context.problems.error(place, says);
             problem.help(help);
             if let Some(matching) = &section.matching {
                 problem.other(matching.place, "the expression");
@@ -338,7 +315,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         }
     }
 
-    /// Warns of routes that no request can reach, because one before them answers all that they concern.
+    /// Warns of routes that no request can reach, because an earlier route answers every request that they concern.
     fn reachable(&mut self, sections: &[keys::Route], routes: &[Route]) {
         let mut answering: Vec<(&Conditions, Place)> = Vec::new();
         let mut end: Option<Place> = None;
@@ -376,7 +353,7 @@ fn is_by_path_alone(conditions: &Conditions) -> bool {
         && *conditions == Conditions { paths, prefixes, ..Conditions::default() }
 }
 
-/// Whether every request that `other` concerns is one that `earlier` concerns, which is by path alone.
+/// Whether `earlier`, whose conditions are paths alone, concerns every request that `other` concerns.
 fn covers(earlier: &Conditions, other: &Conditions) -> bool {
     let holds = |path: &String| {
         earlier.paths.contains(path)

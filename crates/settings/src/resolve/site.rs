@@ -136,8 +136,8 @@ impl Context<'_> {
         })
     }
 
-    /// Warns of front controllers that the operator names and that do not exist. (Without the default one the site just
-    /// has none.)
+    /// Warns of front controllers that the operator names and that do not exist. (A site without the default script has no
+    /// front controller.)
     fn scripts_exist(&mut self, section: &keys::Site, site: &Site) {
         if section.front_controller.place == Place::Default {
             return;

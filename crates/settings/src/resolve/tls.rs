@@ -38,6 +38,7 @@ impl Context<'_> {
                     place: ListenPlace::Everywhere(HTTPS),
                     proxy_protocol: false,
                     tls: true,
+                    access: words::SocketAccess::default(),
                 };
                 let list = List(vec![At { value: everywhere, place: tls.place }]);
                 numbers.extend(all.add(&list, self));

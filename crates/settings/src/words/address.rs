@@ -17,6 +17,8 @@ pub struct Listen {
     pub proxy_protocol: bool,
     /// Whether clients speak TLS.
     pub tls: bool,
+    /// Which processes may connect to a UNIX socket.
+    pub access: SocketAccess,
 }
 
 /// Where to listen.
@@ -32,6 +34,17 @@ pub enum ListenPlace {
     Unix(PathBuf),
 }
 
+/// Which processes may connect to a UNIX socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Its permissions.
+    pub mode: Option<u32>,
+    /// The name of the user to whom it belongs.
+    pub owner: Option<String>,
+    /// The name of its group.
+    pub group: Option<String>,
+}
+
 /// What stands behind an address whose connections begin with a PROXY protocol header.
 const PROXY_PROTOCOL: &str = "proxy_protocol";
 
@@ -42,7 +55,68 @@ impl Listen {
     /// TCP on one address.
     #[must_use]
     pub fn tcp(ip: IpAddr, port: u16) -> Self {
-        Self { place: ListenPlace::Ip(ip, port), proxy_protocol: false, tls: false }
+        Self {
+            place: ListenPlace::Ip(ip, port),
+            proxy_protocol: false,
+            tls: false,
+            access: SocketAccess::default(),
+        }
+    }
+
+    /// Reads a word behind the address. `at`: where it stands.
+    fn option(&mut self, word: &str, at: usize) -> Result<(), Wrong> {
+        let is_unix = matches!(self.place, ListenPlace::Unix(_));
+        match word.split_once('=') {
+            None if word == PROXY_PROTOCOL => {
+                self.proxy_protocol = true;
+                return Ok(());
+            }
+            None if word == TLS && is_unix => {
+                return Err(Wrong::new("TLS on a UNIX socket is not implemented").at(at));
+            }
+            None if word == TLS => {
+                self.tls = true;
+                return Ok(());
+            }
+            Some(("mode" | "owner" | "group", _)) if !is_unix => {
+                return Err(Wrong::new(format!("\"{word}\" has a meaning only for a UNIX socket"))
+                    .at(at)
+                    .help("rules about the addresses of clients are routes with allow_from"));
+            }
+            Some(("mode", digits)) => {
+                self.access.mode = Some(mode(digits).map_err(|wrong| wrong.at(at))?);
+                return Ok(());
+            }
+            Some(("owner", name)) if !name.is_empty() => {
+                self.access.owner = Some(name.to_owned());
+                return Ok(());
+            }
+            Some(("group", name)) if !name.is_empty() => {
+                self.access.group = Some(name.to_owned());
+                return Ok(());
+            }
+            _ => {}
+        }
+        let help = match word {
+            "default_server" => "a site without hosts answers for all other hosts",
+            "ssl" => "it is called tls here",
+            "http2" => "HTTP/2 needs no word here: with TLS, clients choose it",
+            "quic" => "HTTP/3 is not implemented",
+            _ if is_unix => {
+                "behind it only proxy_protocol, mode=0660, owner=NAME and group=NAME may stand"
+            }
+            _ => "behind an address only tls and proxy_protocol may stand",
+        };
+        Err(Wrong::new(format!("\"{word}\" is not understood")).at(at).help(help))
+    }
+}
+
+/// Permissions of a socket in octal: of no meaning but for reading and writing.
+fn mode(digits: &str) -> Result<u32, Wrong> {
+    match u32::from_str_radix(digits, 8) {
+        Ok(mode @ 0..=0o777) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(mode),
+        _ => Err(Wrong::new(format!("\"{digits}\" is not from 000 to 777 in octal"))
+            .help("for instance mode=0660: the owner and the group may connect")),
     }
 }
 
@@ -52,78 +126,104 @@ impl Word for Listen {
     const NUMBERS: bool = true;
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
-        let wrong = |says: &str| Wrong::new(says).help(format!("expected {}", Self::KIND));
-        let (mut address, mut proxy_protocol, mut tls) = (text, false, false);
-        while let Some((rest, last)) = address.rsplit_once(' ') {
-            match last {
-                PROXY_PROTOCOL => proxy_protocol = true,
-                TLS => tls = true,
-                _ => break,
-            }
-            address = rest.trim_end();
-        }
-        let of = |place| Ok(Self { place, proxy_protocol, tls });
-        if address.starts_with("unix:") {
-            return match address.parse() {
-                Ok(ListenAddress::Unix(_)) if tls => {
-                    Err(Wrong::new("TLS on a UNIX socket is not implemented"))
-                }
-                Ok(ListenAddress::Unix(path)) => of(ListenPlace::Unix(path)),
-                Ok(ListenAddress::Tcp(_)) => Err(wrong("the path of the socket is missing")),
-                Err(says) => Err(wrong(&says)),
-            };
-        }
+        let address_len = address_len(text);
+        let (address, options) = text.split_at(address_len);
         if address.contains("://") {
-            return Err(wrong(&format!("\"{text}\" is a URL, not an address")));
+            return Err(wrong(&format!("\"{address}\" is a URL, not an address")));
         }
-        if let Some(unknown) = address.split_whitespace().nth(1) {
-            let at = text.find(unknown).unwrap_or(0);
-            let help = match unknown {
-                "default_server" => "a site without hosts answers for all other hosts",
-                "ssl" => "it is called tls here",
-                "http2" => "HTTP/2 needs no word here: with TLS, clients choose it",
-                "quic" => "HTTP/3 is not implemented",
-                _ => "behind an address only tls and proxy_protocol may stand",
-            };
-            return Err(Wrong::new(format!("\"{unknown}\" is not understood")).at(at).help(help));
-        }
-        let (host, port) = match address.rsplit_once(':') {
-            None if address.bytes().all(|byte| byte.is_ascii_digit()) => ("", address),
-            None if address.parse::<IpAddr>().is_ok() || address.contains(char::is_alphabetic) => {
-                return Err(wrong(&format!("\"{text}\" has no port")));
-            }
-            None => return Err(wrong(&format!("\"{text}\" is not an address"))),
-            Some(_) if address.parse::<Ipv6Addr>().is_ok() => {
-                return Err(Wrong::new(format!("\"{text}\" has no port"))
-                    .help(format!("write \"[{address}]:80\"")));
-            }
-            Some(split) => split,
+        let mut listen = Self {
+            place: place(address)?,
+            proxy_protocol: false,
+            tls: false,
+            access: SocketAccess::default(),
         };
-        let Ok(number) = port.parse::<u16>() else {
-            let at = address.len() - port.len();
-            let wrong =
-                wrong(&format!("\"{port}\" is not a port: a port is a number from 0 to 65535"));
-            return Err(if port.is_empty() { wrong } else { wrong.at(at) });
-        };
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        match bare.parse() {
-            Ok(ip) => of(ListenPlace::Ip(ip, number)),
-            Err(_) if matches!(host, "" | "*") => of(ListenPlace::Everywhere(number)),
-            Err(_) if is_host(host) => of(ListenPlace::Host(host.to_ascii_lowercase(), number)),
-            Err(_) => Err(wrong(&format!("\"{host}\" is neither an address nor a host"))),
+        let mut at = address_len;
+        for word in options.split(' ') {
+            if !word.is_empty() {
+                listen.option(word, at)?;
+            }
+            at += word.len() + 1;
         }
+        Ok(listen)
     }
 
     fn text(&self) -> String {
-        let address = match &self.place {
+        let mut text = match &self.place {
             ListenPlace::Everywhere(port) => port.to_string(),
             ListenPlace::Host(host, port) => format!("{host}:{port}"),
             ListenPlace::Ip(ip, port) => std::net::SocketAddr::new(*ip, *port).to_string(),
             ListenPlace::Unix(path) => format!("unix:{}", path.display()),
         };
-        let words = [(self.tls, TLS), (self.proxy_protocol, PROXY_PROTOCOL)];
-        let words = words.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word);
-        std::iter::once(&*address).chain(words).collect::<Vec<_>>().join(" ")
+        let SocketAccess { mode, owner, group } = &self.access;
+        let options = [
+            mode.map(|mode| format!("mode={mode:04o}")),
+            owner.as_ref().map(|name| format!("owner={name}")),
+            group.as_ref().map(|name| format!("group={name}")),
+            self.tls.then(|| TLS.to_owned()),
+            self.proxy_protocol.then(|| PROXY_PROTOCOL.to_owned()),
+        ];
+        for option in options.into_iter().flatten() {
+            text.push(' ');
+            text += &option;
+        }
+        text
+    }
+}
+
+fn wrong(says: &str) -> Wrong {
+    Wrong::new(says).help(format!("expected {}", Listen::KIND))
+}
+
+/// Where the address ends and options begin. The path of a socket may have blanks; a word with `=`, or with neither a slash nor a dot,
+/// is an option.
+fn address_len(text: &str) -> usize {
+    let is_path =
+        |word: &str| text.starts_with("unix:") && !word.contains('=') && word.contains(['/', '.']);
+    let mut len = 0;
+    for word in text.split(' ') {
+        if len > 0 && !is_path(word) {
+            return len;
+        }
+        len += word.len() + usize::from(len > 0);
+    }
+    len
+}
+
+fn place(address: &str) -> Result<ListenPlace, Wrong> {
+    if address.starts_with("unix:") {
+        return match address.parse() {
+            Ok(ListenAddress::Unix(path)) => Ok(ListenPlace::Unix(path)),
+            Ok(ListenAddress::Tcp(_)) => Err(wrong("the path of the socket is missing")),
+            Err(says) => Err(wrong(&says)),
+        };
+    }
+    if address.starts_with('/') {
+        return Err(Wrong::new(format!("\"{address}\" is not an address"))
+            .help(format!("for a UNIX socket write \"unix:{address}\"")));
+    }
+    let (host, port) = match address.rsplit_once(':') {
+        None if address.bytes().all(|byte| byte.is_ascii_digit()) => ("", address),
+        None if address.parse::<IpAddr>().is_ok() || address.contains(char::is_alphabetic) => {
+            return Err(wrong(&format!("\"{address}\" has no port")));
+        }
+        None => return Err(wrong(&format!("\"{address}\" is not an address"))),
+        Some(_) if address.parse::<Ipv6Addr>().is_ok() => {
+            return Err(Wrong::new(format!("\"{address}\" has no port"))
+                .help(format!("write \"[{address}]:80\"")));
+        }
+        Some(split) => split,
+    };
+    let Ok(number) = port.parse::<u16>() else {
+        let at = address.len() - port.len();
+        let wrong = wrong(&format!("\"{port}\" is not a port: a port is a number from 0 to 65535"));
+        return Err(if port.is_empty() { wrong } else { wrong.at(at) });
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match bare.parse() {
+        Ok(ip) => Ok(ListenPlace::Ip(ip, number)),
+        Err(_) if matches!(host, "" | "*") => Ok(ListenPlace::Everywhere(number)),
+        Err(_) if is_host(host) => Ok(ListenPlace::Host(host.to_ascii_lowercase(), number)),
+        Err(_) => Err(wrong(&format!("\"{host}\" is neither an address nor a host"))),
     }
 }
 
@@ -139,9 +239,9 @@ fn is_host(text: &str) -> bool {
 /// A host that a site answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostName {
-    /// This one.
+    /// The name itself.
     Exact(String),
-    /// Every name that ends so, with a dot first.
+    /// Every name with this ending, which begins with a dot.
     Beneath(String),
 }
 
@@ -175,6 +275,16 @@ impl Word for HostName {
             return Err(Wrong::new("a host has no port")
                 .at(text.len() - port.len() - 1)
                 .help(format!("write hosts = \"{host}\" and listen = \"{port}\"")));
+        }
+        if let Some(rest) = lower.strip_prefix('.') {
+            return Err(Wrong::new("a host does not begin with a dot")
+                .at(0)
+                .help(format!("what nginx calls .{rest} is [\"{rest}\", \"*.{rest}\"]")));
+        }
+        if lower.starts_with('~') {
+            return Err(Wrong::new("expressions are not understood here")
+                .at(0)
+                .help("\"*.example.org\" is every host beneath example.org; a route compares with header = { Host = '...' }"));
         }
         if !is_host(name) {
             let wrong = Wrong::new(format!("\"{text}\" is not a host"));

@@ -50,7 +50,7 @@ macro_rules! resolved {
     };
 }
 
-/// A word that is none of those that are allowed.
+/// A word that is not among the choices.
 fn not_among(text: &str, choices: &[&str]) -> Wrong {
     let wrong = Wrong::new(format!("\"{text}\" is none of {}", choices.join(", ")));
     match similar(text, choices.iter().copied()) {

@@ -4,10 +4,11 @@ mod address;
 mod choice;
 mod plain;
 mod rules;
+mod target;
 mod text;
 mod tls;
 
-pub use address::{AppAddress, Client, HostName, Listen, ListenPlace};
+pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use choice::{App, ClientCertificates, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion};
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, PositiveTime, Raw, Size, Status, Time, Umask,
@@ -15,6 +16,7 @@ pub use plain::{
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };
+pub use target::{Candidate, Destination, Replacement};
 pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };

@@ -208,7 +208,7 @@ pub enum Count {
     Auto,
     /// As many as requests need, and none while no request comes.
     OnDemand,
-    /// This many.
+    /// A fixed number.
     Fixed(u16),
 }
 
@@ -247,7 +247,7 @@ impl Word for Status {
             Ok(status @ 400..=599) => Ok(Self(status)),
             _ => {
                 let wrong = Wrong::new(format!("\"{text}\" is not a status from 400 to 599"));
-                Err(match text.contains(['x', 'X']) {
+                Err(match text.contains(['x', 'X', ' ']) {
                     true => {
                         wrong.help("name each status: { 500 = \"/50x.html\", 502 = \"/50x.html\" }")
                     }

@@ -119,6 +119,12 @@ impl Value for HeaderText {
                 reader.problems.error(*place, "a header field cannot have several lines");
                 return None;
             }
+            if value.text.ends_with(" always") {
+                reader
+                    .problems
+                    .warning(*place, "\"always\" becomes part of the field")
+                    .help("remove it: fields are set whatever the status is");
+            }
         }
         Some(Self::Values(values))
     }
@@ -207,6 +213,13 @@ impl Value for FieldTest {
             Ok(expression) => Some(Self::Matches(expression, matches)),
             Err(mut wrong) => {
                 wrong.at = wrong.at.map(|at| at + usize::from(!matches));
+                // A sign of nginx; the key is right in this case.
+                wrong.help = match expression.split_once(' ') {
+                    Some(("~", rest)) => Some(format!("write '{rest}'")),
+                    Some(("~*", rest)) => Some(format!("write '(?i){rest}'")),
+                    Some(("=", rest)) => Some(format!("write '^{rest}$'")),
+                    _ => wrong.help,
+                };
                 reader.wrong(item, wrong);
                 None
             }
@@ -251,11 +264,33 @@ const DIRECTIVES: [&str; 12] = [
     "stale-if-error=",
 ];
 
+/// What stands for a value of nginx's `expires` and Apache's `ExpiresDefault`.
+fn instead_of_expires(text: &str) -> Option<&'static str> {
+    let unit = text
+        .strip_prefix(|c: char| c.is_ascii_digit())
+        .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    Some(match text {
+        "max" => "write \"365d\"",
+        "off" => "remove the key",
+        "epoch" | "-1" => "write \"no-cache\"",
+        _ if text.starts_with("access ") || text.starts_with("now ") => {
+            "write the time alone, with its unit: \"30d\""
+        }
+        _ if matches!(unit, Some("y" | "M" | "w")) => {
+            "the units are s, m, h and d: \"365d\" is a year"
+        }
+        _ => return None,
+    })
+}
+
 impl Word for Caching {
     const KIND: &'static str = "a time, and words of Cache-Control: \"30d\", \"1h, public\", \"365d, immutable\", \"no-store\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         let mut caching = Self { max_age: None, directives: Vec::new() };
+        if let Some(help) = instead_of_expires(text) {
+            return Err(Wrong::new(format!("\"{text}\" is not understood")).help(help));
+        }
         let separators = [',', ' '];
         let mut at = 0;
         for word in text.split_inclusive(separators) {

@@ -17,6 +17,9 @@ impl Word for UrlPath {
     const KIND: &'static str = "a path of the site, which begins with a slash";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if let Some(wrong) = modifier(text) {
+            return Err(wrong);
+        }
         if !text.starts_with('/') {
             let wrong = Wrong::new(format!("\"{text}\" does not begin with a slash"));
             return Err(match text.contains("://") {
@@ -53,6 +56,21 @@ impl Word for UrlPath {
     }
 }
 
+/// The signs that nginx has in front of the path of a location. Here keys say how a path is compared.
+fn modifier(text: &str) -> Option<Wrong> {
+    let (sign, rest) = text.split_once(' ')?;
+    let rest = rest.trim_start();
+    let instead = match sign {
+        "=" => format!("path = '{rest}'"),
+        "^~" => format!("prefix = '{rest}'"),
+        "~" => format!("match = '{rest}'"),
+        "~*" => format!("match = '(?i){rest}'"),
+        _ => return None,
+    };
+    let wrong = Wrong::new(format!("\"{sign}\" is no part of a path or an expression")).at(0);
+    Some(wrong.help(format!("nginx's location {sign} {rest} is {instead} here")))
+}
+
 /// A path of the site and everything beneath it. It does not end with a slash: "" is the whole site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(pub String);
@@ -86,8 +104,16 @@ impl Word for Ending {
         let bare = text.strip_prefix("*.").or_else(|| text.strip_prefix('.')).unwrap_or(text);
         let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+.~".contains(&byte);
         if bare.is_empty() || !bare.bytes().all(usual) {
-            return Err(Wrong::new(format!("\"{text}\" is not the ending of a name"))
-                .help("an ending consists of letters and digits; an expression goes into match"));
+            let wrong = Wrong::new(format!("\"{text}\" is not the ending of a name"));
+            let parts: Vec<_> =
+                bare.split(['|', ',', ' ']).filter(|part| !part.is_empty()).collect();
+            let are_usual = parts.len() > 1 && parts.iter().all(|part| part.bytes().all(usual));
+            return Err(match are_usual {
+                true => wrong.help(format!("write a list: [\"{}\"]", parts.join("\", \""))),
+                false => wrong.help(
+                    "an ending consists of letters and digits; an expression goes into match",
+                ),
+            });
         }
         Ok(Self(format!(".{}", bare.to_ascii_lowercase())))
     }
@@ -138,6 +164,16 @@ impl Word for FileName {
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text.is_empty() || text.contains(char::is_control) {
             return Err(Wrong::new(format!("{text:?} is not a name")));
+        }
+        // A name may have blanks, but names with endings on both sides are several.
+        if let Some((first, rest)) = text.split_once(' ')
+            && text.split_whitespace().all(|name| name.contains('.'))
+        {
+            let list: Vec<_> = text.split_whitespace().map(|name| format!("\"{name}\"")).collect();
+            let at = first.len() + 1 + (rest.len() - rest.trim_start().len());
+            return Err(Wrong::new("these are several names in one text")
+                .at(at)
+                .help(format!("write a list: [{}]", list.join(", "))));
         }
         match text.find('/') {
             Some(at) => Err(Wrong::new("a name has no slash").at(at)),
@@ -199,6 +235,9 @@ impl Word for Expression {
     const KIND: &'static str = "an expression (PCRE2), best in single quotes: '^/old/(.+)$'";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if let Some(wrong) = modifier(text) {
+            return Err(wrong);
+        }
         if text.len() > LONGEST_EXPRESSION {
             return Err(Wrong::new(format!("an expression may have {LONGEST_EXPRESSION} bytes")));
         }
@@ -296,7 +335,7 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
     match known.or_else(|| similar(name, VARIABLES.into_iter())) {
         Some(known) => wrong.help(format!("did you mean ${known}?")),
         None => wrong.help(format!(
-            "there are ${} and $1 to $9; the sign itself is $$",
+            "there are ${} and $1 to $9, for named groups too; the sign itself is $$",
             VARIABLES.join(", $")
         )),
     }
@@ -305,13 +344,13 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
 /// Which script answers for paths that lead nowhere.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrontController {
-    /// None.
+    /// No script: the answer is 404.
     Off,
-    /// The nearest `index.php`.
+    /// The `index.php` in the folder of the path, or in the nearest folder above it.
     Nearest,
-    /// This one.
+    /// The same script for the whole site.
     Script(UrlPath),
-    /// One per folder.
+    /// A script per folder.
     Folders(Map<Prefix, UrlPath>),
 }
 
@@ -374,12 +413,12 @@ impl FrontController {
     }
 }
 
-/// What a PHP worker runs: the script at the path, or this one.
+/// Which script a PHP worker runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Php {
-    /// The script at the path.
+    /// The script at the path of the request.
     Requested,
-    /// This script.
+    /// The same script for every path.
     Script(UrlPath),
 }
 

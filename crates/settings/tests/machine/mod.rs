@@ -94,6 +94,24 @@ impl Machine for Fake {
         }
     }
 
+    fn user(&self, name: &str) -> Option<u32> {
+        (name == "www-data").then_some(33)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        (name == "www-data").then_some(33)
+    }
+
+    fn may_append(&self, path: &Path) -> io::Result<()> {
+        match path.parent().map(|folder| self.kind(folder)) {
+            Some(Ok(Kind::Folder)) if path.starts_with("/srv/blog") => {
+                Err(io::Error::from_raw_os_error(13))
+            }
+            Some(Ok(Kind::Folder)) => Ok(()),
+            _ => Err(io::Error::other("the folder of the file does not exist")),
+        }
+    }
+
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         match host {
             "two.test" => Ok(vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]),

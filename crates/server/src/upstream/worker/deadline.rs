@@ -69,7 +69,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
             tracing::error!(
                 worker = stuck.pid,
                 request = &*stuck.request,
-                "the script has sent nothing for {limit:?} (--request-timeout), its worker is replaced"
+                "the script has sent nothing for {limit:?} (request_timeout, --request-timeout), its worker is replaced"
             );
             unsaid.push(stuck);
         }

@@ -1,0 +1,259 @@
+//! Words of other servers that are no key here: what to do instead.
+//!
+//! What has a key of its own under another name is in the table of keys (`also`, in `keys.rs`).
+
+const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
+const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
+const COMPRESSION: &str =
+    "responses are not compressed: a proxy in front can do it (docs/proxies.md)";
+const NO_PROXY: &str = "requests are not passed on over HTTP; `fastcgi` speaks FastCGI";
+const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
+const BY_ITSELF: &str = "remove it: there is nothing to set here";
+const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
+const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
+
+/// Words, and what to do instead. They are compared in small letters; a dot is part of the word, as in php-fpm's `pm.status_path`.
+const TABLE: &[(&[&str], &str)] = &[
+    (&["https", "sslengine"], TLS),
+    (
+        &[
+            "ssl_ciphers",
+            "ssl_dhparam",
+            "ssl_ecdh_curve",
+            "ssl_prefer_server_ciphers",
+            "ssl_session_cache",
+            "ssl_session_tickets",
+            "ssl_session_timeout",
+            "ssl_stapling",
+            "ssl_stapling_verify",
+            "ssl_trusted_certificate",
+            "sslciphersuite",
+            "sslhonorcipherorder",
+            "sslsessiontickets",
+        ],
+        CIPHERS,
+    ),
+    (&["http2", "protocols"], "HTTP/2 needs no key: with TLS, clients choose it"),
+    (&["http3", "quic"], "HTTP/3 is not implemented"),
+    (
+        &[
+            "addoutputfilterbytype",
+            "brotli",
+            "compress",
+            "compression",
+            "deflate",
+            "encode",
+            "gzip",
+            "gzip_comp_level",
+            "gzip_disable",
+            "gzip_min_length",
+            "gzip_proxied",
+            "gzip_static",
+            "gzip_types",
+            "gzip_vary",
+            "setoutputfilter",
+        ],
+        COMPRESSION,
+    ),
+    (
+        &[
+            "proxy",
+            "proxy_pass",
+            "proxypass",
+            "proxypassreverse",
+            "reverse_proxy",
+            "upstream",
+            "uwsgi_pass",
+            "scgi_pass",
+        ],
+        NO_PROXY,
+    ),
+    (
+        &[
+            "limit_conn",
+            "limit_conn_zone",
+            "limit_rate",
+            "limit_req",
+            "limit_req_zone",
+            "rate_limit",
+        ],
+        NO_LIMITS,
+    ),
+    (&["default_server"], "a site without hosts answers for all other hosts"),
+    (
+        &[
+            "accept_mutex",
+            "acceptfilter",
+            "daemon",
+            "daemonize",
+            "enablesendfile",
+            "etag",
+            "events",
+            "fastcgi_buffer_size",
+            "fastcgi_buffering",
+            "fastcgi_buffers",
+            "fastcgi_index",
+            "fastcgi_keep_conn",
+            "fastcgi_request_buffering",
+            "fastcgi_split_path_info",
+            "http",
+            "hostnamelookups",
+            "keepalive",
+            "keepalive_requests",
+            "loadmodule",
+            "log_not_found",
+            "maxkeepaliverequests",
+            "multi_accept",
+            "output_buffers",
+            "pid",
+            "pidfile",
+            "real_ip_recursive",
+            "sendfile",
+            "server_names_hash_bucket_size",
+            "server_tokens",
+            "serveradmin",
+            "servertokens",
+            "serversignature",
+            "tcp_nodelay",
+            "tcp_nopush",
+            "threadsperchild",
+            "types_hash_max_size",
+            "worker_connections",
+            "worker_rlimit_nofile",
+        ],
+        BY_ITSELF,
+    ),
+    (&["pm"], WORKERS),
+    (
+        &[
+            "listen.mode",
+            "listen.owner",
+            "listen.group",
+            "socket_mode",
+            "socket_owner",
+            "socket_group",
+        ],
+        SOCKET,
+    ),
+    (&["listen.backlog"], BY_ITSELF),
+    (
+        &["max_spare_servers", "pm.max_spare_servers"],
+        "remove it: workers end after worker_idle_timeout without a request, down to min_workers",
+    ),
+    (
+        &["charset"],
+        "the charset is part of a type: media_types = { html = \"text/html; charset=utf-8\" }",
+    ),
+    (
+        &["listen.allowed_clients"],
+        "rules about addresses are routes: [[site.route]] with allow_from",
+    ),
+    (&["group"], "user names the account, and the group is that of the account"),
+    (
+        &["fastcgi_hide_header"],
+        "response_headers = { X-Powered-By = false } of [[site.route]] removes a field",
+    ),
+    (
+        &["autoindex", "browse", "fancyindex", "indexes"],
+        "folders without an index file are refused: there are no lists of files",
+    ),
+    (
+        &["options"],
+        "symlinks says where symbolic links may lead; there are no lists of files and no MultiViews",
+    ),
+    (
+        &["if", "map", "geo", "rewritecond", "rewriteengine"],
+        "conditions are keys of [[site.route]]: match, header, query, method; .htaccess files work with htaccess = true",
+    ),
+    (&["satisfy"], "of a route every rule holds: allow_from and auth in one route ask for both"),
+    (&["security.limit_extensions"], "php_only of [[site]] names the scripts that run"),
+    (&["catch_workers_output", "clear_env", "decorate_workers_output", "rlimit_files"], BY_ITSELF),
+    (
+        &["access.log", "access.format"],
+        "requests are logged by the server: access_log, before the first section",
+    ),
+];
+
+/// What to do instead of a word of another server.
+pub(crate) fn advice(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    let found = TABLE.iter().find(|(words, _)| words.contains(&&*word));
+    found.map(|(_, advice)| *advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::keys::{Pool, Route, Site, Tls, Top};
+    use crate::section::{Key, Section};
+
+    fn keys() -> impl Iterator<Item = &'static Key> {
+        [Top::KEYS, Site::KEYS, Route::KEYS, Pool::KEYS, Tls::KEYS].into_iter().flatten()
+    }
+
+    #[test]
+    fn every_word_is_in_the_table_once_and_is_no_key() {
+        let mut seen = HashSet::new();
+        for word in TABLE.iter().flat_map(|(words, _)| *words) {
+            assert!(seen.insert(word), "{word}");
+            assert_eq!(*word, word.to_ascii_lowercase());
+            let known = |key: &&Key| {
+                key.name == *word || key.also.iter().any(|also| also.eq_ignore_ascii_case(word))
+            };
+            assert!(!keys().any(|key| known(&key)), "{word} is a key, or another name of one");
+        }
+    }
+
+    /// What newcomers try first.
+    #[test]
+    fn common_words_of_other_servers_are_known() {
+        for word in [
+            "access_log",
+            "error_log",
+            "location",
+            "server_name",
+            "gzip",
+            "ssl_certificate",
+            "pm",
+            "pm.max_children",
+            "pm.start_servers",
+            "fastcgi_pass",
+            "client_max_body_size",
+            "expires",
+            "add_header",
+            "DocumentRoot",
+            "ServerAlias",
+            "php_admin_flag",
+            "try_files",
+            "return",
+            "deny",
+            "proxy_pass",
+            "reverse_proxy",
+            "tls",
+            "encode",
+            "file_server",
+            "request_terminate_timeout",
+            "listen.owner",
+            "error_page",
+            "worker_processes",
+            "include",
+            "AllowOverride",
+            "SetEnv",
+            "Header",
+            "auth_basic",
+            "autoindex",
+            "keepalive_timeout",
+            "sendfile",
+            "fastcgi_param",
+            "RewriteRule",
+            "ErrorLog",
+        ] {
+            let is_named = |key: &Key| {
+                key.name == word || key.also.iter().any(|also| also.eq_ignore_ascii_case(word))
+            };
+            assert!(keys().any(is_named) || advice(word).is_some(), "{word}");
+        }
+    }
+}
