@@ -36,8 +36,8 @@ pub(crate) struct Tls {
     sent: u64,
     /// Decrypted bytes wait to be read.
     has_plaintext: bool,
-    /// The client must not take the end of the connection for an end in good order.
-    is_cut: bool,
+    /// Nothing more is said: the end has been sent, or the client must not take the end of the connection for one in good order.
+    is_over: bool,
 }
 
 impl Tls {
@@ -49,7 +49,7 @@ impl Tls {
             staged: Vec::new(),
             sent: 0,
             has_plaintext: false,
-            is_cut: false,
+            is_over: false,
         };
         tls.has_plaintext = tls.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty());
         tls
@@ -93,7 +93,7 @@ impl Tls {
         if let Err(error) = processed {
             // The alert that says why. It does not matter if it cannot be sent.
             let _ = self.send_records();
-            self.is_cut = true;
+            self.is_over = true;
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
         Ok(())
@@ -215,12 +215,12 @@ impl Transport for Tls {
         self.connection.send_close_notify();
         // What the socket does not take now is lost: the client sees a cut instead of the end.
         let _ = self.send_records();
-        self.is_cut = true;
+        self.is_over = true;
         self.tcp.finish();
     }
 
     fn reset(&mut self) {
-        self.is_cut = true;
+        self.is_over = true;
         self.tcp.reset();
     }
 
@@ -238,7 +238,7 @@ impl Transport for Tls {
 impl Drop for Tls {
     /// Says that the connection ends in good order (RFC 8446 §6.1), unless it was cut.
     fn drop(&mut self) {
-        if !self.is_cut && self.staged.is_empty() && !self.connection.wants_write() {
+        if !self.is_over && self.staged.is_empty() && !self.connection.wants_write() {
             self.finish();
         }
     }
