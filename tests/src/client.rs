@@ -263,6 +263,11 @@ impl Client {
         open
     }
 
+    /// Whether a TLS connection has ended without saying so.
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
     /// Whether the server closes the connection without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         self.received.is_empty() && matches!(self.more(), Ok(0))
@@ -289,8 +294,8 @@ impl Client {
                 Err(Broken::Hangs)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.more(),
-            Err(e) => {
-                self.truncated |= e.kind() == io::ErrorKind::UnexpectedEof;
+            Err(_) => {
+                self.truncated |= matches!(self.wire, Wire::Tls(_));
                 Ok(0)
             }
         }

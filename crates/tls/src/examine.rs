@@ -2,11 +2,15 @@
 
 use std::net::IpAddr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
+use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Name;
 
 /// A certificate that ends in fewer days is worth a warning.
 const SOON: i64 = 7;
@@ -62,6 +66,72 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
         },
         _ => None,
     }
+}
+
+/// What applications learn of a client's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The subject's name, most specific part first (RFC 4514): `CN=ada,O=Example`.
+    pub subject: String,
+    /// The issuer's name.
+    pub issuer: String,
+    /// The serial number in hexadecimal digits.
+    pub serial: String,
+    /// The certificate in PEM.
+    pub pem: String,
+}
+
+impl ClientCertificate {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be decoded.
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let parsed = parse(certificate)?;
+        Ok(Self {
+            subject: distinguished_name(parsed.subject()),
+            issuer: distinguished_name(parsed.issuer()),
+            serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect(),
+            pem: pem(certificate),
+        })
+    }
+}
+
+/// Characters that are escaped in a distinguished name (RFC 4514 §2.4).
+const ESCAPED: &str = "\"+,;<>\\=";
+
+fn distinguished_name(name: &X509Name<'_>) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for attribute in name.iter().flat_map(|part| part.iter()) {
+        let kind = oid2abbrev(attribute.attr_type(), oid_registry())
+            .map_or_else(|_| attribute.attr_type().to_id_string(), str::to_owned);
+        let value = attribute.as_str().unwrap_or_default();
+        let mut part = format!("{kind}=");
+        for (at, character) in value.char_indices() {
+            let is_edge = at == 0 && matches!(character, ' ' | '#')
+                || at + 1 == value.len() && character == ' ';
+            if character.is_control() {
+                let mut bytes = [0; 4];
+                let bytes = character.encode_utf8(&mut bytes).bytes();
+                part.extend(bytes.map(|byte| format!("\\{byte:02X}")));
+                continue;
+            }
+            if is_edge || ESCAPED.contains(character) {
+                part.push('\\');
+            }
+            part.push(character);
+        }
+        parts.push(part);
+    }
+    parts.reverse();
+    parts.join(",")
+}
+
+fn pem(certificate: &CertificateDer<'_>) -> String {
+    let text = BASE64.encode(certificate);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+    let body: String = lines.collect();
+    format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
 }
 
 fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>, String> {

@@ -15,7 +15,7 @@ mod server;
 mod vault;
 
 pub use credentials::Credentials;
-pub use examine::{Leaf, warnings};
+pub use examine::{ClientCertificate, Leaf, warnings};
 pub use server::{Tickets, server_config};
 pub use vault::{Complaint, Vault};
 

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
 
 use super::context::Context;
-use crate::request::{Request, Scheme, protocol};
+use crate::request::{Request, Scheme, TlsFacts, protocol};
 use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
 
@@ -96,6 +96,9 @@ fn of_request(
     if request.scheme == Scheme::Https {
         param("HTTPS", b"on");
     }
+    if let Some(tls) = &request.tls {
+        of_tls(param, tls);
+    }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
     param("SERVER_SOFTWARE", software);
     param("REMOTE_ADDR", &request.peer.address());
@@ -109,6 +112,23 @@ fn of_request(
     param("REMOTE_USER", user);
     param("REDIRECT_STATUS", b"200");
     fields(param, &request.headers);
+}
+
+/// What is known about the client's TLS connection, by the names that Apache's mod_ssl has given them.
+fn of_tls(param: &mut impl FnMut(&str, &[u8]), tls: &TlsFacts) {
+    param("SSL_PROTOCOL", tls.version.as_bytes());
+    param("SSL_CIPHER", tls.cipher.as_bytes());
+    if let Some(name) = &tls.server_name {
+        param("SSL_TLS_SNI", name.as_bytes());
+    }
+    let Some(certificate) = &tls.client_certificate else {
+        return param("SSL_CLIENT_VERIFY", b"NONE");
+    };
+    param("SSL_CLIENT_VERIFY", b"SUCCESS");
+    param("SSL_CLIENT_S_DN", certificate.subject.as_bytes());
+    param("SSL_CLIENT_I_DN", certificate.issuer.as_bytes());
+    param("SSL_CLIENT_M_SERIAL", certificate.serial.as_bytes());
+    param("SSL_CLIENT_CERT", certificate.pem.as_bytes());
 }
 
 /// A path as processes see it whose root directory is `chroot`. A path outside of it stays as it is.

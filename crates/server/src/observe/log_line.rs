@@ -80,6 +80,7 @@ struct Value<'o> {
 impl Value<'_> {
     fn variable(&mut self, variable: Variable, line: &Line<'_>, site: Option<&str>, date: &str) {
         let Line { request, notes, .. } = *line;
+        let tls = request.and_then(|request| request.tls.as_deref());
         match variable {
             Variable::RemoteAddr => match line.client {
                 Endpoint::Ip(address) => self.clean(|out| {
@@ -110,6 +111,8 @@ impl Value<'_> {
             Variable::Scheme => {
                 self.bytes(request.map(|request| request.scheme.as_str().as_bytes()));
             }
+            Variable::SslProtocol => self.bytes(tls.map(|tls| tls.version.as_bytes())),
+            Variable::SslCipher => self.bytes(tls.map(|tls| tls.cipher.as_bytes())),
             Variable::Host => {
                 self.bytes(request.map(Request::host_name).as_deref().map(str::as_bytes));
             }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sendoff_config::TrustedProxies;
+use sendoff_tls::ClientCertificate;
 
 /// What is known about a connection before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,12 +67,12 @@ impl Scheme {
 pub struct TlsFacts {
     /// The version as OpenSSL and nginx write it: `TLSv1.3`.
     pub version: &'static str,
-    /// The cipher suite, by its name in IANA's registry.
+    /// The cipher suite, by its name in OpenSSL and nginx.
     pub cipher: &'static str,
     /// The host that the client named (SNI).
     pub server_name: Option<Rc<str>>,
-    /// The certificate that the client has shown and that was verified, in DER.
-    pub client_certificate: Option<Vec<u8>>,
+    /// The certificate that the client has shown and that was verified.
+    pub client_certificate: Option<ClientCertificate>,
 }
 
 /// One end of a connection.

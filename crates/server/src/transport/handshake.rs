@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use rustls::server::{Accepted, Acceptor};
-use rustls::{ProtocolVersion, ServerConfig, ServerConnection};
+use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
+use sendoff_tls::ClientCertificate;
 
 use super::tls::{Input, Socket, Tls};
 use super::{Tcp, Transport};
@@ -67,7 +68,8 @@ pub(crate) async fn accept(
             return Err(Failure::Tls(error));
         }
     };
-    while connection.is_handshaking() {
+    loop {
+        // What ends the handshake on the server's side, and session tickets, too.
         send(&mut connection, &mut tcp).await?;
         if !connection.is_handshaking() {
             break;
@@ -86,7 +88,7 @@ pub(crate) async fn accept(
             return Err(Failure::Tls(error));
         }
     }
-    let facts = facts(&connection, server_name);
+    let facts = facts(&connection, server_name)?;
     Ok((Tls::new(tcp, connection), facts))
 }
 
@@ -149,17 +151,37 @@ async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()
     Ok(())
 }
 
-fn facts(connection: &ServerConnection, server_name: Option<Rc<str>>) -> TlsFacts {
+fn facts(connection: &ServerConnection, server_name: Option<Rc<str>>) -> Result<TlsFacts, Failure> {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
         _ => "TLSv1.2",
     };
     let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
     let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-    TlsFacts {
+    let certificate = certificate.map(ClientCertificate::read).transpose();
+    Ok(TlsFacts {
         version,
-        cipher: suite.and_then(|suite| suite.as_str()).unwrap_or_default(),
+        cipher: suite.map_or("", cipher_name),
         server_name,
-        client_certificate: certificate.map(|certificate| certificate.to_vec()),
+        client_certificate: certificate
+            .map_err(|why| io::Error::new(ErrorKind::InvalidData, why))?,
+    })
+}
+
+/// The name of a cipher suite as OpenSSL, and with it Apache and nginx, write it.
+fn cipher_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "ECDHE-ECDSA-CHACHA20-POLY1305"
+        }
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        other => other.as_str().unwrap_or_default(),
     }
 }
