@@ -5,7 +5,7 @@ use crate::authorise::authorise;
 use crate::environment::Fixed;
 use crate::expression::Evaluation;
 use crate::files::Files;
-use crate::handler::handler;
+use crate::handler::{handler, has_handler};
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::Merged;
@@ -383,6 +383,8 @@ impl Phases<'_> {
             }
         } else if self.pass.found.is_none()
             && again.is_none()
+            // A missing script stays missing, and so does a script among the index files.
+            && !has_handler(self.context, &self.pass, merged, &media)
             && let Some(processed) = self.fallback()
         {
             return Ok(Decided::Index(Box::new(processed)));
@@ -474,7 +476,7 @@ impl Phases<'_> {
         }
         match other {
             Some(refusal) => Err(refusal),
-            None => Ok(self.fallback()),
+            None => Ok(None),
         }
     }
 

@@ -46,6 +46,22 @@ pub(crate) fn handler(
     Ok(if handler == Handler::Php && merged.is_off("engine") { Handler::Source } else { handler })
 }
 
+/// Whether a name has a handler, be there a file of that name or not.
+pub(crate) fn has_handler(
+    context: &Context<'_>,
+    pass: &Pass,
+    merged: &Merged<'_>,
+    media: &Media,
+) -> bool {
+    let name = pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    match (&pass.forced_handler, merged.handler) {
+        (Some(_), _) => true,
+        (None, Some(set)) => set.is_some(),
+        (None, None) if media.handler_removed => false,
+        (None, None) => media.handler.is_some() || (context.site.is_script)(name),
+    }
+}
+
 /// Handlers and types that stand for PHP: Apache's module, php-fpm behind its proxy, the names that hosters use.
 fn is_php(handler: &[u8]) -> bool {
     let handler = handler.to_ascii_lowercase();

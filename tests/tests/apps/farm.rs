@@ -1,12 +1,26 @@
 //! One application behind four servers at once: Sendoff with the preset of the application, Sendoff with its `.htaccess` files,
 //! nginx with php-fpm, and Apache with PHP as its module. All four read the same folders and the same database.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use sendoff_tests::{Apache, Client, Fpm, Request, Response, Server, Site, Stock};
 
 /// The host that all requests name.
 pub(crate) const HOST: &str = "example.test";
+
+/// The part of Debian's apache2.conf that its packages count on.
+pub(crate) const DEBIAN: &str = "<Directory />
+Options FollowSymLinks
+AllowOverride None
+Require all denied
+</Directory>
+<Directory /usr/share>
+AllowOverride None
+Require all granted
+</Directory>
+";
 
 /// How the servers are told about an application.
 #[derive(Default)]
@@ -17,6 +31,10 @@ pub(crate) struct Rules {
     pub(crate) preset: String,
     /// Keys and routes of `[[site]]` with `htaccess = true`.
     pub(crate) htaccess: String,
+    /// The folder that nginx shows, if it is another one.
+    pub(crate) nginx_root: Option<PathBuf>,
+    /// Lines of nginx's `http`.
+    pub(crate) nginx_http: String,
     /// Lines of nginx's `server`. `{php}` stands for the lines that run a script.
     pub(crate) nginx: String,
     /// Lines of Apache's configuration.
@@ -47,6 +65,11 @@ pub(crate) enum Peer {
     Apache,
 }
 
+impl Peer {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::Preset, Self::Htaccess, Self::Nginx, Self::Apache];
+}
+
 impl Farm {
     /// Starts all.
     pub(crate) fn start(site: &Site, rules: &Rules) -> Self {
@@ -69,8 +92,8 @@ impl Farm {
             preset: ours(site, rules, "preset.toml", &rules.preset),
             htaccess: ours(site, rules, "htaccess.toml", &rules.htaccess),
             nginx: Stock::nginx(
-                root,
-                "",
+                rules.nginx_root.as_ref().unwrap_or(root),
+                &rules.nginx_http,
                 &format!("port_in_redirect off;\n{}", rules.nginx.replace("{php}", &php)),
             ),
             apache: Apache::start(
@@ -103,6 +126,14 @@ impl Farm {
             self.apache.log()
         )
     }
+}
+
+/// Writes a file in the root of a site, as old as the first of January 2026: Apache's validators of files that are younger than a
+/// second are weak.
+pub(crate) fn write_old(site: &Site, name: &str, contents: impl AsRef<[u8]>) {
+    let path = site.write(name, contents);
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+    File::options().append(true).open(path).unwrap().set_modified(written).unwrap();
 }
 
 fn ours(site: &Site, rules: &Rules, name: &str, text: &str) -> Server {

@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod database;
+mod documents;
 mod dokuwiki;
 mod farm;
+mod fields;
+mod frameworks;
+mod mail;
 mod mediawiki;
 mod phpmyadmin;
 mod presets;
+mod roundcube;
+mod skeletons;
 mod walk;
 mod wordpress;

@@ -1,49 +1,93 @@
 //! A walk through an application: a file of requests, with the answers that may differ from server to server.
 //!
-//! Each line is a request: method, target, and behind ` | ` fields (`Name: value`), a form (`= a=1&b=2`), or a difference
-//! (`! SERVER THEIRS OURS why`): that server answers with the status THEIRS, Sendoff with OURS. Without such a
-//! field, status, fields and body are equal; with it, only the statuses are looked at.
+//! Each line is a request: a method, a target, and parts behind ` | `:
+//!
+//! | part | meaning |
+//! |---|---|
+//! | `Name: value` | a field |
+//! | `= a=1&b=2` | a form |
+//! | `+ FIELD NAME TYPE TEXT` | a file that is sent with the form |
+//! | `< WORD BEFORE` | `{WORD}` stands from now on for what follows BEFORE in this answer, up to a quotation mark |
+//! | `500` | all answers have this status; one of 500 and above is expected nowhere else |
+//! | `! SERVER THEIRS OURS why` | that server answers with the status THEIRS, Sendoff with OURS; nothing else is compared |
+//! | `~ SERVER FIELD why` | the answers of that server and of Sendoff differ in this field (or `body`), and in nothing else |
+//!
+//! A line `@ START` and such a difference is about all requests whose target begins with START, and for which it is found.
+//!
+//! `{token}` stands for the token of the newest form, `{etag}` and `{modified}` for the newest validators, `{me}` for a word
+//! of each server, which keeps apart what they write into the database that they share; `{%WORD}` is percent-encoded. Each server
+//! has cookies of its own.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sendoff_tests::{Request, Response};
 
 use crate::farm::{Farm, Peer};
+use crate::fields::{Fields, fields};
 
-/// Fields in which correct servers differ: time, connection, framing, name of the server, validators of files (each server has its own
-/// form of `ETag`), whether ranges are announced, and the number of a request.
-const BY_NATURE: [&str; 10] = [
-    "accept-ranges",
-    "connection",
-    "content-length",
-    "date",
-    "etag",
-    "keep-alive",
-    "server",
-    "transfer-encoding",
-    "upgrade",
-    "x-request-id",
-];
+/// What `{me}` stands for, in the order of [`Peer::ALL`].
+const MARKS: [&str; 4] = ["peerw", "peerx", "peery", "peerz"];
+
+/// The type of a form, unless the line has a `Content-Type`.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// How many requests a walk has at least.
+const ENOUGH: usize = 80;
 
 /// What belongs to an application: texts in bodies that change from answer to answer, each between two others.
 pub(crate) type Volatile = &'static [(&'static str, &'static str)];
 
-/// Names and values.
-type Fields = Vec<(String, String)>;
-
 /// What a server may answer instead.
-struct Difference {
-    peer: Peer,
-    theirs: u16,
-    ours: u16,
+#[derive(Clone)]
+enum Difference {
+    Statuses { peer: Peer, theirs: u16, ours: u16 },
+    Part { peer: Peer, part: String },
 }
+
+impl Difference {
+    fn parse(text: &str) -> Self {
+        if let Some(text) = text.strip_prefix("! ") {
+            let [peer, theirs, ours, _why] = words(text);
+            let [theirs, ours] = [theirs, ours].map(|status| status.parse().expect(text));
+            return Self::Statuses { peer: named(peer), theirs, ours };
+        }
+        let [mark, peer, part, _why] = words(text);
+        assert_eq!(mark, "~", "{text}");
+        Self::Part { peer: named(peer), part: part.to_owned() }
+    }
+}
+
+/// A difference in all answers below a path.
+struct Rule<'a> {
+    line: &'a str,
+    start: &'a str,
+    difference: Difference,
+    found: Cell<bool>,
+}
+
+impl<'a> Rule<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (start, difference) = line.strip_prefix("@ ")?.split_once(' ').expect(line);
+        let difference = Difference::parse(difference);
+        Some(Self { line, start, difference, found: Cell::new(false) })
+    }
+}
+
+/// A file to upload: the name of the form's field, its own name, its type, its contents.
+type Upload<'a> = [&'a str; 4];
 
 struct Step<'a> {
     line: &'a str,
-    request: Request,
+    method: &'a str,
     target: &'a str,
+    fields: Vec<(&'a str, &'a str)>,
     form: Option<&'a str>,
+    upload: Option<Upload<'a>>,
+    learns: Vec<(&'a str, &'a str)>,
+    status: Option<u16>,
     differences: Vec<Difference>,
 }
 
@@ -51,55 +95,116 @@ impl<'a> Step<'a> {
     fn parse(line: &'a str) -> Self {
         let mut parts = line.split(" | ");
         let (method, target) = parts.next().unwrap().split_once(' ').expect(line);
-        let mut request = Request::new(method, target.trim());
-        let mut differences = Vec::new();
-        let mut form = None;
+        let mut step = Self {
+            line,
+            method,
+            target: target.trim(),
+            fields: Vec::new(),
+            form: None,
+            upload: None,
+            learns: Vec::new(),
+            status: None,
+            differences: Vec::new(),
+        };
         for part in parts {
-            if let Some(fields) = part.strip_prefix("= ") {
-                form = Some(fields);
-            } else if let Some(difference) = part.strip_prefix("! ") {
-                let words: Vec<_> = difference.splitn(4, ' ').collect();
-                assert_eq!(words.len(), 4, "a difference has a reason: {line}");
-                let peer = match words[0] {
-                    "nginx" => Peer::Nginx,
-                    "apache" => Peer::Apache,
-                    other => panic!("{other}: {line}"),
-                };
-                let [theirs, ours] = [1, 2].map(|at| words[at].parse().expect(line));
-                differences.push(Difference { peer, theirs, ours });
-            } else {
-                let (name, value) = part.split_once(": ").expect(line);
-                request = request.header(name, value);
+            match part.split_at_checked(2) {
+                Some(("= ", form)) => step.form = Some(form),
+                Some(("+ ", upload)) => step.upload = Some(words(upload)),
+                Some(("< ", learned)) => step.learns.push(learned.split_once(' ').expect(line)),
+                Some(("! " | "~ ", _)) => step.differences.push(Difference::parse(part)),
+                _ if part.parse::<u16>().is_ok() => step.status = part.parse().ok(),
+                _ => step.fields.push(part.split_once(": ").expect(line)),
             }
         }
-        Self { line, request, target: target.trim(), form, differences }
+        step
     }
 
-    /// The request to one server, with the cookies and the token that it has given.
+    /// Whether it changes what later answers show, so that it is sent once.
+    fn is_form(&self) -> bool {
+        self.form.is_some() || self.upload.is_some()
+    }
+
+    /// The request to one server, with what that server has given.
     fn request(&self, known: &Known) -> Request {
-        let request = match self.form {
-            Some(form) => {
-                let form = form.replace("{token}", &known.token);
-                Request::post(self.target, "application/x-www-form-urlencoded", form)
+        let target = known.insert(self.target);
+        let form = known.insert(self.form.unwrap_or_default());
+        let mut request = match self.upload {
+            Some(upload) => {
+                let (content_type, body) = multipart(&form, upload.map(|text| known.insert(text)));
+                Request::post(&target, content_type, body)
             }
-            None => self.request.clone(),
+            None if self.form.is_some() => {
+                let named = self.fields.iter().find(|(name, _)| *name == "Content-Type");
+                Request::post(&target, named.map_or(FORM, |(_, kind)| kind), form)
+            }
+            None => Request::new(self.method, &target),
         };
+        for (name, value) in self.fields.iter().filter(|(name, _)| *name != "Content-Type") {
+            request = request.header(name, &known.insert(value));
+        }
         let pairs: Vec<_> =
             known.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { request } else { request.header("Cookie", &pairs.join("; ")) }
     }
 }
 
+/// The first words of a text, and its rest.
+fn words<const N: usize>(text: &str) -> [&str; N] {
+    let words: Vec<_> = text.splitn(N, ' ').collect();
+    words.try_into().unwrap_or_else(|_| panic!("{N} words are wanted: {text}"))
+}
+
+fn named(peer: &str) -> Peer {
+    match peer {
+        "nginx" => Peer::Nginx,
+        "apache" => Peer::Apache,
+        other => panic!("no server {other}"),
+    }
+}
+
+/// The type and the body of a form with a file (RFC 7578).
+fn multipart(form: &str, [field, name, kind, text]: [String; 4]) -> (&'static str, String) {
+    let mut body = String::new();
+    for (name, value) in form.split('&').filter_map(|pair| pair.split_once('=')) {
+        write!(
+            body,
+            "--limit\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+        )
+        .unwrap();
+    }
+    write!(
+        body,
+        "--limit\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+         Content-Type: {kind}\r\n\r\n{text}\r\n--limit--\r\n"
+    )
+    .unwrap();
+    ("multipart/form-data; boundary=limit", body)
+}
+
 /// What a server has told its client.
-#[derive(Default)]
 struct Known {
     cookies: BTreeMap<String, String>,
-    /// What the newest form says to prove that it is one.
-    token: String,
+    /// What stands for words in braces.
+    words: BTreeMap<String, String>,
 }
 
 impl Known {
-    fn learn(&mut self, response: &Response) {
+    fn new(peer: Peer) -> Self {
+        let me = MARKS[peer as usize];
+        let words = [("me", me), ("token", ""), ("etag", ""), ("modified", "")];
+        let words = words.map(|(word, text)| (word.to_owned(), text.to_owned()));
+        Self { cookies: BTreeMap::new(), words: words.into() }
+    }
+
+    /// Puts in what words in braces stand for.
+    fn insert(&self, text: &str) -> String {
+        self.words.iter().fold(text.to_owned(), |text, (word, value)| {
+            let quoted = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+            text.replace(&format!("{{{word}}}"), value).replace(&format!("{{%{word}}}"), &quoted)
+        })
+    }
+
+    fn learn(&mut self, response: &Response, learns: &[(&str, &str)]) {
         for cookie in response.head.all("set-cookie") {
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             if cookie.contains("expires=Thu, 01-Jan-1970") || cookie.contains("Max-Age=0") {
@@ -108,37 +213,48 @@ impl Known {
                 self.cookies.insert(name.to_owned(), value.to_owned());
             }
         }
-        if let Some((_, rest)) = response.text().split_once("name=\"token\" value=\"") {
-            self.token = rest.split('"').next().unwrap().to_owned();
+        for (word, field) in [("etag", "etag"), ("modified", "last-modified")] {
+            if let Some(value) = response.header(field) {
+                self.words.insert(word.to_owned(), value.to_owned());
+            }
+        }
+        let text = response.text();
+        for (word, before) in learns.iter().chain(&[("token", "name=\"token\" value=\"")]) {
+            if let Some((_, rest)) = text.split_once(before) {
+                let value = rest.split(['"', '\'']).next().unwrap();
+                self.words.insert((*word).to_owned(), value.to_owned());
+            }
         }
     }
 }
 
-/// Sends every request of the walk to all servers, compares Sendoff's preset with nginx and its `.htaccess` files with
-/// Apache, and returns the number of requests. Cookies and tokens of forms (`{token}`)
-/// are kept, for each server its own.
+/// Sends every request of the walk to all servers, and compares Sendoff's preset with nginx and its `.htaccess` files with
+/// Apache. What either peer refuses, the preset refuses.
 ///
 /// # Panics
-/// If answers differ.
-pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) -> usize {
+/// If answers differ, or the walk is short.
+pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let steps: Vec<_> = lines.map(Step::parse).collect();
-    let mut known: [Known; 4] = Default::default();
+    let (rules, lines): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('@'));
+    let rules: Vec<_> = rules.into_iter().filter_map(Rule::parse).collect();
+    let steps: Vec<_> = lines.into_iter().map(Step::parse).collect();
+    let mut known = Peer::ALL.map(Known::new);
     let mut wrong = String::new();
     for step in &steps {
-        let pairs = [(Peer::Preset, Peer::Nginx), (Peer::Htaccess, Peer::Apache)];
-        for (ours, theirs) in pairs {
-            let expected = step.differences.iter().find(|difference| difference.peer == theirs);
+        let mut statuses = [0; 4];
+        for [ours, theirs] in [[Peer::Preset, Peer::Nginx], [Peer::Htaccess, Peer::Apache]] {
             let mut compare = || {
                 let [our, their] = [ours, theirs].map(|peer| {
-                    let response = farm.ask(peer, &step.request(&known[peer as usize]));
-                    known[peer as usize].learn(&response);
+                    let known = &mut known[peer as usize];
+                    let response = farm.ask(peer, &step.request(known));
+                    known.learn(&response, &step.learns);
+                    statuses[peer as usize] = response.status();
                     response
                 });
-                judge(expected, &our, &their, volatile)
+                judge(step, &rules, theirs, &our, &their, volatile)
             };
-            // Pages show the time: a second may begin between two answers. A form is sent once.
-            let tries = if step.form.is_some() { 1 } else { 3 };
+            // Pages show the time: a second may begin between two answers.
+            let tries = if step.is_form() { 1 } else { 3 };
             let found: Vec<_> = (0..tries).map_while(|_| compare()).collect();
             if found.len() == tries
                 && let Some(why) = found.last()
@@ -146,55 +262,137 @@ pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) -> usize {
                 write!(wrong, "\n== {} [{ours:?} and {theirs:?}]\n{why}\n", step.line).unwrap();
             }
         }
+        let failed = statuses[..2].iter().any(|status| *status >= 500);
+        if step.status.map_or(failed, |status| statuses != [status; 4]) {
+            write!(wrong, "\n== {}\nunexpected: {statuses:?}", step.line).unwrap();
+        }
+        let refuses = |peer| [401, 403].contains(&statuses[peer as usize]);
+        // A folder without one of the peer's index files is no refusal by a rule.
+        let folder = step.target.ends_with('/') && !step.differences.is_empty();
+        if (refuses(Peer::Nginx) || refuses(Peer::Apache))
+            && statuses[Peer::Preset as usize] < 400
+            && !folder
+        {
+            write!(wrong, "\n== {}\nallowed, and a peer refuses it: {statuses:?}", step.line)
+                .unwrap();
+        }
+    }
+    for rule in rules.iter().filter(|rule| !rule.found.get()) {
+        write!(wrong, "\n== {}\nnever found", rule.line).unwrap();
     }
     assert!(wrong.is_empty(), "{wrong}\n{}", farm.logs());
-    steps.len()
+    assert!(steps.len() >= ENOUGH, "{} requests", steps.len());
 }
 
 /// What is wrong with two answers, if anything is.
 fn judge(
-    expected: Option<&Difference>,
+    step: &Step<'_>,
+    rules: &[Rule<'_>],
+    peer: Peer,
     our: &Response,
     their: &Response,
     volatile: Volatile,
 ) -> Option<String> {
-    let statuses = (our.status(), their.status());
-    if let Some(difference) = expected {
-        let known = (difference.ours, difference.theirs);
-        let safe = ![401, 403].contains(&their.status()) || our.status() >= 400;
-        return (statuses != known || !safe).then(|| format!("{statuses:?}, known is {known:?}"));
+    let mut parts = Vec::new();
+    for difference in &step.differences {
+        match difference {
+            Difference::Statuses { peer: of, theirs, ours } if *of == peer => {
+                let (found, known) = ((our.status(), their.status()), (*ours, *theirs));
+                return (found != known).then(|| format!("{found:?}, known is {known:?}"));
+            }
+            Difference::Part { peer: of, part } if *of == peer => parts.push(part.as_str()),
+            _ => {}
+        }
     }
+    let rules = || rules.iter().filter(|rule| step.target.starts_with(rule.start));
     if our.status() != their.status() {
+        let known = rules().find(|rule| {
+            matches!(rule.difference, Difference::Statuses { peer: of, theirs, ours }
+                if of == peer && (ours, theirs) == (our.status(), their.status()))
+        });
+        if let Some(rule) = known {
+            rule.found.set(true);
+            return None;
+        }
         let shown = |response: &Response| response.text().chars().take(300).collect::<String>();
+        let statuses = (our.status(), their.status());
         return Some(format!("status {statuses:?}\n{}\n--\n{}", shown(our), shown(their)));
     }
     let own_pages = is_page_of_server(our) && is_page_of_server(their);
-    let (one, other) = (fields(our, own_pages), fields(their, own_pages));
-    if one != other {
-        let rest = |of: &Fields, without: &Fields| -> Fields {
-            of.iter().filter(|field| !without.contains(field)).cloned().collect()
-        };
-        let (only_ours, only_theirs) = (rest(&one, &other), rest(&other, &one));
-        let counts = (one.len(), other.len());
-        return Some(format!("fields {counts:?}\nours   {only_ours:?}\ntheirs {only_theirs:?}"));
+    let mut ours = fields(our, peer, own_pages);
+    let mut theirs = fields(their, peer, own_pages);
+    for rule in rules() {
+        if let Difference::Part { peer: at, part } = &rule.difference
+            && *at == peer
+            && of(&ours, part) != of(&theirs, part)
+        {
+            rule.found.set(true);
+            ours.retain(|field| field.0 != *part);
+            theirs.retain(|field| field.0 != *part);
+        }
     }
-    if own_pages {
-        return None;
+    let different = fields_differ(&ours, &theirs, &mut parts);
+    if different.is_some() {
+        return different;
     }
-    let (one, other) = (body(our, volatile), body(their, volatile));
+    let length = |response: &Response| response.header("content-length").map(str::to_owned);
+    if let (Some(one), Some(other)) = (length(our), length(their))
+        && step.method == "HEAD"
+        && one != other
+    {
+        return Some(format!("lengths {one} and {other}"));
+    }
+    if !own_pages {
+        let different = bodies_differ(&body(our, volatile), &body(their, volatile));
+        let known = parts.iter().position(|part| *part == "body").map(|at| parts.swap_remove(at));
+        if known.is_none() && different.is_some() {
+            return different;
+        }
+        if known.is_some() && different.is_none() {
+            return Some("bodies are equal".to_owned());
+        }
+    }
+    (!parts.is_empty()).then(|| format!("no difference in {parts:?}"))
+}
+
+/// How fields differ. Known differences that are there are taken out of `known`.
+fn fields_differ(ours: &Fields, theirs: &Fields, known: &mut Vec<&str>) -> Option<String> {
+    let found: Vec<_> = known
+        .extract_if(.., |name| of(ours, name) != of(theirs, name))
+        .map(str::to_owned)
+        .collect();
+    let rest = |these: &Fields, others: &Fields| -> Fields {
+        let mut others = others.clone();
+        let mut rest = these.clone();
+        rest.retain(|field| match others.iter().position(|other| other == field) {
+            Some(at) => {
+                others.swap_remove(at);
+                false
+            }
+            None => !found.contains(&field.0),
+        });
+        rest
+    };
+    let (only_ours, only_theirs) = (rest(ours, theirs), rest(theirs, ours));
+    (!only_ours.is_empty() || !only_theirs.is_empty())
+        .then(|| format!("ours   {only_ours:?}\ntheirs {only_theirs:?}"))
+}
+
+/// The values of one field.
+fn of<'a>(fields: &'a Fields, name: &str) -> Vec<&'a str> {
+    fields.iter().filter(|field| field.0 == name).map(|field| &*field.1).collect()
+}
+
+/// Where texts differ.
+fn bodies_differ(one: &str, other: &str) -> Option<String> {
     let place = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let around = |text: &str| {
         let part = &text.as_bytes()[place.saturating_sub(80)..(place + 120).min(text.len())];
         String::from_utf8_lossy(part).into_owned()
     };
     (one != other).then(|| {
-        format!(
-            "bodies of {} and {} bytes at {place}:\n{}\n--\n{}",
-            one.len(),
-            other.len(),
-            around(&one),
-            around(&other)
-        )
+        let (lengths, parts) = ((one.len(), other.len()), (around(one), around(other)));
+        format!("bodies of {lengths:?} bytes at {place}:\n{}\n--\n{}", parts.0, parts.1)
     })
 }
 
@@ -207,56 +405,10 @@ fn is_page_of_server(response: &Response) -> bool {
         && (text.is_empty() || redirect || marks.iter().any(|mark| text.contains(mark)))
 }
 
-/// Fields that must agree. The type of an error page that the server wrote is its own affair.
-fn fields(response: &Response, own_page: bool) -> Fields {
-    let named = response.head.headers.iter().map(|(name, value)| {
-        let name = name.to_ascii_lowercase();
-        let value = match &*name {
-            // The name and the attributes of a cookie; value and dates differ.
-            "set-cookie" => masked(value),
-            "location" => value.replace("http://example.test/", "/"),
-            "expires" | "last-modified" if value.ends_with(" GMT") || value.ends_with(" +0000") => {
-                "a date".to_owned()
-            }
-            // Servers name the same type for scripts in one of two ways, and add the charset of text or do not.
-            "content-type" => plain_type(value),
-            // Apache joins what several fields say.
-            "vary" => value.replace(", ", ","),
-            _ => value.clone(),
-        };
-        (name, value)
-    });
-    let mut all: Vec<_> = named
-        .filter(|(name, _)| !BY_NATURE.contains(&&**name))
-        .filter(|(name, _)| !(own_page && name == "content-type"))
-        .collect();
-    all.sort();
-    // Apache's module also sends a session's cookies that PHP has replaced by newer ones of the same name.
-    all.dedup_by(|one, other| one.0 == "set-cookie" && one == other);
-    all
-}
-
-fn plain_type(value: &str) -> String {
-    let kind = value.split(';').next().unwrap_or_default().trim();
-    match kind {
-        "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
-        "image/vnd.microsoft.icon" => "image/x-icon".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-fn masked(cookie: &str) -> String {
-    let attributes = cookie.split(';').enumerate().map(|(at, part)| {
-        let (name, value) = part.trim().split_once('=').unwrap_or((part.trim(), ""));
-        let kept = at > 0 && !name.eq_ignore_ascii_case("expires");
-        format!("{name}={}", if kept { value } else { "" })
-    });
-    attributes.collect::<Vec<_>>().join("; ")
-}
-
 /// The body with what is volatile cut out.
 fn body(response: &Response, volatile: Volatile) -> String {
-    let mut text = response.body.iter().map(|&byte| char::from(byte)).collect::<String>();
+    let text = response.body.iter().map(|&byte| char::from(byte)).collect::<String>();
+    let mut text = unmarked(&text);
     for (before, after) in volatile {
         let mut kept = String::new();
         let mut rest = &*text;
@@ -268,4 +420,9 @@ fn body(response: &Response, volatile: Volatile) -> String {
         text = kept + rest;
     }
     text
+}
+
+/// A text without the words that keep servers apart.
+pub(crate) fn unmarked(text: &str) -> String {
+    MARKS.iter().fold(text.to_owned(), |text, mark| text.replace(mark, "{me}"))
 }
