@@ -1,7 +1,8 @@
 //! `sendoff status`, `reopen` and `stop`, and clients of the control socket that mean no good.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Broken, LIMIT, Request, Server, Site, sendoff, wait};
+use rustix::process::Signal;
+use sendoff_tests::{Broken, LIMIT, Request, Server, Site, processes, sendoff, wait};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -75,6 +76,20 @@ fn a_server_is_found_by_its_port_among_several() {
     let missing = status(&["--socket", nowhere.to_str().unwrap()]).unwrap_err();
     assert!(missing.contains("no sendoff server answers at"), "{missing}");
     assert_eq!(missing.lines().count(), 1, "{missing}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_up_no_command_for_another() {
+    let site = site();
+    let (well, stopped) = (Server::start(site.root(), &[]), Server::start(site.root(), &[]));
+    processes::signal(stopped.pid(), Signal::STOP);
+    let port = well.addr().port().to_string();
+    let status = sendoff(site.root(), &["status", "--listen", &port]).unwrap();
+    assert!(status.contains(&format!("process {},", well.pid())), "{status}");
+    let missing = sendoff(site.root(), &["status", "--listen", "0"]).unwrap_err();
+    let expected = format!("there is process {}, which does not answer\n", stopped.pid());
+    assert!(missing.ends_with(&expected), "{missing}");
+    processes::signal(stopped.pid(), Signal::CONT);
 }
 
 #[test]

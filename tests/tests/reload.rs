@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{Fifo, LIMIT, Request, Server, Site, pattern, processes, sendoff, wait};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -243,4 +243,69 @@ fn another_user_needs_a_restart_as_root() {
     let said = server.command(&["reload"]).unwrap_err();
     assert!(said.contains("the user cannot be changed without a restart"), "{said}");
     assert_eq!(server.page("/ok.php"), "ok");
+}
+
+/// A server that reads a file, and a change of the file with which a reload goes on until a pipe is released.
+fn stalling_reload() -> (Site, Server, Fifo) {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let pipe = site.fifo("pipe");
+    let path = site.path("pipe");
+    let preload = format!("<?php file_get_contents('{}');", path.display());
+    let preload = site.write("preload.php", preload);
+    let config = site.write_at(site.outside("sendoff.toml"), file(0, ""));
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    let user = rustix::process::getuid().is_root().then_some("opcache.preload_user = 'www-data'");
+    let two = format!(
+        "name = 'two'\nphp_value.opcache.preload = '{}'\n{}",
+        preload.display(),
+        user.map_or_else(String::new, |user| format!("php_value.{user}"))
+    );
+    site.write_at(config, file(0, "").replace("name = 'two'", &two));
+    (site, server, pipe)
+}
+
+#[test]
+fn commands_are_answered_while_a_reload_runs_and_further_reloads_follow_it_together() {
+    let (site, server, pipe) = stalling_reload();
+    let status = || server.command(&["status"]).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| reload(&server));
+        assert!(wait::until(LIMIT, || status().contains("reload       running for ")));
+        let log = || server.log().matches("reloaded").count();
+        assert_eq!(
+            (server.command(&["reopen"]).unwrap().as_str(), log()),
+            ("there is no log file to open again\n", 0)
+        );
+        let further: Vec<_> = (0..20).map(|_| scope.spawn(|| reload(&server))).collect();
+        for _ in 0..20 {
+            server.signal(Signal::HUP);
+        }
+        let port = server.addr().port().to_string();
+        assert!(sendoff(site.root(), &["status", "--listen", &port]).is_ok());
+        assert_eq!((server.page("/ok.php"), log()), ("ok".to_owned(), 0));
+        pipe.release();
+        assert_eq!(first.join().unwrap(), "reloaded, with new workers in 1 pool\n");
+        for further in further {
+            assert_eq!(further.join().unwrap(), "reloaded\n");
+        }
+        assert!(log() <= 3, "{}", server.log());
+    });
+    assert!(!status().contains("reload       running"), "{}", status());
+}
+
+#[test]
+fn a_server_that_reloads_ends_when_it_is_told_to() {
+    for how in [&["stop"][..], &["stop", "--now"]] {
+        let (_site, server, _never_released) = stalling_reload();
+        std::thread::scope(|scope| {
+            let reloading = scope.spawn(|| server.command(&["reload"]));
+            let status = || server.command(&["status"]).unwrap();
+            assert!(wait::until(LIMIT, || status().contains("reload       running for ")));
+            assert_eq!(server.command(how).unwrap(), "the server has ended\n");
+            let said = reloading.join().unwrap().unwrap_err();
+            assert!(said.contains("the server has ended instead"), "{said}");
+        });
+        let (status, log) = server.await_end();
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
 }

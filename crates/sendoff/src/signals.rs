@@ -56,12 +56,6 @@ impl Signals {
         })
     }
 
-    /// What the next signal asks for that ends the server. Others are kept.
-    pub(crate) async fn next_end(&mut self) -> Asked {
-        let Self { terminate, quit, interrupt, .. } = self;
-        end(interrupt, terminate, quit).await
-    }
-
     /// What the next signal asks for. Of signals that are there together, the one that ends the server faster counts first.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {

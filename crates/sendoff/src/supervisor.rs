@@ -28,6 +28,7 @@ use crate::log::open_log;
 use crate::orders::{Reply, ToFront};
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
+use reload::Reloads;
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
@@ -166,6 +167,7 @@ impl Supervisor {
         signals: &mut Signals,
         commands: &mut Commands,
     ) -> Result<(), Failure> {
+        let mut reloads = Reloads::default();
         loop {
             let (asked, reply) = tokio::select! {
                 failed = self.keep_running() => match failed? {},
@@ -173,37 +175,35 @@ impl Supervisor {
                 (command, reply) = commands.next() => match command.asks_for() {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        tokio::spawn(self.report(reply));
+                        tokio::spawn(self.report(reloads.since(), reply));
                         continue;
                     }
                 },
+                decided = reloads.decided() => {
+                    reloads.finish(decided, self);
+                    continue;
+                }
             };
             let done = match asked {
                 Asked::Drain | Asked::Cut => {
-                    // The client of a command sees the end of its connection.
+                    // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
+                    drop(reloads);
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }
-                Asked::Reopen => self.reopen_logs(),
-                Asked::Reload => tokio::select! {
-                    done = self.reload() => done,
-                    asked = signals.next_end() => {
-                        self.end(asked, signals, commands).await;
-                        return Ok(());
-                    }
-                },
+                Asked::Reopen => {
+                    reloads.reopen();
+                    self.reopen_logs()
+                }
+                Asked::Reload => {
+                    reloads.ask(reply, self);
+                    continue;
+                }
                 Asked::Upgrade => {
                     Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
                 }
             };
-            match &done {
-                Ok(what) => tracing::info!("{what}"),
-                Err(why) => tracing::error!("{why}"),
-            }
-            if let Some(reply) = reply {
-                // It fails if the client has left.
-                let _ = reply.send(done.map_or_else(Answer::Failed, Answer::Done));
-            }
+            answer(reply, done);
         }
     }
 
@@ -267,8 +267,12 @@ impl Supervisor {
         Ok(format!("{path_shown} was opened again"))
     }
 
-    /// Sends the server's state to a client.
-    fn report(&self, reply: oneshot::Sender<Answer>) -> impl Future<Output = ()> + use<> {
+    /// Sends the server's state to a client. `reloading`: since when a reload runs.
+    fn report(
+        &self,
+        reloading: Option<Instant>,
+        reply: oneshot::Sender<Answer>,
+    ) -> impl Future<Output = ()> + use<> {
         let site = |site: &Site| {
             let root = site.root_link.as_ref().unwrap_or(&site.root);
             (site.name.clone(), root.display().to_string())
@@ -288,6 +292,7 @@ impl Supervisor {
             connections: None,
             idle_connections: None,
             pools: self.config.pools.iter().map(pool).collect(),
+            reloading: reloading.map(|since| since.elapsed().as_secs()),
             last_reload: self.last_reload.as_ref().map(reloaded),
         };
         let asked = self.front.orders().and_then(|orders| {
@@ -342,6 +347,18 @@ impl Supervisor {
         self.front.recipe.close();
         self.front.signal(Signal::INT);
         self.front.end_by(Instant::now() + CUT_GRACE).await;
+    }
+}
+
+/// Logs what has become of a command or a signal, and tells the client if there is one.
+fn answer(client: impl IntoIterator<Item = oneshot::Sender<Answer>>, done: Result<String, String>) {
+    match &done {
+        Ok(what) => tracing::info!("{what}"),
+        Err(why) => tracing::error!("{why}"),
+    }
+    for client in client {
+        // It fails if the client has left.
+        let _ = client.send(done.clone().map_or_else(Answer::Failed, Answer::Done));
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Report {
     /// Those of them that have no request.
     pub(crate) idle_connections: Option<usize>,
     pub(crate) pools: Vec<PoolReport>,
+    /// For how many seconds a reload has been running; `None`: none runs.
+    pub(crate) reloading: Option<u64>,
     /// `None`: there was none.
     pub(crate) last_reload: Option<Reloaded>,
 }
@@ -112,6 +114,9 @@ impl fmt::Display for Report {
                 writeln!(f, "  {pid:>8}  {memory:>9}  {request}")?;
             }
         }
+        if let Some(since) = self.reloading {
+            writeln!(f, "reload       running for {}", Ago(since))?;
+        }
         match &self.last_reload {
             None => writeln!(f, "last reload  never"),
             Some(Reloaded { ago, error: None }) => writeln!(f, "last reload  {} ago", Ago(*ago)),
@@ -168,6 +173,7 @@ mod tests {
                 waiting: 0,
                 workers: vec![worker(10, None), worker(11, Some("GET /a"))],
             }],
+            reloading: Some(3),
             last_reload: Some(Reloaded { ago: 61, error: None }),
         };
         let expected = "sendoff 1.2, process 7, running for 1 d 1 h\n\
@@ -177,6 +183,7 @@ mod tests {
             pool         main: 2 workers, 1 busy, 0 waiting\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
+            reload       running for 3 s\n\
             last reload  1 min 1 s ago\n";
         assert_eq!(report.to_string(), expected);
     }

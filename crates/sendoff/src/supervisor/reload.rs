@@ -2,15 +2,20 @@
 //!
 //! Until the front has answered, everything that is new is dropped if something fails, and nothing has changed.
 
+use std::future::pending;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
 use std::time::Duration;
 
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Accel, AccessLog, Config};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Supervisor, first_of, pool_sockets};
+use super::{Supervisor, answer, first_of, pool_sockets};
 use crate::children::Recipe;
+use crate::control::Answer;
 use crate::kept::Kept;
 use crate::log::open_log;
 use crate::orders::{LogTarget, Reply, ToFront};
@@ -25,18 +30,126 @@ struct NewMaster {
     front: OwnedFd,
 }
 
-impl Supervisor {
-    /// Serves by the configuration of now. The result is a sentence for the operator.
-    pub(super) async fn reload(&mut self) -> Result<String, String> {
-        let result = self.try_reload().await;
-        self.last_reload = Some((Instant::now(), result.as_ref().err().cloned()));
-        result.map_err(|why| format!("not reloaded, nothing has changed: {why}"))
+/// A reload that the front has been told of.
+struct Running {
+    since: Instant,
+    config: Config,
+    /// For each pool the number of the same pool in the current configuration; `None`: it is new.
+    sources: Vec<Option<usize>>,
+    /// The masters of the new pools, in their order.
+    new: Vec<NewMaster>,
+    /// The configuration for the next front.
+    sealed: OwnedFd,
+    php_ini: Contents,
+    /// What the front says.
+    answer: Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>,
+    /// Who waits for the end.
+    clients: Vec<Client>,
+    /// Whether logs were opened again since it began: the front may have got files before that.
+    reopen: bool,
+}
+
+/// Where the client of a command waits for its answer.
+type Client = oneshot::Sender<Answer>;
+
+/// The reload that runs, and the next one. However many are asked for while one runs, one follows: it reads the configuration after
+/// all of them were asked for.
+#[derive(Default)]
+pub(super) struct Reloads {
+    running: Option<Running>,
+    /// Who asked for the next one; `None`: it is not asked for.
+    next: Option<Vec<Client>>,
+}
+
+impl Reloads {
+    /// Since when a reload runs.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.running.as_ref().map(|running| running.since)
     }
 
-    async fn try_reload(&mut self) -> Result<String, String> {
+    /// Starts a reload, or has one follow that which runs.
+    pub(super) fn ask(&mut self, client: Option<Client>, supervisor: &mut Supervisor) {
+        if self.running.is_some() {
+            self.next.get_or_insert_default().extend(client);
+        } else {
+            self.start(Vec::from_iter(client), supervisor);
+        }
+    }
+
+    fn start(&mut self, clients: Vec<Client>, supervisor: &mut Supervisor) {
+        match supervisor.begin_reload() {
+            Ok(running) => self.running = Some(Running { clients, ..running }),
+            Err(why) => supervisor.reloaded(Err(why), clients),
+        }
+    }
+
+    /// Logs are opened again now.
+    pub(super) fn reopen(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.reopen = true;
+        }
+    }
+
+    /// Waits until it is known how the reload ends; for ever if none runs. A call that is dropped forgets nothing.
+    pub(super) async fn decided(&mut self) -> Result<(), String> {
+        let Some(Running { answer, new, .. }) = &mut self.running else { return pending().await };
+        let masters = new.iter_mut().map(|new| &mut new.master);
+        tokio::select! {
+            biased;
+            answer = answer => {
+                answer.map_err(|error| format!("the front does not answer: {error}"))?
+            }
+            _failure = first_of(masters.map(Kept::failure)) => {
+                Err("a PHP master with the new settings does not start; it has said why".to_owned())
+            }
+        }
+    }
+
+    /// Ends the reload that runs, and starts the next one.
+    pub(super) fn finish(&mut self, decided: Result<(), String>, supervisor: &mut Supervisor) {
+        if let Some(running) = self.running.take() {
+            running.finish(decided, supervisor);
+        }
+        if let Some(clients) = self.next.take() {
+            self.start(clients, supervisor);
+        }
+    }
+}
+
+impl Running {
+    fn finish(self, decided: Result<(), String>, supervisor: &mut Supervisor) {
+        let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
+        let started = new.len();
+        let done = decided.map(|()| {
+            supervisor.take_over(config, &sources, new, sealed);
+            supervisor.php_ini = php_ini;
+            match started {
+                0 => "reloaded".to_owned(),
+                1 => "reloaded, with new workers in 1 pool".to_owned(),
+                _ => format!("reloaded, with new workers in {started} pools"),
+            }
+        });
+        supervisor.reloaded(done, clients);
+        if reopen {
+            answer([], supervisor.reopen_logs());
+        }
+    }
+}
+
+impl Supervisor {
+    /// A reload has ended.
+    fn reloaded(&mut self, done: Result<String, String>, clients: Vec<Client>) {
+        self.last_reload = Some((Instant::now(), done.as_ref().err().cloned()));
+        let done = done.map_err(|why| format!("not reloaded, nothing has changed: {why}"));
+        answer(clients, done);
+    }
+
+    /// Reads the configuration of now, starts what is new in it, and tells the front.
+    fn begin_reload(&self) -> Result<Running, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
         }
+        let since = Instant::now();
         let (config, warnings) = self.source.resolve().map_err(|failure| failure.to_string())?;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -52,26 +165,21 @@ impl Supervisor {
             let master = recipe.and_then(Kept::start).map_err(|failure| failure.to_string())?;
             new.push(NewMaster { master, front });
         }
-        self.tell_front(&config, &sources, &mut new, &sealed()?).await?;
-        let started = new.len();
+        let reply = self.tell_front(&config, &sources, &new, &sealed()?)?;
         let sealed = sealed()?;
-        self.take_over(config, &sources, new, sealed);
-        self.php_ini = php_ini;
-        Ok(match started {
-            0 => "reloaded".to_owned(),
-            1 => "reloaded, with new workers in 1 pool".to_owned(),
-            _ => format!("reloaded, with new workers in {started} pools"),
-        })
+        let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
+        let (clients, reopen) = (Vec::new(), false);
+        Ok(Running { since, config, sources, new, sealed, php_ini, answer, clients, reopen })
     }
 
-    /// Has the front serve by the configuration, and waits until it does.
-    async fn tell_front(
-        &mut self,
+    /// Tells the front to serve by the configuration.
+    fn tell_front(
+        &self,
         config: &Config,
         sources: &[Option<usize>],
-        new: &mut [NewMaster],
+        new: &[NewMaster],
         sealed: &OwnedFd,
-    ) -> Result<(), String> {
+    ) -> Result<Reply, String> {
         let (log, file) = match &config.front.access_log {
             same if *same == self.config.front.access_log => (LogTarget::Same, None),
             None => (LogTarget::Nowhere, None),
@@ -92,22 +200,7 @@ impl Supervisor {
         orders
             .send(&ToFront::Reload { pools: sources.to_vec(), log }, &descriptors)
             .map_err(|error| format!("the front cannot be told: {error}"))?;
-        drop(descriptors);
-        drop((pipe, file));
-        let masters = new.iter_mut().map(|new| &mut new.master);
-        tokio::select! {
-            biased;
-            answer = reply.receive::<Result<(), String>>(FRONT_TIMEOUT) => {
-                answer.map_err(|error| format!("the front does not answer: {error}"))?
-            }
-            _failure = first_of(masters.map(Kept::failure)) => {
-                Err("a PHP master with the new settings does not start; it has said why".to_owned())
-            }
-            failed = self.keep_running() => match failed {
-                Ok(never) => match never {},
-                Err(failure) => Err(failure.to_string()),
-            },
-        }
+        Ok(reply)
     }
 
     /// What is started from now on is started by the new configuration.
