@@ -151,6 +151,12 @@ impl Master {
 
     /// The next worker that the master announces.
     pub fn worker(&self) -> Worker {
+        let announced = || self.announced();
+        std::iter::repeat_with(announced).flatten().next().unwrap()
+    }
+
+    /// The next that the master announces; `None`: the socket on which workers ask for the state of the pool.
+    fn announced(&self) -> Option<Worker> {
         let pool = self.pool.as_ref().unwrap();
         let mut message = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -167,10 +173,14 @@ impl Master {
         }
         let pid = i32::from_be_bytes(message[..4].try_into().unwrap());
         let links = u32::from_be_bytes(message[4..].try_into().unwrap());
+        if pid == 0 {
+            assert_eq!((fds.len(), links), (1, 0));
+            return None;
+        }
         assert_eq!(fds.len(), links as usize + 1);
         let guard = fds.pop().unwrap();
         let links = fds.into_iter().map(Link::from_fd).collect();
-        Worker { pid: Pid::from_raw(pid).unwrap(), links, guard }
+        Some(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
     }
 
     pub fn stderr(&mut self) -> std::process::ChildStderr {

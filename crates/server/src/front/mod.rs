@@ -7,6 +7,7 @@ mod event_loop;
 mod generation;
 mod listener;
 mod orders;
+mod pool_status;
 mod proxy_header;
 mod running;
 mod running_loop;
@@ -115,7 +116,8 @@ impl Front {
                 draining: Arc::clone(&draining),
             });
         }
-        drop((busy, pools));
+        let shared_pools: Vec<_> = pools.into_iter().map(|pool| pool.shared).collect();
+        drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -139,7 +141,8 @@ impl Front {
                 tokio::task::spawn_local(channel.receive(registrations, links));
             }
             let (lost, mut first_lost) = mpsc::unbounded_channel();
-            let pools = users.into_iter().zip(pool_sockets).collect();
+            let pools = users.into_iter().zip(pool_sockets).zip(shared_pools);
+            let pools = pools.map(|((users, socket), shared)| (users, socket, shared)).collect();
             let running = Running::new(handles, generation, pools, writer, lost);
             let mut is_over = false;
             tokio::select! {

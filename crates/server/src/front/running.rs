@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse};
+use super::generation::{Generation, NewPool, PoolUse, Tasks};
 use super::orders::{LogTarget, Order, Orders, PoolSource, Reload};
+use super::pool_status::answer;
 use super::running_loop::LoopOrder;
 use crate::observe::access_log;
 use crate::observe::status::Status;
@@ -81,34 +82,44 @@ impl Running {
     pub(super) fn new(
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
-        pools: Vec<(watch::Sender<()>, OwnedFd)>,
+        pools: Vec<(watch::Sender<()>, OwnedFd, Arc<Pool>)>,
         log: Rc<RefCell<Option<access_log::Writer>>>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
+        let config = Arc::clone(&generation.config);
         let generation = RefCell::new(generation);
         let running = Self { loops, generation, pools: RefCell::default(), places, log, lost };
-        let pools = pools.into_iter().enumerate();
-        let pools = pools
-            .map(|(place, (users, socket))| running.receive(place, users, socket, Phase::Serving));
+        let pools = pools.into_iter().zip(&config.pools).enumerate();
+        let pools = pools.map(|(place, ((users, socket, shared), config))| {
+            let asked = (shared, Arc::new(config.clone()));
+            running.receive(place, users, socket, asked, Phase::Serving)
+        });
         *running.pools.borrow_mut() = pools.collect();
         Rc::new(running)
     }
 
-    /// Receives the workers of a pool. Goes on after the stop: requests that are still open may need the workers that take the
+    /// Receives the workers of a pool, and answers them when they ask for its state. Goes on after the stop: requests that are still open may need the workers that take the
     /// place of others.
     fn receive(
         &self,
         place: usize,
         users: watch::Sender<()>,
         socket: OwnedFd,
+        (pool, config): (Arc<Pool>, Arc<PoolConfig>),
         phase: Phase,
     ) -> Rc<RunningPool> {
         let links: Vec<_> = self.loops.iter().map(|event_loop| event_loop.links.clone()).collect();
         let phase = Rc::new(Cell::new(phase));
         let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
         let receives = spawn_local(async move {
-            let result = receive_workers(place, socket, &links).await;
+            let mut answers = Tasks::default();
+            let result = receive_workers(place, socket, &links, |questions| {
+                let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
+                // That of a previous master ends.
+                answers = Tasks(vec![spawn_local(answer)]);
+            });
+            let result = result.await;
             match at_end.get() {
                 Phase::Serving => drop(lost.send(result)),
                 Phase::Arriving | Phase::Failed => at_end.set(Phase::Failed),
@@ -266,13 +277,14 @@ impl Running {
         let master =
             master.map_err(|error| format!("the PHP master takes no messages: {error}"))?;
         let shared = Pool::new(self.loops.len());
-        let pool =
-            NewPool { shared: Arc::clone(&shared), master, config: Arc::new(config.clone()) };
+        let config = Arc::new(config.clone());
+        let pool = NewPool { shared: Arc::clone(&shared), master, config: Arc::clone(&config) };
         let place = self.places.get();
         self.places.set(place + 1);
         self.tell_and_wait(|done| LoopOrder::AddPool { pool: pool.clone(), done }).await;
         let (users, _) = watch::channel(());
-        Ok((self.receive(place, users, socket, Phase::Arriving), shared))
+        let asked = (Arc::clone(&shared), config);
+        Ok((self.receive(place, users, socket, asked, Phase::Arriving), shared))
     }
 
     /// Ends the workers of a pool that no request uses. Their master ends because its socket is closed.
