@@ -56,6 +56,10 @@ impl Machine for ThisMachine {
         account::choose(user, root)
     }
 
+    fn group(&self, name: &str) -> Result<u32, String> {
+        account::group(name)
+    }
+
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         let mut addresses: Vec<_> =
             (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();

@@ -287,6 +287,9 @@ section! {
     /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
     user: Free, unless "the user of the server",
         example "\"blog\"", also "User" "username" "run_as";
+    /// The group that its scripts run as, in place of the login group of its user; the user's other groups stay.
+    group: Free, unless "the login group of its user",
+        example "\"www-data\"", also "Group";
     /// Requests that scripts work on at the same time; `auto`: as many as would wait otherwise; `ondemand`: as `auto`, and
     /// an idle pool has no process.
     workers: Count = Count::Auto,

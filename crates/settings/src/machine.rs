@@ -58,6 +58,12 @@ pub trait Machine {
     /// A sentence: there is no such user, or only root could change to it.
     fn account(&self, user: Option<&str>, root: &Path) -> Result<Chosen, String>;
 
+    /// The number of a group that workers of the pool can be given.
+    ///
+    /// # Errors
+    /// A sentence: there is no such group, or only root could change to it.
+    fn group(&self, name: &str) -> Result<u32, String>;
+
     /// The addresses of a host.
     ///
     /// # Errors

@@ -108,6 +108,14 @@ pub fn find_account(name: &str) -> Option<Account> {
         .map(|entry| Account { uid: entry.pw_uid, gid: entry.pw_gid })
 }
 
+/// The number of the group with this name (`getgrnam(3)`). Not thread-safe: to be called at the start of a program.
+#[must_use]
+pub fn find_group(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name is a C string; the result points to libc's own memory and is read at once.
+    unsafe { libc::getgrnam(name.as_ptr()).as_ref() }.map(|entry| entry.gr_gid)
+}
+
 /// A user's name and home folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
