@@ -24,7 +24,7 @@ mod sealed;
 mod site;
 pub mod units;
 
-pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
+pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
 pub use config::{Config, ListenAddress, Listener};
 pub use error::Error;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{AccessLog, Config, ListenAddress, LogTarget, PoolConfig, Site};
+use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -23,8 +23,8 @@ use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
-use crate::listen::{Listeners, listen};
-use crate::log::open_log;
+use crate::listen::{Listeners, SocketFile, listen, tcp};
+use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
@@ -40,6 +40,9 @@ const CUT_GRACE: Duration = Duration::from_secs(1);
 const DESCRIPTORS: usize = 256;
 /// Both ends of the pool socket, the configuration, and two more to wait for calls.
 const DESCRIPTORS_PER_POOL: usize = 5;
+
+/// Log files that the front is told of at a time. The supervisor has them open meanwhile.
+const LOGS_PER_MESSAGE: usize = 64;
 
 /// How long the front may take to say what it does.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -59,10 +62,9 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::system("cannot make a pipe"))?;
-    // Until the server has ended.
-    let (_door, secret) = Door::open(&listeners.tcp()).unzip();
+    let (door, secret) = Door::open(&tcp(&listeners.addresses)).unzip();
     let urls = listeners.urls();
-    let Listeners { of_loops, addresses, files: _files } = listeners;
+    let Listeners { of_loops, addresses, files } = listeners;
     let sealed = config
         .seal()
         .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
@@ -91,6 +93,8 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         let supervisor = Supervisor {
             config,
             addresses,
+            files,
+            door,
             line,
             front,
             masters,
@@ -141,6 +145,10 @@ struct Supervisor {
     php_ini: Contents,
     /// Where it listens; no address has port 0.
     addresses: Vec<ListenAddress>,
+    /// Those of UNIX listeners. They are removed when the server has ended.
+    files: Vec<SocketFile>,
+    /// Likewise.
+    door: Option<Door>,
     /// What is said when the server is ready.
     line: String,
     /// What the front writes to when it is ready, until it has.
@@ -249,22 +257,45 @@ impl Supervisor {
         }
     }
 
-    /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
+    /// Gives the front descriptors of the logs' files of now. The front could not open them: their folders may be root's.
     fn reopen_logs(&self) -> Result<String, String> {
-        let Some(AccessLog { to: LogTarget::File(path), .. }) = &self.config.front.access_log
-        else {
-            return Ok("there is no log file to open again".to_owned());
-        };
-        let path_shown = path.display();
-        let file = open_log(path)
-            .map_err(|error| format!("{path_shown}: {error}: lines still go to the old file"))?;
-        // A front that does not run opens the file at its start.
-        if let Some(orders) = self.front.orders() {
-            orders
-                .send(&ToFront::ReopenLog, &[file.as_fd()])
-                .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+        let targets = self.config.log_targets();
+        let files = targets.into_iter().filter_map(|target| match target {
+            LogTarget::Stdout => None,
+            LogTarget::File(path) => Some((target, path.display())),
+        });
+        let files: Vec<_> = files.collect();
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for files in files.chunks(LOGS_PER_MESSAGE) {
+            let mut reopened = Vec::new();
+            for (target, path) in files {
+                match open_target(target) {
+                    Ok(file) => reopened.push(((*target).clone(), file)),
+                    Err(error) => failed.push(format!("{path}: {error}")),
+                }
+            }
+            opened.extend(reopened.iter().map(|(target, _)| target.clone()));
+            // A front that does not run opens the files at its start.
+            if let Some(orders) = self.front.orders()
+                && !reopened.is_empty()
+            {
+                let (targets, files): (Vec<_>, Vec<_>) = reopened.into_iter().unzip();
+                let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+                orders
+                    .send(&ToFront::ReopenLogs(targets), &files)
+                    .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+            }
         }
-        Ok(format!("{path_shown} was opened again"))
+        match (&*opened, &*failed) {
+            ([], []) => Ok("there is no log file to open again".to_owned()),
+            ([LogTarget::File(path)], []) => Ok(format!("{} was opened again", path.display())),
+            (all, []) => Ok(format!("{} log files were opened again", all.len())),
+            (_, [first]) => Err(format!("{first}: lines still go to the old file")),
+            (_, [first, others @ ..]) => Err(format!(
+                "{first}, and {} other files: their lines still go to the old files",
+                others.len()
+            )),
+        }
     }
 
     /// Sends the server's state to a client. `reloading`: since when a reload runs.

@@ -2,6 +2,8 @@
 //!
 //! Until the front has answered, everything that is new is dropped if something fails, and nothing has changed.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,23 +11,24 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{Accel, AccessLog, Config};
+use sendoff_config::{Accel, Config, Listener, LogTarget};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Supervisor, answer, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::control::Answer;
-use crate::kept::Kept;
-use crate::log::open_log;
-use crate::orders::{LogTarget, Reply, ToFront};
+use crate::kept;
+use crate::listen::{Listeners, listen, tcp};
+use crate::log::open_target;
+use crate::orders::{Kept, Reply, ToFront};
 
 /// How long the front may take, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A PHP master that is started for a changed or new pool.
 struct NewMaster {
-    master: Kept,
+    master: kept::Kept,
     /// The front's end of its pool socket.
     front: OwnedFd,
 }
@@ -38,6 +41,10 @@ struct Running {
     sources: Vec<Option<usize>>,
     /// The masters of the new pools, in their order.
     new: Vec<NewMaster>,
+    /// For each listener as `sources`.
+    listeners: Vec<Option<usize>>,
+    /// The new ones, in their order.
+    new_listeners: Listeners,
     /// The configuration for the next front.
     sealed: OwnedFd,
     php_ini: Contents,
@@ -99,7 +106,7 @@ impl Reloads {
             answer = answer => {
                 answer.map_err(|error| format!("the front does not answer: {error}"))?
             }
-            _failure = first_of(masters.map(Kept::failure)) => {
+            _failure = first_of(masters.map(kept::Kept::failure)) => {
                 Err("a PHP master with the new settings does not start; it has said why".to_owned())
             }
         }
@@ -119,9 +126,11 @@ impl Reloads {
 impl Running {
     fn finish(self, decided: Result<(), String>, supervisor: &mut Supervisor) {
         let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
+        let Self { listeners, new_listeners, .. } = self;
         let started = new.len();
         let done = decided.map(|()| {
-            supervisor.take_over(config, &sources, new, sealed);
+            let listeners = supervisor.take_over_listeners(&config, &listeners, new_listeners);
+            supervisor.take_over(config, &sources, new, listeners, sealed);
             supervisor.php_ini = php_ini;
             match started {
                 0 => "reloaded".to_owned(),
@@ -162,45 +171,97 @@ impl Supervisor {
         for number in (0..config.pools.len()).filter(|number| sources[*number].is_none()) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
             let recipe = Recipe::php_master(&config, number, sealed()?, php);
-            let master = recipe.and_then(Kept::start).map_err(|failure| failure.to_string())?;
+            let master =
+                recipe.and_then(kept::Kept::start).map_err(|failure| failure.to_string())?;
             new.push(NewMaster { master, front });
         }
-        let reply = self.tell_front(&config, &sources, &new, &sealed()?)?;
+        let listeners = listener_sources(&self.config, &config);
+        let wanted = config.listen.iter().zip(&listeners).filter(|(_, source)| source.is_none());
+        let wanted: Vec<_> = wanted.map(|(listener, _)| listener.clone()).collect();
+        let new_listeners =
+            listen(&wanted, config.front.threads).map_err(|failure| failure.to_string())?;
+        let (logs, files) = self.logs(&config)?;
+        let kept = Kept { pools: sources.clone(), logs, listeners: listeners.clone() };
+        let pools = new.iter().map(|new| new.front.as_fd());
+        let logs = files.iter().map(AsFd::as_fd);
+        let number = 0..wanted.len();
+        let of_loops = &new_listeners.of_loops;
+        let sockets = number.flat_map(|n| of_loops.iter().map(move |of_loop| of_loop[n].as_fd()));
+        let reply = self.tell_front(kept, &sealed()?, pools.chain(logs).chain(sockets))?;
         let sealed = sealed()?;
         let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
         let (clients, reopen) = (Vec::new(), false);
-        Ok(Running { since, config, sources, new, sealed, php_ini, answer, clients, reopen })
+        Ok(Running {
+            since,
+            config,
+            sources,
+            new,
+            listeners,
+            new_listeners,
+            sealed,
+            php_ini,
+            answer,
+            clients,
+            reopen,
+        })
+    }
+
+    /// Which logs stay, and the files of the others.
+    fn logs(&self, config: &Config) -> Result<(Vec<Option<usize>>, Vec<File>), String> {
+        let known = self.config.log_targets().into_iter().enumerate();
+        let known: HashMap<_, _> = known.map(|(number, target)| (target, number)).collect();
+        let (mut sources, mut files) = (Vec::new(), Vec::new());
+        for target in config.log_targets() {
+            let source = known.get(target).copied();
+            if source.is_none() {
+                let file = open_target(target).map_err(|error| match target {
+                    LogTarget::File(path) => format!("{}: {error}", path.display()),
+                    LogTarget::Stdout => format!("standard output: {error}"),
+                });
+                files.push(file?);
+            }
+            sources.push(source);
+        }
+        Ok((sources, files))
     }
 
     /// Tells the front to serve by the configuration.
-    fn tell_front(
+    fn tell_front<'d>(
         &self,
-        config: &Config,
-        sources: &[Option<usize>],
-        new: &[NewMaster],
-        sealed: &OwnedFd,
+        kept: Kept,
+        sealed: &'d OwnedFd,
+        new: impl Iterator<Item = BorrowedFd<'d>>,
     ) -> Result<Reply, String> {
-        let (log, file) = match &config.front.access_log {
-            same if *same == self.config.front.access_log => (LogTarget::Same, None),
-            None => (LogTarget::Nowhere, None),
-            Some(AccessLog { to: sendoff_config::LogTarget::File(path), .. }) => {
-                let file = open_log(path).map_err(|e| format!("{}: {e}", path.display()))?;
-                (LogTarget::File, Some(OwnedFd::from(file)))
-            }
-            Some(AccessLog { to: sendoff_config::LogTarget::Stdout, .. }) => {
-                let stdout = rustix::stdio::stdout().try_clone_to_owned();
-                (LogTarget::File, Some(stdout.map_err(|e| format!("standard output: {e}"))?))
-            }
-        };
         let (reply, pipe) = Reply::new().map_err(|error| format!("cannot make a pipe: {error}"))?;
-        let pools: Vec<BorrowedFd<'_>> = new.iter().map(|new| new.front.as_fd()).collect();
-        let descriptors = [pipe.as_fd(), sealed.as_fd()].into_iter().chain(pools);
-        let descriptors: Vec<_> = descriptors.chain(file.as_ref().map(AsFd::as_fd)).collect();
+        let mut descriptors = vec![pipe.as_fd(), sealed.as_fd()];
+        new.for_each(|fd| descriptors.push(fd));
         let orders = self.front.orders().ok_or("the front is being started again")?;
         orders
-            .send(&ToFront::Reload { pools: sources.to_vec(), log }, &descriptors)
+            .send(&ToFront::Reload(kept), &descriptors)
             .map_err(|error| format!("the front cannot be told: {error}"))?;
         Ok(reply)
+    }
+
+    /// The listeners for the next front. Those that are gone are closed.
+    fn take_over_listeners(
+        &mut self,
+        config: &Config,
+        sources: &[Option<usize>],
+        new: Listeners,
+    ) -> Vec<Vec<OwnedFd>> {
+        let Listeners { of_loops, addresses, files } = new;
+        let before = self.front.recipe.take_listeners();
+        let listeners =
+            before.into_iter().zip(of_loops).map(|(before, new)| merged(sources, before, new));
+        let listeners = listeners.collect();
+        self.addresses = merged(sources, std::mem::take(&mut self.addresses), addresses);
+        self.files.extend(files);
+        self.files
+            .retain(|file| config.listen.iter().any(|listener| file.is_of(&listener.address)));
+        if let Some(door) = &mut self.door {
+            door.moved(&tcp(&self.addresses));
+        }
+        listeners
     }
 
     /// What is started from now on is started by the new configuration.
@@ -209,6 +270,7 @@ impl Supervisor {
         config: Config,
         sources: &[Option<usize>],
         new: Vec<NewMaster>,
+        listeners: Vec<Vec<OwnedFd>>,
         sealed: OwnedFd,
     ) {
         let masters = std::mem::take(&mut self.masters).into_iter();
@@ -221,7 +283,7 @@ impl Supervisor {
                 None => new.next(),
             })
             .unzip();
-        self.front.recipe.reconfigure(&config, sealed, pools);
+        self.front.recipe.reconfigure(&config, sealed, listeners, pools);
         self.masters = masters;
         // The front closes the sockets of these when no request needs them any more. Then they end.
         self.leaving.extend(before.into_iter().flatten().map(|(master, _)| master));
@@ -231,9 +293,7 @@ impl Supervisor {
 
 /// Whether a running server can change from one configuration to the other.
 fn can_change(from: &Config, to: &Config) -> Result<(), String> {
-    let what = if from.listen != to.listen {
-        "the addresses to listen on"
-    } else if from.front.threads != to.front.threads {
+    let what = if from.front.threads != to.front.threads {
         "the number of threads"
     } else if from.account != to.account {
         "the user"
@@ -241,6 +301,27 @@ fn can_change(from: &Config, to: &Config) -> Result<(), String> {
         return Ok(());
     };
     Err(format!("{what} cannot be changed without a restart"))
+}
+
+/// For each listener of `to` the number of the one in `from` with the same address, whose sockets can stay.
+fn listener_sources(from: &Config, to: &Config) -> Vec<Option<usize>> {
+    let mut left: Vec<_> = from.listen.iter().enumerate().collect();
+    let same = |listener: &Listener| {
+        let at = left.iter().position(|(_, known)| known.address == listener.address)?;
+        Some(left.swap_remove(at).0)
+    };
+    to.listen.iter().map(same).collect()
+}
+
+/// What stays and what is new, in the order of the sources.
+fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
+    let mut before: Vec<_> = before.into_iter().map(Some).collect();
+    let mut new = new.into_iter();
+    let one = |source: &Option<usize>| match source {
+        Some(number) => before.get_mut(*number).and_then(Option::take),
+        None => new.next(),
+    };
+    sources.iter().filter_map(one).collect()
 }
 
 /// For each pool of `to` the number of the same pool in `from`, whose workers can stay.

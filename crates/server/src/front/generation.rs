@@ -8,6 +8,7 @@ use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
 /// What the event loops serve by.
@@ -18,6 +19,8 @@ pub(super) struct Generation {
     pub(super) applications: Arc<[Vec<Arc<Application>>]>,
     /// Where applications on this host may open links.
     pub(super) channel: Option<Channel>,
+    /// Those of the configuration's log targets.
+    pub(super) logs: Vec<Arc<LogFile>>,
     /// By the number of the pool in the configuration.
     pub(super) pools: Vec<PoolUse>,
 }

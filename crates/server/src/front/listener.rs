@@ -1,5 +1,6 @@
 //! The listeners of one event loop.
 
+use std::cell::Cell;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -16,11 +17,11 @@ use crate::transport::{Tcp, Unix};
 /// A listener whose connections one event loop accepts.
 #[derive(Debug)]
 pub(super) struct Listening {
-    /// Its number in `Config::listen`.
-    number: usize,
+    /// Its place among all that the front ever had.
+    place: usize,
     socket: Socket,
     /// Connections begin with a PROXY protocol header.
-    pub(super) proxy_protocol: bool,
+    pub(super) proxy_protocol: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -38,11 +39,11 @@ pub(super) enum Accepted {
 }
 
 impl Listening {
-    /// Takes on a socket that listens as `config` says, under its number there.
+    /// Takes on a socket that listens as `config` says.
     ///
     /// # Errors
     /// The event loop cannot watch the socket.
-    pub(super) fn new(number: usize, config: &Listener, socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(place: usize, config: &Listener, socket: OwnedFd) -> io::Result<Self> {
         let socket = match &config.address {
             ListenAddress::Tcp(_) => {
                 let socket = TcpListener::from(socket);
@@ -55,7 +56,7 @@ impl Listening {
                 Socket::Unix(tokio::net::UnixListener::from_std(socket)?, path.as_path().into())
             }
         };
-        Ok(Self { number, socket, proxy_protocol: config.proxy_protocol })
+        Ok(Self { place, socket, proxy_protocol: Cell::new(config.proxy_protocol) })
     }
 
     /// Accepts a connection. `None`: the client has gone already.
@@ -63,7 +64,7 @@ impl Listening {
     /// # Errors
     /// As those of `accept(2)`.
     pub(super) async fn accept(&self) -> io::Result<Option<(Accepted, Origin)>> {
-        let listener = self.number;
+        let listener = self.place;
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;

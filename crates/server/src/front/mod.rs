@@ -12,7 +12,6 @@ mod proxy_header;
 mod running;
 mod running_loop;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::future::pending;
@@ -32,12 +31,12 @@ use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, applications};
 use running::{End, LoopHandle, Running};
 
-pub use orders::{LogTarget, Order, Orders, PoolSource, Reload};
+pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
 use crate::lifecycle::Stage;
-use crate::observe::access_log;
+use crate::observe::access_log::{self, LogFile};
 use crate::observe::explain::Secret;
 use crate::upstream::{Channel, Master, Pool};
 
@@ -46,8 +45,8 @@ use crate::upstream::{Channel, Master, Pool};
 pub struct Front {
     /// What to do, the same for all event loops.
     pub config: Config,
-    /// Where the access log goes, opened for appending.
-    pub access_log: Option<File>,
+    /// The files of access logs, opened for appending, in the order of `Config::log_targets`.
+    pub access_logs: Vec<File>,
     /// What `sendoff explain` knows; `None`: nothing is explained.
     pub explain: Option<Secret>,
     /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as threads.
@@ -69,7 +68,7 @@ impl Front {
         orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
-        let Self { config, access_log, explain, listeners, pool_sockets } = self;
+        let Self { config, access_logs, explain, listeners, pool_sockets } = self;
         let count = listeners.len();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
@@ -85,14 +84,13 @@ impl Front {
         let generation = Arc::new(Generation {
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
+            logs: access_logs.into_iter().map(LogFile::new).collect(),
             pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
             config: Arc::new(config),
         });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.zip(generation.config.front.access_log.as_ref());
-        let log = log.map(|(file, log)| access_log::Writer::start(file, log.format.clone()));
-        let log = log.transpose()?;
+        let log = access_log::Writer::start()?;
         let explain = explain.map(Arc::new);
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
@@ -111,7 +109,7 @@ impl Front {
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 budget,
-                access_log: log.as_ref().map(access_log::Writer::log),
+                log_sender: log.sender(),
                 busy: busy.clone(),
                 draining: Arc::clone(&draining),
             });
@@ -132,7 +130,7 @@ impl Front {
                 })
             })
             .collect::<io::Result<_>>()?;
-        let log = Rc::new(RefCell::new(log));
+        let log = Rc::new(log);
         let writer = Rc::clone(&log);
         let result = first.run(async {
             let mut orders = orders()?;
@@ -165,7 +163,7 @@ impl Front {
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
-        if let Some(log) = log.take() {
+        if let Some(log) = Rc::into_inner(log) {
             log.finish();
         }
         result

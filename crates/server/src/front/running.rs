@@ -2,22 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_config::{Config, PoolConfig};
+use sendoff_config::{Config, LogTarget, PoolConfig};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::generation::{Generation, NewPool, PoolUse, Tasks};
-use super::orders::{LogTarget, Order, Orders, PoolSource, Reload};
+use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use super::pool_status::answer;
-use super::running_loop::LoopOrder;
-use crate::observe::access_log;
+use super::running_loop::{Listeners, LoopOrder};
+use crate::observe::access_log::{self, LogFile};
 use crate::observe::status::Status;
 use crate::upstream::{Master, NewLink, Pool, receive_workers};
 
@@ -49,8 +50,12 @@ pub(super) struct Running {
     pools: RefCell<Vec<Rc<RunningPool>>>,
     /// Places that pools have had.
     places: Cell<usize>,
+    /// The places of listeners, by their numbers in the current configuration.
+    listeners: RefCell<Vec<usize>>,
+    /// Places that listeners have had. Sites name listeners by them, so that a connection's listener is the same after a reload.
+    listener_places: Cell<usize>,
     /// The front waits for its end at its own.
-    log: Rc<RefCell<Option<access_log::Writer>>>,
+    log: Rc<access_log::Writer>,
     /// Told when the pool socket of a pool in use is closed.
     lost: mpsc::UnboundedSender<io::Result<()>>,
 }
@@ -83,13 +88,25 @@ impl Running {
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
         pools: Vec<(watch::Sender<()>, OwnedFd, Arc<Pool>)>,
-        log: Rc<RefCell<Option<access_log::Writer>>>,
+        log: Rc<access_log::Writer>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
         let config = Arc::clone(&generation.config);
         let generation = RefCell::new(generation);
-        let running = Self { loops, generation, pools: RefCell::default(), places, log, lost };
+        let listeners = RefCell::new((0..config.listen.len()).collect());
+        let listener_places = Cell::new(config.listen.len());
+        let pools_running = RefCell::default();
+        let running = Self {
+            loops,
+            generation,
+            pools: pools_running,
+            places,
+            listeners,
+            listener_places,
+            log,
+            lost,
+        };
         let pools = pools.into_iter().zip(&config.pools).enumerate();
         let pools = pools.map(|(place, ((users, socket, shared), config))| {
             let asked = (shared, Arc::new(config.clone()));
@@ -140,11 +157,7 @@ impl Running {
             match orders.next().await {
                 Order::Drain => return End::Drain,
                 Order::Cut => return End::Cut,
-                Order::ReopenLog(file) => {
-                    if let Some(log) = &*self.log.borrow() {
-                        log.reopen(file);
-                    }
-                }
+                Order::ReopenLogs(files) => self.reopen(files),
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
                 Order::Reload(reload, reply) => {
                     let running = Rc::clone(self);
@@ -153,6 +166,17 @@ impl Running {
                         let _ = reply.send(running.reload(*reload).await);
                     });
                 }
+            }
+        }
+    }
+
+    /// Has logs written to other files. Those that are not in use are left out.
+    fn reopen(&self, files: Vec<(LogTarget, File)>) {
+        let generation = self.generation.borrow();
+        let targets = generation.config.log_targets();
+        for (target, file) in files {
+            if let Some(number) = targets.iter().position(|known| **known == target) {
+                self.log.reopen(&generation.logs[number], file);
             }
         }
     }
@@ -195,7 +219,7 @@ impl Running {
     /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
     /// nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
-        let Reload { config, pools: sources, log } = reload;
+        let Reload { mut config, pools: sources, logs, listeners } = reload;
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -218,35 +242,37 @@ impl Running {
             new.arrive(workers, pool_config).await?;
         }
         let arriving: Vec<_> = arriving.into_iter().map(|(new, _, _)| new).collect();
-        let (log, writer) = match log {
-            LogTarget::Same => (None, None),
-            LogTarget::Nowhere => (Some(()), None),
-            LogTarget::File(file) => {
-                let format = config.front.access_log.as_ref().map(|log| log.format.clone());
-                let format = format.unwrap_or_else(sendoff_config::LogFormat::combined);
-                let writer = access_log::Writer::start(file, format);
-                (Some(()), Some(writer.map_err(|error| format!("the access log: {error}"))?))
-            }
+        let log = |source| match source {
+            LogSource::Kept(number) => before.logs.get(number).cloned(),
+            LogSource::New(file) => Some(LogFile::new(file)),
         };
+        let logs: Option<_> = logs.into_iter().map(log).collect();
+        let logs = logs.ok_or("a log that is to stay does not exist")?;
+        let (listener_places, mut listeners) = self.listeners(listeners, &config)?;
+        for site in &mut config.sites {
+            let places = site.listeners.iter().filter_map(|number| listener_places.get(*number));
+            site.listeners = places.copied().collect();
+        }
         let config = Arc::new(config);
         let used =
             |pool: &Rc<RunningPool>| PoolUse { place: pool.place, in_use: pool.users.subscribe() };
         let generation = Arc::new(Generation {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
+            logs,
             pools: pools.iter().map(used).collect(),
             config,
         });
-        self.tell_and_wait(|done| LoopOrder::Serve {
-            generation: Arc::clone(&generation),
-            log: log.map(|()| writer.as_ref().map(access_log::Writer::log)),
-            done,
-        })
-        .await;
-        if log.is_some() {
-            // Its thread ends with the last response that it logs.
-            self.log.replace(writer);
+        let (done, mut followed) = mpsc::channel(1);
+        for (event_loop, listeners) in self.loops.iter().zip(&mut listeners) {
+            let (generation, listeners) = (Arc::clone(&generation), std::mem::take(listeners));
+            let order = LoopOrder::Serve { generation, listeners, done: done.clone() };
+            // A loop that has ended needs no order.
+            let _ = event_loop.orders.send(order);
         }
+        drop(done);
+        let None::<Infallible> = followed.recv().await;
+        self.listeners.replace(listener_places);
         arriving.into_iter().for_each(Arriving::stay);
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
@@ -262,6 +288,39 @@ impl Running {
             });
         }
         Ok(())
+    }
+
+    /// The place of each listener of a configuration, and what each event loop has to change.
+    fn listeners(
+        &self,
+        sources: Vec<ListenerSource>,
+        config: &Config,
+    ) -> Result<(Vec<usize>, Vec<Listeners>), String> {
+        let before = self.listeners.borrow();
+        let mut of_loops = vec![Listeners::default(); self.loops.len()];
+        let mut places = Vec::new();
+        for (source, listener) in sources.into_iter().zip(&config.listen) {
+            let place = match source {
+                ListenerSource::Kept(number) => {
+                    let place =
+                        *before.get(number).ok_or("a listener that is to stay does not exist")?;
+                    for of_loop in &mut of_loops {
+                        of_loop.kept.push((place, listener.proxy_protocol));
+                    }
+                    place
+                }
+                ListenerSource::New(sockets) => {
+                    let place = self.listener_places.get();
+                    self.listener_places.set(place + 1);
+                    for (of_loop, socket) in of_loops.iter_mut().zip(sockets) {
+                        of_loop.new.push((place, listener.clone(), Arc::new(socket)));
+                    }
+                    place
+                }
+            };
+            places.push(place);
+        }
+        Ok((places, of_loops))
     }
 
     /// Takes on a pool on every event loop, and then receives its workers.

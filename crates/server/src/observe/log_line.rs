@@ -40,6 +40,8 @@ pub(crate) struct BodyBytes {
 pub(crate) struct Notes {
     /// The number of its site.
     pub(crate) site: Option<usize>,
+    /// It is logged nowhere, because a route says so.
+    pub(crate) is_unlogged: bool,
     /// The name that the client has authenticated with.
     pub(crate) user: Option<String>,
     /// The process id of the worker that answered.

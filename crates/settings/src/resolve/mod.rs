@@ -10,8 +10,8 @@ mod site;
 use std::path::Path;
 
 use sendoff_config::{
-    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS,
-    ProxyFields, Timeouts, TrustedProxies, Variable,
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, MAX_THREADS, ProxyFields, SiteLog,
+    Timeouts, TrustedProxies, Variable,
 };
 
 pub(crate) use context::{Context, unusable};
@@ -58,18 +58,22 @@ impl Context<'_> {
             if !section.broken {
                 hosts.take(section, &listeners, self);
             }
-            sites.extend(self.site(section, listeners, &mut pools));
+            sites.extend(self.site(section, top, listeners, &mut pools));
         }
         let listen = listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
-        let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
-            path if path.ends_with("-") => LogTarget::Stdout,
-            path => LogTarget::File(path.to_owned()),
-        });
+        let access_log = top.access_log.as_ref().and_then(|log| log.value.resolved());
         let format = top.access_log_format.value.resolved();
-        // JSON has an id in any case where there is one.
-        let asks_for_ids = format != LogFormat::json() && format.has(Variable::RequestId);
         let access_log = access_log.map(|to| AccessLog { to, format });
+        let own = sites.iter().filter_map(|site| match &site.access_log {
+            SiteLog::Own(log) => Some(log),
+            SiteLog::Server | SiteLog::Off => None,
+        });
+        // JSON has an id in any case where there is one.
+        let asks = |log: &AccessLog| {
+            log.format.has(Variable::RequestId) && log.format != LogFormat::json()
+        };
+        let asks_for_ids = access_log.iter().chain(own).any(asks);
         for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
             if network.value.0.prefix == 0 {
                 self.problems

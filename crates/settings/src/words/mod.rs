@@ -9,7 +9,8 @@ mod text;
 pub use address::{AppAddress, Client, HostName, Listen, ListenPlace};
 pub use choice::{App, Delivery, ProxyField, Snapshot, Symlinks};
 pub use plain::{
-    Count, FilePath, Free, IniSettings, LineFormat, PositiveTime, Raw, Size, Status, Time, Umask,
+    Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
+    Umask,
 };
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sendoff_config::{LogFormat, units};
+use sendoff_config::{LogFormat, LogTarget, units};
 use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
@@ -50,6 +50,49 @@ impl Word for Raw {
 
     fn text(&self) -> String {
         self.0.clone()
+    }
+}
+
+/// Where requests are logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPath {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(FilePath),
+}
+
+impl Word for LogPath {
+    const KIND: &'static str = "a path, \"-\" or \"off\"";
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        Ok(match text {
+            "off" => Self::Off,
+            "-" => Self::Stdout,
+            path => Self::File(FilePath::parse(path, scope)?),
+        })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Off => "off".to_owned(),
+            Self::Stdout => "-".to_owned(),
+            Self::File(path) => path.text(),
+        }
+    }
+}
+
+impl LogPath {
+    /// In the resolved configuration; `None`: nowhere.
+    #[must_use]
+    pub fn resolved(&self) -> Option<LogTarget> {
+        match self {
+            Self::Off => None,
+            Self::Stdout => Some(LogTarget::Stdout),
+            Self::File(FilePath(path)) => Some(LogTarget::File(path.clone())),
+        }
     }
 }
 
