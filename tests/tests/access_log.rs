@@ -172,7 +172,9 @@ fn a_site_has_a_log_of_its_own_or_none_and_a_route_is_left_out() {
     };
     let [all, own, renamed, other] =
         ["all.log", "b.log", "b.log.1", "c.log"].map(|name| site.outside(name));
-    ["a.test", "b.test", "c.test"].map(ask);
+    for host in ["a.test", "b.test", "c.test"] {
+        ask(host);
+    }
     assert_eq!(lines(&own, 1), ["b.test|/f.txt"]);
     assert_eq!(lines(&all, 2), ["a.test /f.txt", "a.test /quiet/f.txt"]);
     fs::rename(&own, &renamed).unwrap();

@@ -22,12 +22,8 @@ struct Reloaded {
 
 impl Reloaded {
     fn new() -> Self {
-        let site = Site::with("ok.php", "<?php echo 'ok';");
+        let site = Site::waiting();
         site.write("pid.php", "<?php echo getmypid();");
-        site.write(
-            "wait.php",
-            "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
-        );
         for folder in ["one", "two"] {
             fs::create_dir(site.outside(folder)).unwrap();
         }

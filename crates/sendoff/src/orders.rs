@@ -231,7 +231,7 @@ impl Orders for Inbox {
                 asked = signals.next() => match asked {
                     Asked::Drain => return Order::Drain,
                     Asked::Cut => return Order::Cut,
-                    Asked::Reopen | Asked::Reload | Asked::Upgrade => {}
+                    Asked::Reopen | Asked::Reload | Asked::ReloadWorkers => {}
                 },
             }
         }

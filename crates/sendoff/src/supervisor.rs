@@ -13,13 +13,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
+use sendoff_server::observe::status::SiteStatus;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report};
+use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -28,7 +29,7 @@ use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
-use reload::Reloads;
+use reload::{NewWorkers, Reloads};
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
@@ -204,11 +205,12 @@ impl Supervisor {
                     self.reopen_logs()
                 }
                 Asked::Reload => {
-                    reloads.ask(reply, self);
+                    reloads.ask(NewWorkers::OfChangedPools, reply, self);
                     continue;
                 }
-                Asked::Upgrade => {
-                    Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
+                Asked::ReloadWorkers => {
+                    reloads.ask(NewWorkers::OfAllPools, reply, self);
+                    continue;
                 }
             };
             answer(reply, done);
@@ -306,7 +308,8 @@ impl Supervisor {
     ) -> impl Future<Output = ()> + use<> {
         let site = |site: &Site| {
             let root = site.root_link.as_ref().unwrap_or(&site.root);
-            (site.name.clone(), root.display().to_string())
+            let (name, root) = (site.name.clone(), root.display().to_string());
+            SiteReport { name, root, sent: SiteStatus::default() }
         };
         let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
         let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
@@ -319,6 +322,7 @@ impl Supervisor {
             front_pid: self.front.pid(),
             uptime: self.started.elapsed().as_secs(),
             listeners: self.addresses.iter().map(ToString::to_string).collect(),
+            refused: 0,
             sites: self.config.sites.iter().map(site).collect(),
             connections: None,
             idle_connections: None,

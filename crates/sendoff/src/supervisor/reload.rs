@@ -36,6 +36,8 @@ struct NewMaster {
 /// A reload that the front has been told of.
 struct Running {
     since: Instant,
+    /// The process that was told.
+    front: Option<u32>,
     config: Config,
     /// For each pool the number of the same pool in the current configuration; `None`: it is new.
     sources: Vec<Option<usize>>,
@@ -49,15 +51,25 @@ struct Running {
     sealed: OwnedFd,
     php_ini: Contents,
     /// What the front says.
-    answer: Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>,
+    answer: FrontAnswer,
     /// Who waits for the end.
     clients: Vec<Client>,
     /// Whether logs were opened again since it began: the front may have got files before that.
     reopen: bool,
 }
 
+/// What the front will say.
+type FrontAnswer = Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>;
+
 /// Where the client of a command waits for its answer.
 type Client = oneshot::Sender<Answer>;
+
+/// Which pools get new workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NewWorkers {
+    OfChangedPools,
+    OfAllPools,
+}
 
 /// The reload that runs, and the next one. However many are asked for while one runs, one follows: it reads the configuration after
 /// all of them were asked for.
@@ -65,7 +77,7 @@ type Client = oneshot::Sender<Answer>;
 pub(super) struct Reloads {
     running: Option<Running>,
     /// Who asked for the next one; `None`: it is not asked for.
-    next: Option<Vec<Client>>,
+    next: Option<(NewWorkers, Vec<Client>)>,
 }
 
 impl Reloads {
@@ -75,16 +87,23 @@ impl Reloads {
     }
 
     /// Starts a reload, or has one follow that which runs.
-    pub(super) fn ask(&mut self, client: Option<Client>, supervisor: &mut Supervisor) {
+    pub(super) fn ask(
+        &mut self,
+        new: NewWorkers,
+        client: Option<Client>,
+        supervisor: &mut Supervisor,
+    ) {
         if self.running.is_some() {
-            self.next.get_or_insert_default().extend(client);
+            let (next, clients) = self.next.get_or_insert((new, Vec::new()));
+            *next = (*next).max(new);
+            clients.extend(client);
         } else {
-            self.start(Vec::from_iter(client), supervisor);
+            self.start(new, Vec::from_iter(client), supervisor);
         }
     }
 
-    fn start(&mut self, clients: Vec<Client>, supervisor: &mut Supervisor) {
-        match supervisor.begin_reload() {
+    fn start(&mut self, new: NewWorkers, clients: Vec<Client>, supervisor: &mut Supervisor) {
+        match supervisor.begin_reload(new) {
             Ok(running) => self.running = Some(Running { clients, ..running }),
             Err(why) => supervisor.reloaded(Err(why), clients),
         }
@@ -117,8 +136,8 @@ impl Reloads {
         if let Some(running) = self.running.take() {
             running.finish(decided, supervisor);
         }
-        if let Some(clients) = self.next.take() {
-            self.start(clients, supervisor);
+        if let Some((new, clients)) = self.next.take() {
+            self.start(new, clients, supervisor);
         }
     }
 }
@@ -128,6 +147,12 @@ impl Running {
         let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
         let Self { listeners, new_listeners, .. } = self;
         let started = new.len();
+        // One that has died since will be started by the new configuration, unless it was started again already.
+        let is_another = supervisor.front.pid().is_some_and(|pid| Some(pid) != self.front);
+        let decided = match decided {
+            Ok(()) if is_another => Err("the front was started again meanwhile".to_owned()),
+            decided => decided,
+        };
         let done = decided.map(|()| {
             let listeners = supervisor.take_over_listeners(&config, &listeners, new_listeners);
             supervisor.take_over(config, &sources, new, listeners, sealed);
@@ -154,7 +179,7 @@ impl Supervisor {
     }
 
     /// Reads the configuration of now, starts what is new in it, and tells the front.
-    fn begin_reload(&self) -> Result<Running, String> {
+    fn begin_reload(&self, new_workers: NewWorkers) -> Result<Running, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
         }
@@ -165,7 +190,8 @@ impl Supervisor {
         }
         can_change(&self.config, &config)?;
         let php_ini = Contents::read(&php_ini::folder());
-        let sources = sources(&self.config, &config, php_ini == self.php_ini);
+        let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
+        let sources = sources(&self.config, &config, may_stay);
         let sealed = || config.seal().map_err(|e| format!("cannot store the configuration: {e}"));
         let mut new = Vec::new();
         for number in (0..config.pools.len()).filter(|number| sources[*number].is_none()) {
@@ -193,6 +219,7 @@ impl Supervisor {
         let (clients, reopen) = (Vec::new(), false);
         Ok(Running {
             since,
+            front: self.front.pid(),
             config,
             sources,
             new,
@@ -325,9 +352,9 @@ fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
 }
 
 /// For each pool of `to` the number of the same pool in `from`, whose workers can stay.
-fn sources(from: &Config, to: &Config, same_php_ini: bool) -> Vec<Option<usize>> {
+fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     let same = |number: usize| {
-        let mut known = (0..from.pools.len()).filter(|_| same_php_ini);
+        let mut known = (0..from.pools.len()).filter(|_| may_stay);
         known.find(|&known| {
             from.pools[known] == to.pools[number] && accel(from, known) == accel(to, number)
         })

@@ -22,7 +22,7 @@ use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
-use crate::observe::status::{PoolStatus, Status, WorkerStatus};
+use crate::observe::status::{Counters, PoolStatus, Status, WorkerStatus};
 use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::upstream::{Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, tune};
@@ -126,6 +126,11 @@ impl RunningLoop {
             auth: Rc::default(),
             clock: Rc::default(),
             logs,
+            counters: Counters::renewed(
+                &generation.config,
+                &Counters::default(),
+                &generation.config,
+            ),
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
@@ -231,6 +236,7 @@ impl RunningLoop {
             auth: Rc::clone(&before.auth),
             clock: Rc::clone(&before.clock),
             logs,
+            counters: Counters::renewed(&generation.config, &before.counters, &before.config),
             _in_use: in_use(generation),
         });
         *self.tasks.borrow_mut() = tasks(self.number, generation, &self.lifecycle);
@@ -253,12 +259,16 @@ impl RunningLoop {
         };
         let pool = |pool: &LocalPool| PoolStatus {
             waiting: pool.shared.waiting(),
+            requests: pool.shared.report().requests,
             workers: pool.links.borrow().values().map(worker).collect(),
         };
+        let services = self.services.get();
         Status {
             connections: self.lifecycle.connections(),
             idle_connections: self.lifecycle.idle_connections(),
-            pools: self.services.get().pools.iter().map(pool).collect(),
+            refused: services.counters.refused(),
+            sites: services.counters.sites(),
+            pools: services.pools.iter().map(pool).collect(),
         }
     }
 

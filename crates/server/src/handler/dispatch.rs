@@ -169,6 +169,7 @@ impl Service for Services {
 
     fn log(&self, line: &Line<'_>) {
         let number = line.notes.site;
+        self.counters.note(number, line.body);
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {

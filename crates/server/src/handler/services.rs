@@ -13,6 +13,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::observe::access_log::Logs;
 use crate::observe::explain::Secret;
+use crate::observe::status::Counters;
 use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, LocalPool};
 
@@ -37,6 +38,7 @@ pub(crate) struct Services {
     pub(crate) auth: Rc<Auth>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
+    pub(crate) counters: Counters,
     /// For each pool: that this value may still ask for its workers.
     pub(crate) _in_use: Vec<watch::Receiver<()>>,
 }

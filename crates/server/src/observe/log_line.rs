@@ -323,6 +323,7 @@ mod tests {
         asked.uri = "/%61?a=b".into();
         asked.path = b"/a".to_vec();
         let notes = Notes {
+            is_unlogged: false,
             site: Some(0),
             user: Some("eve".to_owned()),
             worker: Some(4711),
