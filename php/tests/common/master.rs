@@ -1,6 +1,6 @@
 //! `sendoff-php`, run by the test as its supervisor and front.
 
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -181,6 +181,22 @@ impl Master {
         let guard = fds.pop().unwrap();
         let links = fds.into_iter().map(Link::from_fd).collect();
         Some(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
+    }
+
+    /// What a master that ends by itself has said, with its exit status.
+    pub fn said(&mut self) -> (ExitStatus, String) {
+        let mut said = String::new();
+        self.stderr().read_to_string(&mut said).unwrap();
+        (self.wait(), said)
+    }
+
+    /// What it has said when it is ended now.
+    pub fn end(mut self) -> String {
+        let mut stderr = self.stderr();
+        drop(self);
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     pub fn stderr(&mut self) -> std::process::ChildStderr {
