@@ -47,6 +47,10 @@ impl Machine for Any<'_> {
         true
     }
 
+    fn state_folder(&self) -> PathBuf {
+        "/".into()
+    }
+
     fn cores(&self) -> usize {
         2
     }

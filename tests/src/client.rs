@@ -2,9 +2,10 @@
 
 use crate::LIMIT;
 use crate::message::{Framing, Head, Request, Response};
+use crate::secure::Wire;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 /// Why there is no complete response.
 #[derive(Debug)]
@@ -21,7 +22,9 @@ pub enum Broken {
 
 /// A connection to a server.
 pub struct Client {
-    stream: TcpStream,
+    wire: Wire,
+    /// The connection has ended without saying so (TLS).
+    truncated: bool,
     received: Vec<u8>,
 }
 
@@ -52,17 +55,17 @@ impl Client {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_write_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, received: Vec::new() }
+        Self { wire: Wire::new(stream), truncated: false, received: Vec::new() }
     }
 
     /// The socket beneath.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.wire.socket()
     }
 
     /// The port at this end.
     pub fn port(&self) -> u16 {
-        self.stream.local_addr().unwrap().port()
+        self.stream().local_addr().unwrap().port()
     }
 
     /// Sends bytes.
@@ -70,7 +73,7 @@ impl Client {
     /// # Panics
     /// If the server has closed the connection.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).expect("send");
+        self.wire.write_all(bytes.as_ref()).expect("send");
     }
 
     /// Sends bytes that the server may refuse to take.
@@ -78,12 +81,12 @@ impl Client {
     /// # Errors
     /// Those of `write`.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref())
+        self.wire.write_all(bytes.as_ref())
     }
 
     /// Ends the sending direction.
-    pub fn half_close(&self) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
+    pub fn half_close(&mut self) {
+        self.wire.half_close();
     }
 
     /// Sends a request and reads its response.
@@ -165,7 +168,7 @@ impl Client {
             Framing::Close => {
                 while self.more()? > 0 {}
                 response.body = std::mem::take(&mut self.received);
-                true
+                !self.truncated
             }
         };
         if whole { Ok(response) } else { Err(Broken::Cut(Box::new(response))) }
@@ -246,9 +249,9 @@ impl Client {
     /// Reads and keeps bytes that have arrived, about `limit` at most, without waiting. False if the server has closed the
     /// connection.
     pub fn read_some(&mut self, limit: usize) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
+        self.stream().set_nonblocking(true).unwrap();
         let mut buffer = vec![0; limit];
-        let open = match self.stream.read(&mut buffer) {
+        let open = match self.wire.read(&mut buffer) {
             Ok(0) => false,
             Ok(count) => {
                 self.received.extend_from_slice(&buffer[..count]);
@@ -256,8 +259,13 @@ impl Client {
             }
             Err(e) => e.kind() == io::ErrorKind::WouldBlock,
         };
-        self.stream.set_nonblocking(false).unwrap();
+        self.stream().set_nonblocking(false).unwrap();
         open
+    }
+
+    /// Whether a TLS connection has ended without saying so.
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     /// Whether the server closes the connection without sending anything more.
@@ -267,18 +275,17 @@ impl Client {
 
     /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
+        self.stream().set_nonblocking(true).unwrap();
         let mut byte = [0];
-        let waits =
-            matches!(self.stream.peek(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        self.stream.set_nonblocking(false).unwrap();
+        let waits = matches!(self.stream().peek(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        self.stream().set_nonblocking(false).unwrap();
         waits && self.received.is_empty()
     }
 
     /// Reads further bytes. A reset counts as the end of the connection.
     fn more(&mut self) -> Result<usize, Broken> {
         let mut buffer = [0; 64 * 1024];
-        match self.stream.read(&mut buffer) {
+        match self.wire.read(&mut buffer) {
             Ok(count) => {
                 self.received.extend_from_slice(&buffer[..count]);
                 Ok(count)
@@ -287,7 +294,10 @@ impl Client {
                 Err(Broken::Hangs)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.more(),
-            Err(_) => Ok(0),
+            Err(_) => {
+                self.truncated |= matches!(self.wire, Wire::Tls(_));
+                Ok(0)
+            }
         }
     }
 }

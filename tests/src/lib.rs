@@ -6,7 +6,7 @@
 //! When a [`Server`] is dropped, it checks what must hold after every scenario.
 //!
 //! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there shows either
-//! an intended difference, or a mistake in the test.
+//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
@@ -22,6 +22,7 @@ mod message;
 pub mod processes;
 mod progress;
 pub mod repository;
+mod secure;
 mod server;
 mod site;
 mod stock;
@@ -35,6 +36,7 @@ pub use extension::{Extended, extension, static_library};
 pub use fpm::Fpm;
 pub use message::{Framing, Head, Request, Response};
 pub use progress::Progress;
+pub use secure::{Authority, Certificate};
 pub use server::{Failed, Server, binary, sendoff};
 pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;

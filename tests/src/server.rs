@@ -1,7 +1,7 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, LIMIT, Request, Response, Stock, processes, wait};
+use crate::{Client, LIMIT, Request, Response, Stock, processes, secure, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -94,6 +94,19 @@ impl Server {
             }
         }
         arguments.extend(options);
+        let certificate = secure::is_wanted().then(|| {
+            let folder = runtime_folder(root);
+            secure::Authority::new().issue(&["localhost", "127.0.0.1"], &folder, "server")
+        });
+        if let Some(secure::Certificate { chain, key }) = &certificate {
+            arguments.extend([
+                "--tls-listen",
+                "127.0.0.1:0",
+                "--tls-cert",
+                chain.to_str().unwrap(),
+            ]);
+            arguments.extend(["--tls-key", key.to_str().unwrap()]);
+        }
         let count = |name: &str| {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();
             let count = arguments[place + 1];
@@ -161,6 +174,9 @@ impl Server {
             return Err(Failed { code: status.code(), stdout: ready_line, stderr });
         }
         let addr = address_in(&ready_line);
+        if let Some(tls) = tls_address_in(&ready_line) {
+            secure::note(tls);
+        }
         let mut process = Process {
             child,
             log,
@@ -179,7 +195,13 @@ impl Server {
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        let tls = secure::is_wanted().then(|| self.tls_addr()).flatten();
+        tls.unwrap_or(self.addr)
+    }
+
+    /// Where it speaks TLS.
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        tls_address_in(&self.process.as_ref()?.ready_line)
     }
 
     /// The line it printed when it was ready.
@@ -189,7 +211,7 @@ impl Server {
 
     /// A new connection.
     pub fn connect(&self) -> Client {
-        Client::connect(self.addr)
+        Client::connect(self.addr())
     }
 
     /// One request on a connection of its own.
@@ -530,6 +552,11 @@ fn has_workers(options: &[&str]) -> bool {
 /// The value of every `--php-ini`.
 fn ini_options<'a>(options: &[&'a str]) -> Vec<&'a str> {
     options.windows(2).filter(|pair| pair[0] == "--php-ini").map(|pair| pair[1]).collect()
+}
+
+fn tls_address_in(ready_line: &str) -> Option<SocketAddr> {
+    let (_, rest) = ready_line.split_once("https://")?;
+    Some(rest.split('/').next().unwrap().parse().expect(ready_line))
 }
 
 fn address_in(ready_line: &str) -> SocketAddr {

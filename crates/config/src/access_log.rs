@@ -109,6 +109,10 @@ variables! {
     ServerProtocol = "server_protocol",
     /// `http` or `https`.
     Scheme = "scheme",
+    /// The version of TLS: `TLSv1.3`.
+    SslProtocol = "ssl_protocol",
+    /// The cipher suite of TLS.
+    SslCipher = "ssl_cipher",
     /// The host that the client asked, in lower case, without the port.
     Host = "host",
     /// The port that the client asked.

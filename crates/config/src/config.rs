@@ -26,6 +26,9 @@ pub struct Config {
     pub trusted_proxies: TrustedProxies,
     /// The user that the front changes to; `None`: it stays what the supervisor is.
     pub account: Option<Account>,
+    /// The folder for what the server itself keeps from one start to the next: certificates that it made or obtained.
+    #[serde(with = "crate::path::one")]
+    pub state: PathBuf,
     /// Time from the signal that ends the server until its last process is gone.
     pub shutdown_timeout: Duration,
     /// The process that speaks HTTP.
@@ -44,6 +47,8 @@ pub struct Listener {
     pub address: ListenAddress,
     /// Whether each connection begins with a PROXY protocol header, version 1 or 2. Only trusted proxies may connect then.
     pub proxy_protocol: bool,
+    /// Whether clients speak TLS.
+    pub tls: bool,
 }
 
 /// An address to listen on.

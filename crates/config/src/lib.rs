@@ -22,6 +22,7 @@ mod proxies;
 mod route;
 mod sealed;
 mod site;
+mod tls;
 pub mod units;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
@@ -39,6 +40,7 @@ pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
     Host, Matching, Site, Symlinks,
 };
+pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 
 #[cfg(test)]
 mod tests;

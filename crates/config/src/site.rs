@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::SiteLog;
 use crate::route::Route;
+use crate::tls::Tls;
 
 /// A site: its files, its routes and the applications that answer for it. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,12 @@ pub struct Site {
     pub hosts: Vec<Host>,
     /// The numbers of its listeners in `Config::listen`.
     pub listeners: Vec<usize>,
+    /// How it is met on those of its listeners that speak TLS; `None`: it has none.
+    pub tls: Option<Tls>,
+    /// The port that requests in the clear are redirected to, by https; `None`: they are answered.
+    pub https_port: Option<u16>,
+    /// The value of `Strict-Transport-Security` (RFC 6797), sent under TLS.
+    pub hsts: Option<String>,
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]
     pub root: PathBuf,
@@ -84,6 +91,9 @@ impl Site {
             name: "default".to_owned(),
             hosts: Vec::new(),
             listeners: vec![0],
+            tls: None,
+            https_port: None,
+            hsts: None,
             root,
             root_link: None,
             aliases: Vec::new(),

@@ -13,7 +13,7 @@ fn config() -> Config {
             ListenAddress::Tcp("127.0.0.1:0".parse().unwrap()),
             ListenAddress::Unix("/run/\u{e4}".into()),
         ]
-        .map(|address| Listener { address, proxy_protocol: false })
+        .map(|address| Listener { address, proxy_protocol: false, tls: false })
         .to_vec(),
         trusted_proxies: TrustedProxies {
             networks: vec![Network { address: "::1".parse().unwrap(), prefix: 128 }],
@@ -21,6 +21,7 @@ fn config() -> Config {
             fields: ProxyFields::Forwarded,
         },
         account: Some(Account { uid: 33, gid: 33 }),
+        state: "/var/lib/sendoff".into(),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,

@@ -2,9 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use sendoff_settings::Place;
+use sendoff_tls::{Complaint, Vault};
+
 use crate::failure::Failure;
 use crate::options::{Check, Serve};
-use crate::source::Resolved;
+use crate::source::{Resolved, refusal};
 
 /// Checks a file, and prints one line if it can be used.
 ///
@@ -19,6 +22,20 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         return print(&sendoff_settings::print(&resolved.top));
     }
     let colours = io::stdout().is_terminal();
+    let mut resolved = resolved;
+    for Complaint { site, says, is_error } in Vault::complaints(&resolved.config) {
+        let tls = resolved.top.site.value.0.get(site).and_then(|site| site.tls.as_ref());
+        let place = tls.map_or(Place::Default, |tls| tls.place);
+        if is_error {
+            resolved.problems.error(place, says);
+        } else {
+            resolved.problems.warning(place, says);
+        }
+    }
+    resolved.problems.sort();
+    if resolved.problems.errors() > 0 {
+        return Err(Failure::Input(refusal(&check.config, &resolved.problems, &resolved.sources)));
+    }
     let warnings = resolved.problems.report(&resolved.sources, colours);
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
     let routes: usize = resolved.config.sites.iter().map(|site| site.routes.len()).sum();

@@ -20,6 +20,7 @@ const PHP_PROGRAM: &str = "sendoff-php";
 const CONFIG: &str = "--config-fd";
 const LISTENERS: &str = "--listeners";
 const POOLS: &str = "--pool-fds";
+const KEYS: &str = "--keys-fd";
 
 /// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
 /// under the same numbers. The supervisor keeps them for the next child.
@@ -76,6 +77,7 @@ impl Recipe {
     pub(crate) fn front(
         config: &Config,
         sealed: OwnedFd,
+        keys: OwnedFd,
         listeners: Vec<Vec<OwnedFd>>,
         pools: Vec<OwnedFd>,
         ready: OwnedFd,
@@ -83,6 +85,7 @@ impl Recipe {
     ) -> Result<Self, Failure> {
         let mut inherited = vec![
             Inherited::one(CONFIG, sealed),
+            Inherited::one(KEYS, keys),
             Inherited { option: LISTENERS, descriptors: listeners },
             Inherited { option: POOLS, descriptors: vec![pools] },
             Inherited::one("--ready-fd", ready),
@@ -144,12 +147,14 @@ impl Recipe {
     pub(crate) fn reconfigure(
         &mut self,
         config: &Config,
-        sealed: OwnedFd,
+        [sealed, keys]: [OwnedFd; 2],
         listeners: Vec<Vec<OwnedFd>>,
         pools: Vec<OwnedFd>,
     ) {
-        self.inherited.retain(|inherited| ![CONFIG, LISTENERS, POOLS].contains(&inherited.option));
+        let replaced = [CONFIG, KEYS, LISTENERS, POOLS];
+        self.inherited.retain(|inherited| !replaced.contains(&inherited.option));
         self.inherited.push(Inherited::one(CONFIG, sealed));
+        self.inherited.push(Inherited::one(KEYS, keys));
         self.inherited.push(Inherited { option: LISTENERS, descriptors: listeners });
         self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
         self.keeps_stdout = config.log_targets().contains(&&LogTarget::Stdout);

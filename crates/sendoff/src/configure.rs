@@ -1,20 +1,24 @@
 //! From the command line to the sections of a configuration file.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{Accel, Attachment};
-use sendoff_settings::keys::{Auth, Pool, Route, Site, Top};
+use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
 use sendoff_settings::words::{
-    AppAddress, Count, FilePath, Free, FrontController, IniSettings, LogPath, Matching,
-    PositiveTime, Prefix, Size, Time, UrlPath,
+    AppAddress, CertificateFrom, Count, FilePath, Free, FrontController, IniSettings, Listen,
+    LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
 };
-use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Word, Yes};
+use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
 
 use crate::failure::Failure;
 use crate::options::{Serve, WorkerCount};
 
 /// The environment variable with the filter for the log.
 const LOG: &str = "SENDOFF_LOG";
+
+/// The port of TLS unless the command line names one.
+const TLS_PORT: u16 = 8443;
 
 /// The filter for the log, for all processes: what the environment says, or what the file says.
 pub(crate) fn log_filter(of_file: String) -> String {
@@ -28,6 +32,7 @@ pub(crate) fn log_filter(of_file: String) -> String {
 pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
     let mut top = Top::empty(Place::Option("serve"));
     let mut listen = serve.listen.clone();
+    listen.extend(tls_addresses(serve));
     for address in &mut listen {
         address.proxy_protocol |= serve.proxy_protocol;
     }
@@ -62,6 +67,35 @@ pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
     Ok(top)
 }
 
+/// Where clients speak TLS.
+fn tls_addresses(serve: &Serve) -> Vec<Listen> {
+    let mut addresses = serve.tls_listen.clone();
+    let is_wanted = serve.tls || serve.tls_cert.is_some();
+    if addresses.is_empty() && is_wanted {
+        addresses.push(Listen::tcp(Ipv4Addr::LOCALHOST.into(), TLS_PORT));
+    }
+    for address in &mut addresses {
+        address.tls = true;
+    }
+    addresses
+}
+
+fn tls(serve: &Serve) -> Result<Option<At<Short<Tls>>>, Failure> {
+    if !serve.listen.iter().any(|address| address.tls) && tls_addresses(serve).is_empty() {
+        return Ok(None);
+    }
+    let mut tls = Tls::empty(Place::Option("--tls"));
+    tls.certificate = Some(match &serve.tls_cert {
+        Some(path) => {
+            let FilePath(path) = file("--tls-cert", path)?.value;
+            At::option("--tls-cert", CertificateFrom::File(path))
+        }
+        None => At::option("--tls", CertificateFrom::SelfSigned),
+    });
+    tls.key = serve.tls_key.as_deref().map(|path| file("--tls-key", path)).transpose()?;
+    Ok(Some(At::option("--tls", Short(tls))))
+}
+
 fn pool(serve: &Serve) -> Result<Pool, Failure> {
     let mut pool = Pool::empty(Place::Default);
     let workers = match serve.workers {
@@ -92,6 +126,9 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
     let htaccess = serve.htaccess || !serve.no_htaccess && has_htaccess();
     site.htaccess = At::option("--htaccess", htaccess);
     site.root = Some(root);
+    site.tls = tls(serve)?;
+    // Both are there to be tried.
+    site.https_redirect = site.tls.as_ref().map(|_| At::option("--tls", false));
     site.app = serve.app.map(|app| At::option("--app", app));
     if !serve.index.is_empty() {
         site.index = At::option("--index", list("--index", serve.index.clone()));
@@ -367,6 +404,15 @@ mod tests {
             &["--access-log-format", "$remote_addr \"$request\" $status", "--trust-unix"],
             &["--request-id", "--proxy-field", "forwarded"],
             &["--no-htaccess", "--app", "dokuwiki"],
+            &["--tls"],
+            &[
+                "--tls-listen",
+                "localhost:8444",
+                "--tls-cert",
+                "/etc/passwd",
+                "--tls-key",
+                "/etc/group",
+            ],
         ];
         /// Of these there can be only one, or those of one group exclude another.
         const ONCE: &[&str] =

@@ -10,6 +10,7 @@ use sendoff_config::{Account, Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::{become_user, take_inherited};
+use sendoff_tls::Vault;
 
 use crate::failure::Failure;
 use crate::options::Inherited;
@@ -24,6 +25,8 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);
+    let vault = Vault::read(take(inherited.keys_fd)?)
+        .map_err(|error| Failure::Internal(format!("the credentials cannot be read: {error}")))?;
     let listeners = take_listeners(&inherited.listeners)?;
     let pool_sockets = take_list("--pool-fds", &inherited.pool_fds)?;
     let ready = take(inherited.ready_fd)?;
@@ -38,7 +41,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
-    let front = Front { config, access_logs, explain, listeners, pool_sockets };
+    let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
         // It fails if the supervisor has heard it from a front before this one.
         let _ = rustix::io::write(&ready, b"r");

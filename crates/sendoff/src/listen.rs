@@ -27,6 +27,8 @@ pub(crate) struct Listeners {
     pub(crate) of_loops: Vec<Vec<OwnedFd>>,
     /// Their addresses; none has port 0.
     pub(crate) addresses: Vec<ListenAddress>,
+    /// For each address whether clients speak TLS there.
+    tls: Vec<bool>,
     /// To be dropped when the server has ended.
     pub(crate) files: Vec<SocketFile>,
 }
@@ -34,11 +36,12 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Where clients find the server, for people.
     pub(crate) fn urls(&self) -> String {
-        let url = |address: &ListenAddress| match address {
+        let url = |(address, tls): (&ListenAddress, &bool)| match address {
+            ListenAddress::Tcp(address) if *tls => format!("https://{address}/"),
             ListenAddress::Tcp(address) => format!("http://{address}/"),
             ListenAddress::Unix(_) => address.to_string(),
         };
-        self.addresses.iter().map(url).collect::<Vec<_>>().join(", ")
+        self.addresses.iter().zip(&self.tls).map(url).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -76,7 +79,8 @@ pub(crate) fn listen(wanted: &[Listener], event_loops: u8) -> Result<Listeners, 
         };
         addresses.push(address);
     }
-    Ok(Listeners { of_loops, addresses, files })
+    let tls = wanted.iter().map(|listener| listener.tls).collect();
+    Ok(Listeners { of_loops, addresses, tls, files })
 }
 
 /// Adds a listener to each event loop. Returns the address with the port that was chosen.
@@ -186,7 +190,11 @@ mod tests {
     use super::*;
 
     fn unix(path: &Path) -> Vec<Listener> {
-        vec![Listener { address: ListenAddress::Unix(path.into()), proxy_protocol: false }]
+        vec![Listener {
+            address: ListenAddress::Unix(path.into()),
+            proxy_protocol: false,
+            tls: false,
+        }]
     }
 
     #[test]

@@ -71,6 +71,18 @@ impl Machine for ThisMachine {
         std::fs::read("/proc/net/if_inet6").is_ok_and(|list| !list.is_empty())
     }
 
+    fn state_folder(&self) -> PathBuf {
+        if rustix::process::geteuid().is_root() {
+            return "/var/lib/sendoff".into();
+        }
+        let absolute = |name: &str| {
+            std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+        };
+        let of_user = absolute("XDG_STATE_HOME");
+        let of_user = of_user.or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        of_user.unwrap_or_else(std::env::temp_dir).join("sendoff")
+    }
+
     fn cores(&self) -> usize {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS.into()))
     }

@@ -120,6 +120,18 @@ pub(crate) struct Serve {
     /// picks a free one. May be repeated.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = word::<Listen>)]
     pub(crate) listen: Vec<Listen>,
+    /// Serve by TLS, too: with --tls-cert and --tls-key, or with a certificate that the server makes once, signs itself and keeps.
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Address to serve by TLS at, as for --listen [default with --tls: 127.0.0.1:8443]. May be repeated.
+    #[arg(long, value_name = "ADDR", value_parser = word::<Listen>)]
+    pub(crate) tls_listen: Vec<Listen>,
+    /// Certificate in PEM, followed by those of its issuers (fullchain.pem).
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's private key in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
     #[arg(long)]
     pub(crate) proxy_protocol: bool,
@@ -322,6 +334,9 @@ pub(crate) struct Inherited {
     /// The configuration.
     #[arg(long)]
     pub(crate) config_fd: RawFd,
+    /// The credentials of the sites.
+    #[arg(long)]
+    pub(crate) keys_fd: RawFd,
     /// Listeners: a list for each event loop, loops separated by `;`.
     #[arg(long)]
     pub(crate) listeners: String,

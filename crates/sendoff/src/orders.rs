@@ -17,6 +17,7 @@ use rustix::net::{
 use rustix::pipe::PipeFlags;
 use sendoff_config::{Config, LogTarget};
 use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
+use sendoff_tls::Vault;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixStream, unix::pipe};
@@ -37,8 +38,8 @@ pub(crate) enum ToFront {
     Descriptors,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
-    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, and the configuration; then the
-    /// front's end of each new pool's socket; then the file of each new log; then the sockets of each new listener, one for each
+    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, the configuration, and the
+    /// credentials of its sites; then the front's end of each new pool's socket; then the file of each new log; then the sockets of each new listener, one for each
     /// event loop.
     Reload(Kept),
 }
@@ -106,6 +107,7 @@ fn reload(
 ) -> Result<Reload, String> {
     let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");
     let config = Config::read(next()?).map_err(|error| error.to_string())?;
+    let vault = Vault::read(next()?).map_err(|error| error.to_string())?;
     let pool = |kept| {
         Ok(match kept {
             Some(number) => PoolSource::Kept(number),
@@ -130,7 +132,7 @@ fn reload(
         })
     };
     let listeners = listeners.into_iter().map(listener).collect::<Result<_, &str>>()?;
-    Ok(Reload { config, pools, logs, listeners })
+    Ok(Reload { config, vault, pools, logs, listeners })
 }
 
 /// Writes the answer to an order.

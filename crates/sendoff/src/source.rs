@@ -86,7 +86,7 @@ impl Resolved {
 }
 
 /// Why a file cannot be used.
-fn refusal(path: &Path, problems: &Problems, sources: &Sources) -> String {
+pub(crate) fn refusal(path: &Path, problems: &Problems, sources: &Sources) -> String {
     let errors = match problems.errors() {
         1 => "1 error".to_owned(),
         errors => format!("{errors} errors"),

@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
 use sendoff_server::observe::status::SiteStatus;
+use sendoff_tls::Vault;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -58,6 +59,7 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    let keys = credentials(&config).map_err(Failure::Input)?;
     let php_ini = Contents::read(&php_ini::folder());
     let listeners = listen(&config.listen, config.front.threads)?;
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -65,7 +67,7 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         .map_err(Failure::system("cannot make a pipe"))?;
     let (door, secret) = Door::open(&tcp(&listeners.addresses)).unzip();
     let urls = listeners.urls();
-    let Listeners { of_loops, addresses, files } = listeners;
+    let Listeners { of_loops, addresses, files, .. } = listeners;
     let sealed = config
         .seal()
         .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
@@ -77,7 +79,7 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         masters.push(Recipe::php_master(&config, number, sealed()?, php)?);
         pools.push(front);
     }
-    let front = Recipe::front(&config, sealed()?, of_loops, pools, ready_out, secret)?;
+    let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
     let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
     let line = format!("sendoff: serving {} at {}", roots.join(", "), urls);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -108,6 +110,20 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         };
         supervisor.run(&mut signals, &mut control::open()).await
     })
+}
+
+/// The credentials of the sites, sealed. Warns of those that clients will complain about.
+fn credentials(config: &Config) -> Result<OwnedFd, String> {
+    let (vault, complaints) = Vault::fill(config);
+    for complaint in complaints {
+        let site = &config.sites[complaint.site].name;
+        let says = format!("TLS of site {site}: {}", complaint.says);
+        if complaint.is_error {
+            return Err(says);
+        }
+        tracing::warn!("{says}");
+    }
+    vault.seal().map_err(|error| format!("cannot store the credentials: {error}"))
 }
 
 /// Runs futures side by side until the first of them ends; for ever if there is none.

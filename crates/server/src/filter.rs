@@ -2,7 +2,8 @@
 //!
 //! 1. rules of the site's routes: header fields, what caches are told;
 //! 2. rules of `.htaccess` files (`site/htaccess.rs`);
-//! 3. common fields: `Server` and `Date`, unless the application has set them.
+//! 3. `Strict-Transport-Security`, under TLS;
+//! 4. common fields: `Server` and `Date`, unless the application has set them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a [`Layer`](crate::layer::Layer) around the protocol's responder. One that
 //! changes the body, too, is a responder of its own, as the table of `handler/explain.rs`.
@@ -43,6 +44,13 @@ pub(crate) fn common(head: &mut ResponseHead, clock: &Clock) {
     }
     fields.append(&mut head.fields);
     head.fields = fields;
+}
+
+/// Adds a field unless it is there.
+pub(crate) fn set_default(head: &mut ResponseHead, name: &'static str, value: &Bytes) {
+    if !head.has(name) {
+        head.field(name, value.clone());
+    }
 }
 
 /// Adds the charset to a media type that is text and names none.

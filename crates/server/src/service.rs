@@ -1,9 +1,12 @@
 //! What a protocol asks of the server: to choose a handler for a request, to answer it, to log it.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::StatusCode;
+use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, TrustedProxies};
 
 use crate::cut::Cut;
@@ -41,6 +44,12 @@ pub(crate) trait Service {
 
     /// Proxies whose word about clients is taken.
     fn trusted_proxies(&self) -> &TrustedProxies;
+
+    /// How a client of a TLS listener is met that names this host (SNI).
+    ///
+    /// # Errors
+    /// No site on the listener speaks TLS.
+    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>>;
 
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Pool, Route, Site, Top};
+use crate::keys::{Auth, Pool, Route, Site, Tls, Top};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -17,6 +17,7 @@ pub fn docs() -> String {
     section::<Site>(&mut text);
     section::<Route>(&mut text);
     section::<Auth>(&mut text);
+    section::<Tls>(&mut text);
     section::<Pool>(&mut text);
     text
 }
@@ -25,6 +26,7 @@ fn section<T: Section>(text: &mut String) {
     let title = match T::TITLE.chars().next() {
         Some('[') => format!("`{}`", T::TITLE),
         _ if T::TITLE == "auth" => "`auth` of a route".to_owned(),
+        _ if T::TITLE == "tls" => "`tls` of a site".to_owned(),
         _ => "Before the first section".to_owned(),
     };
     // Writing to a string cannot fail.

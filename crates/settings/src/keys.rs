@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::nested::{Inline, Sections};
+use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Client, Count, Delivery, Ending, Expression, FieldName, FieldTest,
-    FileName, FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, IniSettings,
-    LineFormat, Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
-    ProxyField, QueryName, Raw, Size, Snapshot, Status, Symlinks, Template, Time, Umask, UrlPath,
+    App, AppAddress, Caching, CertificateFrom, Client, ClientCertificates, Count, Delivery, Ending,
+    Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
+    HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, LogPath, Matching, Method,
+    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Size, Snapshot,
+    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -23,6 +24,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
     (Auth::TITLE, Auth::KEYS),
+    (Tls::TITLE, Tls::KEYS),
 ];
 
 section! {
@@ -32,10 +34,10 @@ section! {
     /// Further files, with `*` and `?` in their names; their sections count as if they stood here.
     include: List<FilePath>,
         example "\"/etc/sendoff/sites/*.toml\"", also "import";
-    /// Addresses of the sites that name none. `8080` is every address of the machine; behind the address,
-    /// `proxy_protocol` says that connections begin with a header of the PROXY protocol.
+    /// Addresses of the sites that name none. `8080` is every address of the machine. Behind an address, `tls` says that
+    /// clients speak TLS there, `proxy_protocol` that connections begin with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
-        example "[\"80\", \"unix:/run/sendoff/http.sock\"]", also "Listen" "bind" "port" "address";
+        example "[\"80\", \"443 tls\"]", also "Listen" "bind" "port" "address";
     /// The user that the server and PHP run as, if root starts them.
     user: Free, unless "the owner of the first site's root",
         example "\"www-data\"", also "User" "username" "run_as";
@@ -81,6 +83,9 @@ section! {
     /// Time from the signal that ends the server until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
+    /// The folder where the server keeps certificates that it made.
+    state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
+        example "\"/var/lib/sendoff\"", also "storage" "data_dir";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
@@ -102,6 +107,16 @@ section! {
     /// Its addresses, as in the top level.
     listen: List<Listen>, unless "those of the top level",
         example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
+    /// Its certificate: files, or one that the server signs itself. The site is then reached at its addresses with `tls`; if
+    /// it has none, at port 443 of every address.
+    tls: Short<Tls>, unless "no TLS",
+        example "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }", also "ssl" "TLS";
+    /// Whether requests in the clear are redirected to https.
+    https_redirect: bool, unless "true with `tls`",
+        example "false", also "force_https" "redirect_https";
+    /// For how long browsers come by https alone (`Strict-Transport-Security`).
+    hsts: Hsts, unless "nothing is said",
+        example "\"365d, includeSubDomains\"", also "strict_transport_security";
     /// Its name in logs.
     name: Free, unless "its first host",
         example "\"shop\"";
@@ -284,6 +299,32 @@ section! {
     /// What the client shows its user.
     realm: Free = Free("Restricted".to_owned()),
         example "\"Administration\"", also "AuthName" "name";
+}
+
+section! {
+    /// How a site is met under TLS. Write it as one value: `tls = { certificate = "...", key = "..." }`, or shorter
+    /// `tls = "self-signed"`. Files are read again by `sendoff reload`.
+    Tls "tls"
+
+    /// A file in PEM with the certificate and behind it those of its issuers (`fullchain.pem`), or `self-signed`: the server makes
+    /// one, once, and keeps it.
+    certificate: CertificateFrom,
+        example "\"/etc/letsencrypt/live/example.org/fullchain.pem\"", also "cert" "ssl_certificate" "SSLCertificateFile" "chain";
+    /// The file with the private key, in PEM. It is read before the server gives up root.
+    key: FilePath,
+        example "\"/etc/letsencrypt/live/example.org/privkey.pem\"", also "ssl_certificate_key" "SSLCertificateKeyFile" "private_key";
+    /// A file with a response of the issuer's OCSP responder in DER, which is sent along.
+    ocsp: FilePath,
+        example "\"/etc/sendoff/example.ocsp\"", also "ssl_stapling_file";
+    /// Clients show certificates of these issuers: a file in PEM.
+    client_issuers: FilePath,
+        example "\"/etc/sendoff/staff.pem\"", also "ssl_client_certificate" "SSLCACertificateFile" "client_ca";
+    /// Whether clients without a certificate are refused.
+    client_certificates: ClientCertificates = ClientCertificates::Required,
+        example "\"optional\"", also "ssl_verify_client" "SSLVerifyClient";
+    /// The oldest version of TLS that is spoken.
+    oldest: TlsVersion = TlsVersion::Tls12,
+        example "\"1.3\"", also "ssl_protocols" "SSLProtocol" "min_version";
 }
 
 section! {

@@ -29,7 +29,7 @@ pub mod words;
 pub use docs::docs;
 pub use load::{Loaded, load, read_text};
 pub use machine::{Chosen, Kind, Machine};
-pub use nested::{Inline, Sections};
+pub use nested::{Inline, Sections, Short};
 pub use place::{At, Place, Source, Sources};
 pub use presets::expand;
 pub use print::print;

@@ -73,6 +73,9 @@ pub trait Machine {
     /// Whether sockets can be bound to IPv6 addresses.
     fn has_ipv6(&self) -> bool;
 
+    /// The folder for what the server keeps from one start to the next, unless the operator names one.
+    fn state_folder(&self) -> PathBuf;
+
     /// Processors.
     fn cores(&self) -> usize;
 

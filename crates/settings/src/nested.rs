@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value as Json, json};
-use toml::Value as Toml;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
+use toml::{Spanned, Value as Toml};
 
 use crate::place::{Place, Sources};
 use crate::problem::Problems;
@@ -93,5 +93,45 @@ impl<T: Section> Value for Inline<T> {
 
     fn schema() -> Json {
         section::schema::<T>()
+    }
+}
+
+/// A section that is written as one value, or as the value of its first key alone: `tls = "self-signed"`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Short<T>(pub T);
+
+impl<T: Section> Value for Short<T> {
+    fn kind() -> String {
+        format!("{}, or {}", (T::KEYS[0].kind)(), Inline::<T>::kind())
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let (DeValue::String(_), Place::File { start, end, .. }) = (item.value, item.place) else {
+            let DeValue::Table(table) = item.value else {
+                reader.expected(item, &Self::kind());
+                return None;
+            };
+            return Some(Self(T::read(table, item.place, reader)));
+        };
+        let span = start as usize..end as usize;
+        let name = Spanned::new(span.clone(), DeString::from(T::KEYS[0].name));
+        let mut table = DeTable::new();
+        table.insert(name, Spanned::new(span, item.value.clone()));
+        let section = T::read(&table, item.place, reader);
+        Some(Self(section))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        let entries = self.0.entries();
+        match &*entries {
+            [(key, value, _)] if key.name == T::KEYS[0].name => Some(value.clone()),
+            _ => Some(Toml::Table(
+                entries.into_iter().map(|(key, value, _)| (key.name.to_owned(), value)).collect(),
+            )),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({"anyOf": [(T::KEYS[0].schema)(), section::schema::<T>()]})
     }
 }

@@ -58,12 +58,12 @@ pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
     /// Adds an error.
-    pub(crate) fn error(&mut self, place: Place, says: impl Into<String>) -> &mut Problem {
+    pub fn error(&mut self, place: Place, says: impl Into<String>) -> &mut Problem {
         self.add(false, place, says.into())
     }
 
     /// Adds a warning.
-    pub(crate) fn warning(&mut self, place: Place, says: impl Into<String>) -> &mut Problem {
+    pub fn warning(&mut self, place: Place, says: impl Into<String>) -> &mut Problem {
         self.add(true, place, says.into())
     }
 
@@ -81,7 +81,7 @@ impl Problems {
     }
 
     /// Errors before warnings, and each in the order of the files.
-    pub(crate) fn sort(&mut self) {
+    pub fn sort(&mut self) {
         self.0.sort_by_key(|problem| {
             let (file, start) = match problem.place {
                 Place::File { file, start, .. } => (file, start),

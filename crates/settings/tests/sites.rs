@@ -173,6 +173,7 @@ fn examples_can_be_read() {
             "`auth` of a route" => {
                 format!("[[site]]\n[[site.route]]\nauth = {{ {example} }}")
             }
+            "`tls` of a site" => format!("[[site]]\ntls = {{ {example} }}"),
             "`[[site.route]]`" => format!("[[site]]\n{section}\n{example}").replace('`', ""),
             _ => format!("{section}\n{example}").replace('`', ""),
         };

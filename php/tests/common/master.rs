@@ -82,6 +82,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         listen: Vec::new(),
         trusted_proxies: TrustedProxies::default(),
         account: None,
+        state: "/".into(),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,

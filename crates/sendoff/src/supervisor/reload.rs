@@ -15,7 +15,7 @@ use sendoff_config::{Accel, Config, Listener, LogTarget};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Supervisor, answer, first_of, pool_sockets};
+use super::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::control::Answer;
 use crate::kept;
@@ -47,8 +47,8 @@ struct Running {
     listeners: Vec<Option<usize>>,
     /// The new ones, in their order.
     new_listeners: Listeners,
-    /// The configuration for the next front.
-    sealed: OwnedFd,
+    /// The configuration and the credentials for the next front.
+    sealed: [OwnedFd; 2],
     php_ini: Contents,
     /// What the front says.
     answer: FrontAnswer,
@@ -189,6 +189,7 @@ impl Supervisor {
             tracing::warn!("{warning}");
         }
         can_change(&self.config, &config)?;
+        let keys = credentials(&config)?;
         let php_ini = Contents::read(&php_ini::folder());
         let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
         let sources = sources(&self.config, &config, may_stay);
@@ -213,8 +214,8 @@ impl Supervisor {
         let number = 0..wanted.len();
         let of_loops = &new_listeners.of_loops;
         let sockets = number.flat_map(|n| of_loops.iter().map(move |of_loop| of_loop[n].as_fd()));
-        let reply = self.tell_front(kept, &sealed()?, pools.chain(logs).chain(sockets))?;
-        let sealed = sealed()?;
+        let reply = self.tell_front(kept, [&sealed()?, &keys], pools.chain(logs).chain(sockets))?;
+        let sealed = [sealed()?, keys];
         let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
         let (clients, reopen) = (Vec::new(), false);
         Ok(Running {
@@ -256,11 +257,12 @@ impl Supervisor {
     fn tell_front<'d>(
         &self,
         kept: Kept,
-        sealed: &'d OwnedFd,
+        sealed: [&'d OwnedFd; 2],
         new: impl Iterator<Item = BorrowedFd<'d>>,
     ) -> Result<Reply, String> {
         let (reply, pipe) = Reply::new().map_err(|error| format!("cannot make a pipe: {error}"))?;
-        let mut descriptors = vec![pipe.as_fd(), sealed.as_fd()];
+        let mut descriptors = vec![pipe.as_fd()];
+        sealed.into_iter().for_each(|fd| descriptors.push(fd.as_fd()));
         new.for_each(|fd| descriptors.push(fd));
         let orders = self.front.orders().ok_or("the front is being started again")?;
         orders
@@ -276,7 +278,7 @@ impl Supervisor {
         sources: &[Option<usize>],
         new: Listeners,
     ) -> Vec<Vec<OwnedFd>> {
-        let Listeners { of_loops, addresses, files } = new;
+        let Listeners { of_loops, addresses, files, .. } = new;
         let before = self.front.recipe.take_listeners();
         let listeners =
             before.into_iter().zip(of_loops).map(|(before, new)| merged(sources, before, new));
@@ -298,7 +300,7 @@ impl Supervisor {
         sources: &[Option<usize>],
         new: Vec<NewMaster>,
         listeners: Vec<Vec<OwnedFd>>,
-        sealed: OwnedFd,
+        sealed: [OwnedFd; 2],
     ) {
         let masters = std::mem::take(&mut self.masters).into_iter();
         let mut before: Vec<_> = masters.zip(self.front.recipe.take_pools()).map(Some).collect();

@@ -225,6 +225,9 @@ impl SendQueue {
     /// The client has closed the connection, or a file has lost the contents that were handed over: the connection must
     /// be cut. In the second case closing the socket resets it.
     pub(crate) fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
+        if !flushed(transport)? {
+            return Ok(Progress::Blocked);
+        }
         let end_of_turn = transport.sent() + TURN;
         loop {
             if transport.sent() >= end_of_turn {
@@ -234,7 +237,8 @@ impl SendQueue {
             let step = match self.segments.front() {
                 None => {
                     self.spool = None;
-                    return Ok(Progress::Done);
+                    let all = flushed(transport)?;
+                    return Ok(if all { Progress::Done } else { Progress::Blocked });
                 }
                 Some(Queued::Bytes(_)) => self.send_bytes(transport),
                 Some(&Queued::Spooled { offset, len }) => {
@@ -316,6 +320,15 @@ impl SendQueue {
             }
             self.segments.pop_front();
         }
+    }
+}
+
+/// Sends what waits in the transport. Returns false if some still waits.
+fn flushed(transport: &mut impl Transport) -> io::Result<bool> {
+    match transport.try_flush() {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::io::Errno;
+use tokio::time::timeout;
 
 use super::budget::LEAST;
 use super::listener::{Accepted, Listening};
@@ -13,9 +14,10 @@ use super::proxy_header::take_header;
 use crate::descriptors::{self, Level};
 use crate::http1;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
-use crate::request::Origin;
+use crate::request::{Origin, Scheme};
 use crate::service::{Current, Service};
-use crate::transport::Transport;
+use crate::transport::handshake::{self, Failure};
+use crate::transport::{Tcp, Tls, Transport};
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -84,23 +86,61 @@ struct Start<S> {
 fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
     // A task for each kind: one for both would be as large as the larger.
     match accepted {
+        Accepted::Tcp(tcp) if start.origin.scheme == Scheme::Https => {
+            tokio::task::spawn_local(serve_tls(tcp, start))
+        }
         Accepted::Tcp(transport) => tokio::task::spawn_local(serve(transport, start)),
         Accepted::Unix(transport) => tokio::task::spawn_local(serve(transport, start)),
     };
 }
 
-async fn serve<T: Transport, S: Service>(mut transport: T, start: Start<S>) {
-    let Start { mut origin, proxy_protocol, services, lifecycle, _counted } = start;
-    let mut buffer = BytesMut::new();
-    if proxy_protocol {
-        let service = services.get();
+async fn serve<T: Transport, S: Service>(mut transport: T, mut start: Start<S>) {
+    let Some(buffer) = start.begin(&mut transport).await else { return };
+    let Start { origin, services, lifecycle, _counted, .. } = start;
+    http1::serve(transport, origin, buffer, services, lifecycle).await;
+}
+
+async fn serve_tls<S: Service>(mut tcp: Tcp, mut start: Start<S>) {
+    let Some(early) = start.begin(&mut tcp).await else { return };
+    // On the heap, because an open connection should not have room for its handshake.
+    let Some(transport) = Box::pin(start.shake_hands(tcp, early)).await else { return };
+    let Start { origin, services, lifecycle, _counted, .. } = start;
+    http1::serve(transport, origin, BytesMut::new(), services, lifecycle).await;
+}
+
+impl<S: Service> Start<S> {
+    /// Reads what a proxy says about the connection. Returns what the client has sent behind it; `None`: the connection has ended.
+    async fn begin(&mut self, transport: &mut impl Transport) -> Option<BytesMut> {
+        if !self.proxy_protocol {
+            return Some(BytesMut::new());
+        }
+        let service = self.services.get();
         let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
         // On the heap, because connections without a header should not have room for it.
-        let header = take_header(&mut transport, &mut origin, proxies, limit, &lifecycle);
-        match Box::pin(header).await {
-            Some(rest) => buffer = rest,
-            None => return,
-        }
+        Box::pin(take_header(transport, &mut self.origin, proxies, limit, &self.lifecycle)).await
     }
-    http1::serve(transport, origin, buffer, services, lifecycle).await;
+
+    /// Makes a TLS connection of a TCP connection; `None`: the client has been refused, or has left.
+    async fn shake_hands(&mut self, tcp: Tcp, early: BytesMut) -> Option<Tls> {
+        let service = self.services.get();
+        let limit = service.limits().timeouts.head;
+        let listener = self.origin.listener;
+        let accepted = handshake::accept(tcp, early, |name| service.tls(listener, name));
+        let accepted = tokio::select! {
+            accepted = timeout(limit, accepted) => accepted,
+            // It counts as idle: it has sent no request.
+            () = self.lifecycle.evicted() => return None,
+        };
+        let client = &self.origin.peer;
+        match accepted {
+            Ok(Ok((transport, facts))) => {
+                self.origin.tls = Some(Rc::new(facts));
+                return Some(transport);
+            }
+            Ok(Err(Failure::Io(error))) => tracing::debug!(%client, %error, "no TLS handshake"),
+            Ok(Err(failure)) => tracing::info!(%client, "no TLS handshake: {failure}"),
+            Err(_) => tracing::info!(%client, "the TLS handshake took too long"),
+        }
+        None
+    }
 }

@@ -4,17 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use sendoff_tls::{Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
+/// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
+const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+
 /// What the event loops serve by.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
+    /// By the number of the site; `None`: it does not speak TLS.
+    pub(super) tls: Arc<[Option<Arc<ServerConfig>>]>,
     /// Those of each site, by the numbers of both.
     pub(super) applications: Arc<[Vec<Arc<Application>>]>,
     /// Where applications on this host may open links.
@@ -83,6 +90,28 @@ pub(super) fn applications<'c>(
         all.push(fastcgi.iter().map(application).collect());
     }
     all.into()
+}
+
+/// What rustls needs to meet the clients of each site.
+///
+/// # Errors
+/// A sentence: the credentials of a site cannot be used.
+pub(super) fn tls_of_sites(
+    config: &Config,
+    vault: &Vault,
+    tickets: &Tickets,
+) -> Result<Arc<[Option<Arc<ServerConfig>>]>, String> {
+    let of_site = |(number, site): (usize, &Site)| {
+        let Some(tls) = &site.tls else { return Ok(None) };
+        let credentials = vault.0.get(number).and_then(Option::as_ref);
+        let credentials = credentials.ok_or("they are missing");
+        credentials
+            .map_err(str::to_owned)
+            .and_then(|credentials| server_config(credentials, tls, tickets, PROTOCOLS))
+            .map(Some)
+            .map_err(|why| format!("the credentials of site {}: {why}", site.name))
+    };
+    config.sites.iter().enumerate().map(of_site).collect()
 }
 
 /// Tasks that end when this is dropped.

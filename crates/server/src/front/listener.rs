@@ -11,7 +11,7 @@ use std::rc::Rc;
 use sendoff_config::{ListenAddress, Listener};
 
 use crate::descriptors;
-use crate::request::{Endpoint, Origin};
+use crate::request::{Endpoint, Origin, Scheme};
 use crate::transport::{Tcp, Unix};
 
 /// A listener whose connections one event loop accepts.
@@ -22,6 +22,7 @@ pub(super) struct Listening {
     socket: Socket,
     /// Connections begin with a PROXY protocol header.
     pub(super) proxy_protocol: Cell<bool>,
+    scheme: Cell<Scheme>,
 }
 
 #[derive(Debug)]
@@ -56,7 +57,14 @@ impl Listening {
                 Socket::Unix(tokio::net::UnixListener::from_std(socket)?, path.as_path().into())
             }
         };
-        Ok(Self { place, socket, proxy_protocol: Cell::new(config.proxy_protocol) })
+        let proxy_protocol = Cell::new(config.proxy_protocol);
+        Ok(Self { place, socket, proxy_protocol, scheme: Cell::new(scheme(config)) })
+    }
+
+    /// Meets clients as another configuration says from the next connection on.
+    pub(super) fn change(&self, config: &Listener) {
+        self.proxy_protocol.set(config.proxy_protocol);
+        self.scheme.set(scheme(config));
     }
 
     /// Accepts a connection. `None`: the client has gone already.
@@ -64,22 +72,28 @@ impl Listening {
     /// # Errors
     /// As those of `accept(2)`.
     pub(super) async fn accept(&self) -> io::Result<Option<(Accepted, Origin)>> {
-        let listener = self.place;
+        let (listener, scheme) = (self.place, self.scheme.get());
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 descriptors::note(&stream);
                 let Ok(local) = stream.local_addr() else { return Ok(None) };
-                let origin = Origin { listener, peer: peer.into(), local: local.into() };
+                let (peer, local) = (peer.into(), local.into());
+                let origin = Origin { listener, scheme, tls: None, peer, local };
                 Ok(Some((Accepted::Tcp(Tcp::new(stream)), origin)))
             }
             Socket::Unix(socket, path) => {
                 let (stream, _) = socket.accept().await?;
                 descriptors::note(&stream);
                 let local = Endpoint::Unix(Some(Rc::clone(path)));
-                let origin = Origin { listener, peer: Endpoint::Unix(None), local };
+                let peer = Endpoint::Unix(None);
+                let origin = Origin { listener, scheme, tls: None, peer, local };
                 Ok(Some((Accepted::Unix(Unix::new(stream)), origin)))
             }
         }
     }
+}
+
+fn scheme(config: &Listener) -> Scheme {
+    if config.tls { Scheme::Https } else { Scheme::Http }
 }

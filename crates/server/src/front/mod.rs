@@ -23,12 +23,13 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_sys::process::keep_freed_memory;
+use sendoff_tls::{Tickets, Vault};
 use tokio::sync::{mpsc, watch};
 
 use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
-use generation::{Generation, NewPool, PoolUse, applications};
+use generation::{Generation, NewPool, PoolUse, applications, tls_of_sites};
 use running::{End, LoopHandle, Running};
 
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
@@ -45,6 +46,8 @@ use crate::upstream::{Channel, Master, Pool};
 pub struct Front {
     /// What to do, the same for all event loops.
     pub config: Config,
+    /// The credentials of the sites.
+    pub vault: Vault,
     /// The files of access logs, opened for appending, in the order of `Config::log_targets`.
     pub access_logs: Vec<File>,
     /// What `sendoff explain` knows; `None`: nothing is explained.
@@ -68,7 +71,7 @@ impl Front {
         orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
-        let Self { config, access_logs, explain, listeners, pool_sockets } = self;
+        let Self { config, vault, access_logs, explain, listeners, pool_sockets } = self;
         let count = listeners.len();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
@@ -81,7 +84,11 @@ impl Front {
         let announce = Announce::new(count, shared.zip(first_workers).collect(), ready);
         let (users, in_use): (Vec<_>, Vec<_>) = pools.iter().map(|_| watch::channel(())).unzip();
         let used = in_use.into_iter().enumerate();
+        let tickets = Tickets::new().map_err(io::Error::other)?;
+        let tls = tls_of_sites(&config, &vault, &tickets).map_err(io::Error::other)?;
+        drop(vault);
         let generation = Arc::new(Generation {
+            tls,
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),
@@ -141,7 +148,7 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(shared_pools);
             let pools = pools.map(|((users, socket), shared)| (users, socket, shared)).collect();
-            let running = Running::new(handles, generation, pools, writer, lost);
+            let running = Running::new(handles, generation, tickets, pools, writer, lost);
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == End::Cut,

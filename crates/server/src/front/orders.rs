@@ -5,6 +5,7 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 
 use sendoff_config::{Config, LogTarget};
+use sendoff_tls::Vault;
 use tokio::sync::oneshot;
 
 use crate::observe::status::Status;
@@ -29,6 +30,8 @@ pub enum Order {
 pub struct Reload {
     /// Its number of threads and its account are those of the current one.
     pub config: Config,
+    /// The credentials of its sites.
+    pub vault: Vault,
     /// Where the workers of each pool come from.
     pub pools: Vec<PoolSource>,
     /// The files of access logs, in the order of `Config::log_targets`.

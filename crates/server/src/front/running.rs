@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
+use sendoff_tls::Tickets;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse, Tasks};
+use super::generation::{Generation, NewPool, PoolUse, Tasks, tls_of_sites};
 use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
@@ -46,6 +47,8 @@ pub(super) struct LoopHandle {
 pub(super) struct Running {
     loops: Vec<LoopHandle>,
     generation: RefCell<Arc<Generation>>,
+    /// Sessions outlive a reload.
+    tickets: Tickets,
     /// The pools of the current generation, by their numbers.
     pools: RefCell<Vec<Rc<RunningPool>>>,
     /// Places that pools have had.
@@ -87,6 +90,7 @@ impl Running {
     pub(super) fn new(
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
+        tickets: Tickets,
         pools: Vec<(watch::Sender<()>, OwnedFd, Arc<Pool>)>,
         log: Rc<access_log::Writer>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
@@ -100,6 +104,7 @@ impl Running {
         let running = Self {
             loops,
             generation,
+            tickets,
             pools: pools_running,
             places,
             listeners,
@@ -219,7 +224,9 @@ impl Running {
     /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
     /// nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
-        let Reload { mut config, pools: sources, logs, listeners } = reload;
+        let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
+        let tls = tls_of_sites(&config, &vault, &self.tickets)?;
+        drop(vault);
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -260,6 +267,7 @@ impl Running {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
             logs,
+            tls,
             pools: pools.iter().map(used).collect(),
             config,
         });
@@ -305,7 +313,7 @@ impl Running {
                     let place =
                         *before.get(number).ok_or("a listener that is to stay does not exist")?;
                     for of_loop in &mut of_loops {
-                        of_loop.kept.push((place, listener.proxy_protocol));
+                        of_loop.kept.push((place, listener.clone()));
                     }
                     place
                 }

@@ -43,8 +43,8 @@ pub(super) enum LoopOrder {
 /// What changes in the listeners of an event loop, by their places.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Listeners {
-    /// Those that are left, and whether their connections begin with a PROXY protocol header now.
-    pub(super) kept: Vec<(usize, bool)>,
+    /// Those that are left, as they are now.
+    pub(super) kept: Vec<(usize, Listener)>,
     pub(super) new: Vec<(usize, Listener, Arc<OwnedFd>)>,
 }
 
@@ -118,6 +118,7 @@ impl RunningLoop {
             explain,
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
+            tls: Arc::clone(&generation.tls),
             channel: generation.channel.clone(),
             claims: Rc::clone(&claims),
             sizes: Rc::default(),
@@ -179,8 +180,8 @@ impl RunningLoop {
         let mut listeners = self.listeners.borrow_mut();
         let before = listeners.len();
         listeners.retain(|place, accepting| match kept.get(place) {
-            Some(proxy_protocol) => {
-                accepting.listener.proxy_protocol.set(*proxy_protocol);
+            Some(config) => {
+                accepting.listener.change(config);
                 true
             }
             None => false,
@@ -228,6 +229,7 @@ impl RunningLoop {
             explain: before.explain.clone(),
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
+            tls: Arc::clone(&generation.tls),
             channel: generation.channel.clone(),
             claims: Rc::clone(&self.claims),
             sizes: Rc::clone(&before.sizes),

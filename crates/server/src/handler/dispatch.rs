@@ -1,11 +1,14 @@
 //! From a request to the handler that answers it.
 
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{Method, StatusCode};
+use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
 
@@ -19,7 +22,7 @@ use crate::filter;
 use crate::layer::Layer;
 use crate::observe::explain::is_asked;
 use crate::observe::log_line::Line;
-use crate::request::{Body, Request};
+use crate::request::{Body, Request, Scheme};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -87,6 +90,12 @@ impl Service for Services {
         &self.config.trusted_proxies
     }
 
+    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>> {
+        let site = self.sites.number_of(listener, server_name);
+        let config = site.and_then(|site| self.tls.get(site)?.clone());
+        config.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
+    }
+
     async fn plan(&self, request: &mut Request) -> Plan {
         let secret = self.explain.as_deref();
         let explained = is_asked(secret, &mut request.headers);
@@ -97,6 +106,11 @@ impl Service for Services {
         } else {
             match self.sites.of(request) {
                 Ok(site) => {
+                    if let Some(answer) = self.before_rules(&site, request) {
+                        let (effects, user) = (Effects::default(), Vec::new());
+                        let planned = Planned { site, answer, effects, user };
+                        return Plan { who: Who::Site(planned), explained };
+                    }
                     let (answer, effects) = site.decide(&self.config.pools, request);
                     let mut planned = Planned { site, answer, effects, user: Vec::new() };
                     if planned.asks_for_password() {
@@ -179,6 +193,26 @@ impl Service for Services {
     }
 }
 
+impl Services {
+    /// The answer where the site's rules have no say: what asks for another connection.
+    fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
+        if let Some(location) = site.by_https(request) {
+            return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
+        }
+        // The client has shown its certificate, or none, to another site (RFC 9110 §15.5.20).
+        let tls = request.tls.as_ref()?;
+        let shown_to = self.sites.number_of(request.listener, tls.server_name.as_deref())?;
+        let asks = |site: usize| {
+            self.config.sites.get(site).and_then(|site| site.tls.as_ref()?.clients.as_ref())
+        };
+        let is_misdirected = shown_to != site.number && asks(shown_to) != asks(site.number);
+        is_misdirected.then(|| {
+            let why = "the site asks for other client certificates than the one that the connection was made for";
+            Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned())
+        })
+    }
+}
+
 /// The protocol's responder behind the filters. A worker that writes a response itself knows the common fields and no rules.
 fn filtered<'r>(
     context: &Context<'r>,
@@ -192,6 +226,9 @@ fn filtered<'r>(
         filter::apply(head, effects);
         if let Some(response) = &effects.htaccess {
             site.change(request, response, head);
+        }
+        if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
+            filter::set_default(head, "Strict-Transport-Security", hsts);
         }
         filter::common(head, &services.clock);
     })
@@ -371,6 +408,7 @@ fn for_page(request: &Request, path: &str) -> Request {
         headers,
         version: request.version,
         scheme: request.scheme,
+        tls: request.tls.clone(),
         port: request.port,
         body: Body::default(),
         has_body: false,

@@ -2,29 +2,13 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use percent_encoding::percent_encode;
 
 use crate::cut::Cut;
-use crate::request::Request;
+use crate::request::{NOT_IN_PATH, Request};
 use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
 use crate::segment::Segment;
-
-/// Bytes of a path that are percent-encoded in a `Location`.
-const NOT_IN_PATH: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// What has become of a request.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
-use http::{HeaderMap, Version};
 
 use super::context::Context;
-use crate::request::{Request, Scheme};
+use crate::request::{Request, Scheme, TlsFacts, protocol};
 use crate::site::router::{Script, Upstream};
 use crate::upstream::RequestMessageBuilder;
 
@@ -96,6 +96,9 @@ fn of_request(
     if request.scheme == Scheme::Https {
         param("HTTPS", b"on");
     }
+    if let Some(tls) = &request.tls {
+        of_tls(param, tls);
+    }
     param("GATEWAY_INTERFACE", b"CGI/1.1");
     param("SERVER_SOFTWARE", software);
     param("REMOTE_ADDR", &request.peer.address());
@@ -111,6 +114,23 @@ fn of_request(
     fields(param, &request.headers);
 }
 
+/// What is known about the client's TLS connection, by the names that Apache's mod_ssl has given them.
+fn of_tls(param: &mut impl FnMut(&str, &[u8]), tls: &TlsFacts) {
+    param("SSL_PROTOCOL", tls.version.as_bytes());
+    param("SSL_CIPHER", tls.cipher.as_bytes());
+    if let Some(name) = &tls.server_name {
+        param("SSL_TLS_SNI", name.as_bytes());
+    }
+    let Some(certificate) = &tls.client_certificate else {
+        return param("SSL_CLIENT_VERIFY", b"NONE");
+    };
+    param("SSL_CLIENT_VERIFY", b"SUCCESS");
+    param("SSL_CLIENT_S_DN", certificate.subject.as_bytes());
+    param("SSL_CLIENT_I_DN", certificate.issuer.as_bytes());
+    param("SSL_CLIENT_M_SERIAL", certificate.serial.as_bytes());
+    param("SSL_CLIENT_CERT", certificate.pem.as_bytes());
+}
+
 /// A path as processes see it whose root directory is `chroot`. A path outside of it stays as it is.
 fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
     let beneath = chroot.and_then(|root| path.strip_prefix(root.as_os_str().as_bytes()));
@@ -118,16 +138,6 @@ fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
         Some([]) => b"/",
         Some(path @ [b'/', ..]) => path,
         Some(_) | None => path,
-    }
-}
-
-/// `SERVER_PROTOCOL`, as nginx writes it.
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
     }
 }
 
@@ -176,6 +186,8 @@ fn write_name(field: &str, name: &mut String) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Version;
+
     use super::*;
 
     #[test]
@@ -190,6 +202,7 @@ mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_2,
             scheme: Scheme::Https,
+            tls: None,
             port: Some(8443),
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use sendoff_config::Config;
 use tokio::sync::watch;
 
@@ -25,6 +26,8 @@ pub(crate) struct Services {
     /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) sites: Sites,
+    /// By the number of the site; `None`: it does not speak TLS.
+    pub(crate) tls: Arc<[Option<Arc<ServerConfig>>]>,
     /// By the number of the pool.
     pub(crate) pools: Vec<LocalPool>,
     /// Those of each site, by the numbers of both.

@@ -14,7 +14,7 @@ use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
-use crate::request::{BodyStore, Origin, Request, Scheme};
+use crate::request::{BodyStore, Origin, Request};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
 
@@ -136,7 +136,7 @@ impl<T: Transport> Connection<T> {
         let (framing, waits) = (head.framing, head.expect_continue);
         let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
         let ids = service.limits().request_ids;
-        let mut request = match received::request(head, Scheme::Http, &self.origin, proxies, ids) {
+        let mut request = match received::request(head, &self.origin, proxies, ids) {
             Ok(request) => request,
             Err(bad) => {
                 let end = refused(StatusCode::BAD_REQUEST, bad.0);

@@ -309,11 +309,11 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        let before = self.transport.sent();
+        let before = self.transport.taken();
         let progress = self.queue.try_send(self.transport)?;
         if progress != Progress::Blocked {
             self.blocked = None;
-        } else if self.transport.sent() > before
+        } else if self.transport.taken() > before
             && let Some(timer) = &mut self.blocked
         {
             timer.as_mut().reset(Instant::now() + self.service.limits().timeouts.send);

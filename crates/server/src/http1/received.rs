@@ -9,7 +9,7 @@ use sendoff_config::TrustedProxies;
 use sendoff_http1::{BodyFraming, Head};
 
 use crate::request::forwarded::Forwarded;
-use crate::request::{BadPath, Body, Endpoint, Origin, Request, Scheme, decode_path, new_id};
+use crate::request::{BadPath, Body, Endpoint, Origin, Request, decode_path, new_id};
 
 /// The request with this head, without its body. `proxies`: the peer is one of them, so what it says about the client counts. `ids`: the
 /// request gets an id.
@@ -18,7 +18,6 @@ use crate::request::{BadPath, Body, Endpoint, Origin, Request, Scheme, decode_pa
 /// The path cannot be decoded.
 pub(super) fn request(
     head: Head,
-    scheme: Scheme,
     origin: &Origin,
     proxies: Option<&TrustedProxies>,
     ids: bool,
@@ -34,7 +33,8 @@ pub(super) fn request(
         host: head.host,
         headers: head.headers,
         version: head.version,
-        scheme,
+        scheme: origin.scheme,
+        tls: origin.tls.clone(),
         port: origin.local.port(),
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,

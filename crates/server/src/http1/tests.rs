@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
+use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, Limits, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
@@ -39,6 +41,10 @@ impl Service for Noting {
 
     fn trusted_proxies(&self) -> &TrustedProxies {
         &self.proxies
+    }
+
+    fn tls(&self, _: usize, _: Option<&str>) -> io::Result<Arc<ServerConfig>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     async fn plan(&self, _request: &mut Request) {}

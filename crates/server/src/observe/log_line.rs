@@ -3,11 +3,10 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use http::Version;
 use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
-use crate::request::{Endpoint, Request};
+use crate::request::{Endpoint, Request, protocol};
 
 /// The contents of a line.
 pub(crate) struct Line<'a> {
@@ -83,6 +82,7 @@ struct Value<'o> {
 impl Value<'_> {
     fn variable(&mut self, variable: Variable, line: &Line<'_>, site: Option<&str>, date: &str) {
         let Line { request, notes, .. } = *line;
+        let tls = request.and_then(|request| request.tls.as_deref());
         match variable {
             Variable::RemoteAddr => match line.client {
                 Endpoint::Ip(address) => self.clean(|out| {
@@ -113,6 +113,8 @@ impl Value<'_> {
             Variable::Scheme => {
                 self.bytes(request.map(|request| request.scheme.as_str().as_bytes()));
             }
+            Variable::SslProtocol => self.bytes(tls.map(|tls| tls.version.as_bytes())),
+            Variable::SslCipher => self.bytes(tls.map(|tls| tls.cipher.as_bytes())),
             Variable::Host => {
                 self.bytes(request.map(Request::host_name).as_deref().map(str::as_bytes));
             }
@@ -247,16 +249,6 @@ pub(super) fn json(out: &mut String, mut text: &str) {
         text = rest.as_str();
     }
     out.push_str(text);
-}
-
-/// The version as nginx writes it.
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
-    }
 }
 
 /// Parts of an IMF-fixdate: day, name of the month, year, time of day.

@@ -14,8 +14,8 @@ use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore};
 pub use id::new_id;
-pub use origin::{Endpoint, Origin};
-pub use path::{BadPath, decode_path, normalise};
+pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
+pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
@@ -43,6 +43,8 @@ pub struct Request {
     pub version: Version,
     /// How the client reached this server, or the trusted proxy before it.
     pub scheme: Scheme,
+    /// What the TLS handshake with the peer has shown, if the connection has TLS.
+    pub tls: Option<Rc<TlsFacts>>,
     /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
     pub port: Option<u16>,
     /// The complete body; empty until it has been read, and if the handler does not use it.
@@ -76,7 +78,8 @@ impl Request {
         }
     }
 
-    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local address if it named none.
+    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local
+    /// address if it named none.
     #[must_use]
     pub fn host_name(&self) -> String {
         let Some(host) = &self.host else {
@@ -90,32 +93,14 @@ impl Request {
     }
 }
 
-/// The scheme of a request's URI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// The connection is in the clear.
-    Http,
-    /// The connection is encrypted.
-    Https,
-}
-
-impl Scheme {
-    /// The port of a URI that names none.
-    #[must_use]
-    pub fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-
-    /// The scheme as it stands in a URI.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
+/// A protocol version as nginx writes it, in `SERVER_PROTOCOL` and in logs.
+#[must_use]
+pub fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 
@@ -134,6 +119,7 @@ pub(crate) mod tests {
             headers: HeaderMap::new(),
             version: Version::HTTP_11,
             scheme: Scheme::Http,
+            tls: None,
             port: Some(80),
             body: Body::default(),
             has_body: false,

@@ -8,12 +8,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sendoff_config::TrustedProxies;
+use sendoff_tls::ClientCertificate;
 
 /// What is known about a connection before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The number of the listener that accepted it, in `Config::listen`.
     pub listener: usize,
+    /// How the client speaks to the listener.
+    pub scheme: Scheme,
+    /// What the TLS handshake has shown.
+    pub tls: Option<Rc<TlsFacts>>,
     /// The client's end.
     pub peer: Endpoint,
     /// The end that the client connected to.
@@ -26,6 +31,48 @@ impl Origin {
     pub fn is_trusted(&self, proxies: &TrustedProxies) -> bool {
         self.peer.ip().map_or(proxies.unix, |address| proxies.contains(address))
     }
+}
+
+/// The scheme of a request's URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// The connection is in the clear.
+    Http,
+    /// The connection is encrypted.
+    Https,
+}
+
+impl Scheme {
+    /// The port of a URI that names none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// The scheme as it stands in a URI.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// What a TLS handshake has shown.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// The version as OpenSSL and nginx write it: `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite, by its name in OpenSSL and nginx.
+    pub cipher: &'static str,
+    /// The host that the client named (SNI).
+    pub server_name: Option<Rc<str>>,
+    /// The certificate that the client has shown and that was verified.
+    pub client_certificate: Option<ClientCertificate>,
 }
 
 /// One end of a connection.

@@ -25,7 +25,7 @@ use sendoff_htaccess::{Failed, Files, Found, Identity, Look, Outcome, Target};
 
 use super::effects::{Answer, Effects, FieldChange, Response, User};
 use super::router::{Route, Router};
-use crate::request::{Endpoint, Request, Scheme};
+use crate::request::{Endpoint, Request, Scheme, protocol};
 use crate::response::ResponseHead;
 use crate::static_files::MediaTypes;
 
@@ -195,11 +195,7 @@ impl Htaccess {
             target: &request.uri,
             path: &request.path,
             query: request.query.as_deref(),
-            protocol: if request.version == http::Version::HTTP_10 {
-                b"HTTP/1.0"
-            } else {
-                b"HTTP/1.1"
-            },
+            protocol: protocol(request.version).as_bytes(),
             https: request.scheme == Scheme::Https,
             host: host.as_bytes(),
             port: request.host.as_deref().and_then(port),

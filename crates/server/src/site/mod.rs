@@ -22,7 +22,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
 
-use crate::request::Request;
+use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::CacheShare;
 use effects::{Answer, Effects, Response, User};
@@ -52,6 +52,10 @@ pub(crate) struct Site {
     pub(crate) software: Bytes,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
+    /// The port that requests in the clear are redirected to.
+    https_port: Option<u16>,
+    /// The value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<Bytes>,
 }
 
 impl Site {
@@ -82,7 +86,17 @@ impl Site {
             software,
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
+            https_port: site.https_port,
+            hsts: site.hsts.clone().map(Bytes::from),
         })
+    }
+
+    /// Where a request in the clear is redirected to, if the site wants that.
+    pub(crate) fn by_https(&self, request: &Request) -> Option<Bytes> {
+        let port = self.https_port.filter(|_| request.scheme == Scheme::Http)?;
+        let port = if port == 443 { String::new() } else { format!(":{port}") };
+        let start = format!("https://{}{port}", request.host_name());
+        Some([start.as_bytes(), &request.uri].concat().into())
     }
 
     /// Whether the link that leads to the root, if there is one, still leads there.

@@ -98,6 +98,12 @@ impl Sites {
         self.open(number)
     }
 
+    /// The number of the site that a host name stands for on a listener; without a name, its default.
+    pub(crate) fn number_of(&self, listener: usize, host: Option<&str>) -> Option<usize> {
+        let hosts = self.listeners.get(listener)?;
+        host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
+    }
+
     fn open(&self, number: usize) -> io::Result<Rc<Site>> {
         let before = self.open.borrow()[number].clone();
         if let Some(site) = before.as_ref().filter(|site| site.is_current()) {

@@ -2,25 +2,9 @@
 
 use std::ops::Range;
 
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::request::Request;
-
-/// Bytes of a decoded path that are encoded where a URI is wanted (RFC 3986 §3.3).
-const NOT_IN_PATH: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
+use crate::request::{NOT_IN_PATH, Request};
 
 /// Bytes that are encoded within a parameter of a query string.
 const NOT_IN_QUERY: &AsciiSet =

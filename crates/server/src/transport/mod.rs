@@ -4,10 +4,12 @@
 //! |---|---|---|
 //! | [`Tcp`] | `sendfile` | yes |
 //! | [`Unix`] | `sendfile` | no |
-//! | TLS in user space (to come: `tls.rs`) | read, encrypted, sent | no |
+//! | [`Tls`] in user space | read, encrypted, sent | no |
 //! | kernel TLS (to come: `ktls.rs`) | `sendfile` | yes |
 
+pub(crate) mod handshake;
 mod tcp;
+mod tls;
 mod unix;
 
 use std::io::{self, IoSlice};
@@ -19,6 +21,7 @@ use bytes::BytesMut;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use tcp::Tcp;
+pub(crate) use tls::Tls;
 pub(crate) use unix::Unix;
 
 /// Bytes in and out of one client's connection.
@@ -52,8 +55,21 @@ pub(crate) trait Transport {
     fn try_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize)
     -> io::Result<usize>;
 
+    /// Sends bytes that were taken and still wait in the transport. Nothing waits in a transport that encrypts nothing.
+    ///
+    /// # Errors
+    /// `WouldBlock`: some still wait.
+    fn try_flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Bytes sent since the connection was accepted, by this process and by borrowers.
     fn sent(&self) -> u64;
+
+    /// Bytes that the socket has taken from this process. It grows while a slow client takes what has been sent.
+    fn taken(&self) -> u64 {
+        self.sent()
+    }
 
     /// Ends the sending direction, so that the client sees the end while the server still reads.
     fn finish(&mut self);

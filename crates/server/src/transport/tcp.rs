@@ -28,6 +28,14 @@ impl Tcp {
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self { stream, sent: 0, was_lent: false }
     }
+
+    /// Reads what has come. 0: the client has ended its sending direction.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come.
+    pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.try_read(buffer)
+    }
 }
 
 impl Transport for Tcp {

@@ -34,12 +34,12 @@ impl Listeners {
         at: &At<Listen>,
         context: &mut Context<'_>,
     ) -> usize {
-        let proxy_protocol = at.value.proxy_protocol;
+        let Listen { proxy_protocol, tls, .. } = at.value;
         // Port 0 is another free port each time.
         let is_any = matches!(&address, ListenAddress::Tcp(address) if address.port() == 0);
         let known = self.0.iter().position(|(known, _)| !is_any && known.address == address);
         let Some(number) = known else {
-            self.0.push((Listener { address, proxy_protocol }, at.place));
+            self.0.push((Listener { address, proxy_protocol, tls }, at.place));
             return self.0.len() - 1;
         };
         let (known, place) = &self.0[number];
@@ -50,7 +50,19 @@ impl Listeners {
                 .other(*place, "the other one")
                 .help("an address has one or the other for all of its sites");
         }
+        if known.tls != tls {
+            context
+                .problems
+                .error(at.place, "the same address is listed with tls and without")
+                .other(*place, "the other one")
+                .help("clients either speak TLS at an address, or they do not");
+        }
         number
+    }
+
+    /// The listener with this number.
+    pub(crate) fn get(&self, number: usize) -> Option<&Listener> {
+        self.0.get(number).map(|(listener, _)| listener)
     }
 
     /// The listeners that a site has, and the sites' numbers for them.

@@ -6,12 +6,13 @@ mod listen;
 mod pool;
 mod route;
 mod site;
+mod tls;
 
 use std::path::Path;
 
 use sendoff_config::{
-    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, MAX_THREADS, ProxyFields, SiteLog,
-    Timeouts, TrustedProxies, Variable,
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, MAX_THREADS, ProxyFields, Site,
+    SiteLog, Timeouts, TrustedProxies, Variable,
 };
 
 pub(crate) use context::{Context, unusable};
@@ -45,22 +46,29 @@ impl Context<'_> {
                 .error(top.place, "there is no site in the configuration")
                 .help("a site begins with [[site]] and needs a root");
         }
-        let mut listeners = listen::Listeners::default();
-        let shared = listeners.add(&top.listen.value, self);
+        let mut all_listeners = listen::Listeners::default();
+        let shared = all_listeners.add(&top.listen.value, self);
         let mut pools = pool::Pools::resolve(top, self);
         let mut hosts = hosts::Taken::default();
         let mut sites = Vec::with_capacity(top.site.value.0.len());
         for section in &top.site.value.0 {
             let listeners = match &section.listen {
-                Some(list) => listeners.add(&list.value, self),
+                Some(list) => all_listeners.add(&list.value, self),
                 None => shared.clone(),
             };
+            let listeners = self.met_by_tls(section, listeners, &mut all_listeners);
             if !section.broken {
                 hosts.take(section, &listeners, self);
             }
-            sites.extend(self.site(section, top, listeners, &mut pools));
+            let tls = self.tls(section, &listeners, &all_listeners);
+            let site = self.site(section, top, listeners, &mut pools);
+            sites.extend(site.map(|site| Site {
+                tls: tls.tls,
+                https_port: tls.https_port,
+                ..site
+            }));
         }
-        let listen = listeners.used(&mut sites);
+        let listen = all_listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().and_then(|log| log.value.resolved());
         let format = top.access_log_format.value.resolved();
@@ -107,6 +115,10 @@ impl Context<'_> {
                 },
             },
             account,
+            state: match &top.state {
+                Some(path) => path.value.0.clone(),
+                None => self.machine.state_folder(),
+            },
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),

@@ -15,6 +15,8 @@ pub struct Listen {
     pub place: ListenPlace,
     /// Whether connections begin with a PROXY protocol header.
     pub proxy_protocol: bool,
+    /// Whether clients speak TLS.
+    pub tls: bool,
 }
 
 /// Where to listen.
@@ -31,13 +33,16 @@ pub enum ListenPlace {
 }
 
 /// What stands behind an address whose connections begin with a PROXY protocol header.
-const PROXY_PROTOCOL: &str = " proxy_protocol";
+const PROXY_PROTOCOL: &str = "proxy_protocol";
+
+/// What stands behind an address where clients speak TLS.
+const TLS: &str = "tls";
 
 impl Listen {
     /// TCP on one address.
     #[must_use]
     pub fn tcp(ip: IpAddr, port: u16) -> Self {
-        Self { place: ListenPlace::Ip(ip, port), proxy_protocol: false }
+        Self { place: ListenPlace::Ip(ip, port), proxy_protocol: false, tls: false }
     }
 }
 
@@ -48,13 +53,21 @@ impl Word for Listen {
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         let wrong = |says: &str| Wrong::new(says).help(format!("expected {}", Self::KIND));
-        let (address, proxy_protocol) = match text.strip_suffix(PROXY_PROTOCOL) {
-            Some(address) => (address.trim_end(), true),
-            None => (text, false),
-        };
-        let of = |place| Ok(Self { place, proxy_protocol });
+        let (mut address, mut proxy_protocol, mut tls) = (text, false, false);
+        while let Some((rest, last)) = address.rsplit_once(' ') {
+            match last {
+                PROXY_PROTOCOL => proxy_protocol = true,
+                TLS => tls = true,
+                _ => break,
+            }
+            address = rest.trim_end();
+        }
+        let of = |place| Ok(Self { place, proxy_protocol, tls });
         if address.starts_with("unix:") {
             return match address.parse() {
+                Ok(ListenAddress::Unix(_)) if tls => {
+                    Err(Wrong::new("TLS on a UNIX socket is not implemented"))
+                }
                 Ok(ListenAddress::Unix(path)) => of(ListenPlace::Unix(path)),
                 Ok(ListenAddress::Tcp(_)) => Err(wrong("the path of the socket is missing")),
                 Err(says) => Err(wrong(&says)),
@@ -67,10 +80,10 @@ impl Word for Listen {
             let at = text.find(unknown).unwrap_or(0);
             let help = match unknown {
                 "default_server" => "a site without hosts answers for all other hosts",
-                "ssl" | "http2" | "quic" => {
-                    "TLS is not implemented: a proxy in front has to end it"
-                }
-                _ => "behind an address only proxy_protocol may stand",
+                "ssl" => "it is called tls here",
+                "http2" => "HTTP/2 needs no word here: with TLS, clients choose it",
+                "quic" => "HTTP/3 is not implemented",
+                _ => "behind an address only tls and proxy_protocol may stand",
             };
             return Err(Wrong::new(format!("\"{unknown}\" is not understood")).at(at).help(help));
         }
@@ -108,7 +121,9 @@ impl Word for Listen {
             ListenPlace::Ip(ip, port) => std::net::SocketAddr::new(*ip, *port).to_string(),
             ListenPlace::Unix(path) => format!("unix:{}", path.display()),
         };
-        if self.proxy_protocol { address + PROXY_PROTOCOL } else { address }
+        let words = [(self.tls, TLS), (self.proxy_protocol, PROXY_PROTOCOL)];
+        let words = words.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word);
+        std::iter::once(&*address).chain(words).collect::<Vec<_>>().join(" ")
     }
 }
 

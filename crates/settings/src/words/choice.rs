@@ -72,6 +72,28 @@ choice! {
 }
 
 choice! {
+    /// Whether clients must show a certificate.
+    ClientCertificates "\"required\" or \"optional\"" {
+        /// Those without are refused.
+        Required = "required",
+        /// Those without are served.
+        Optional = "optional",
+    }
+}
+
+choice! {
+    /// A version of TLS.
+    TlsVersion "\"1.2\" or \"1.3\"" {
+        /// RFC 5246.
+        Tls12 = "1.2",
+        /// RFC 8446.
+        Tls13 = "1.3",
+    }
+}
+
+resolved!(TlsVersion { Tls12, Tls13 });
+
+choice! {
     /// How responses leave the workers.
     Delivery "\"auto\", \"direct\", \"file\", \"region\" or \"relay\"" {
         /// Whatever is cheapest.

@@ -5,9 +5,10 @@ mod choice;
 mod plain;
 mod rules;
 mod text;
+mod tls;
 
 pub use address::{AppAddress, Client, HostName, Listen, ListenPlace};
-pub use choice::{App, Delivery, ProxyField, Snapshot, Symlinks};
+pub use choice::{App, ClientCertificates, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion};
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,
@@ -18,3 +19,4 @@ pub use rules::{
 pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };
+pub use tls::{CertificateFrom, Hsts};

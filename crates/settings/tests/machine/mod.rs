@@ -27,7 +27,9 @@ const FOLDERS: [&str; 8] = [
     "/var/lib/files",
 ];
 
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 13] = [
+    ("/etc/sendoff/fullchain.pem", ""),
+    ("/etc/sendoff/privkey.pem", ""),
     ("/srv/www/index.php", ""),
     ("/srv/www/app.php", ""),
     ("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
@@ -105,6 +107,10 @@ impl Machine for Fake {
 
     fn has_ipv6(&self) -> bool {
         true
+    }
+
+    fn state_folder(&self) -> PathBuf {
+        "/var/lib/sendoff".into()
     }
 
     fn cores(&self) -> usize {

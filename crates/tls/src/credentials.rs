@@ -1,0 +1,107 @@
+//! What a site proves its name with, as text.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+
+/// The largest file that is read, in bytes. A chain of certificates has some kilobytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// What a site proves its name with, and what it asks its clients to prove theirs with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// The site's certificate and those of its issuers, in PEM.
+    pub chain: String,
+    /// The private key, in PEM.
+    pub key: String,
+    /// A response of the issuer's OCSP responder, in DER.
+    pub ocsp: Option<Vec<u8>>,
+    /// The issuers of clients' certificates, in PEM.
+    pub client_issuers: Option<String>,
+}
+
+/// Without the key.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("chain", &self.chain).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// The certificates, the site's own first.
+    ///
+    /// # Errors
+    /// A sentence: there is none, or one cannot be decoded.
+    pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        certificates(&self.chain)
+    }
+
+    /// The private key.
+    ///
+    /// # Errors
+    /// A sentence: there is none that can be used.
+    pub fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| {
+            if self.key.contains("ENCRYPTED") {
+                "the key is protected by a passphrase; `openssl pkey -in FILE` writes it without"
+                    .to_owned()
+            } else if self.key.contains("BEGIN CERTIFICATE") {
+                "this is a certificate, not a private key".to_owned()
+            } else {
+                "no private key in PEM (\"-----BEGIN PRIVATE KEY-----\")".to_owned()
+            }
+        })
+    }
+}
+
+/// The certificates in a text.
+pub(crate) fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) if text.contains("PRIVATE KEY-----") => {
+            Err("this is a private key, not a certificate".to_owned())
+        }
+        Ok(_) => Err("no certificate in PEM (\"-----BEGIN CERTIFICATE-----\")".to_owned()),
+        Err(error) => Err(format!("this is not PEM: {error}")),
+    }
+}
+
+/// Reads a file in PEM.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn read_text(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    String::from_utf8(read(path)?).map_err(|_| {
+        format!(
+            "{shown}: this is not PEM; `openssl x509 -inform der -in FILE` (or pkey) writes PEM"
+        )
+    })
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    // A FIFO would make the server wait at its start.
+    let is_file = path.metadata().map_err(|error| format!("{shown}: {error}"))?.is_file();
+    if !is_file {
+        return Err(format!("{shown}: this is not a file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("{shown}: {error}"))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("{shown}: larger than {} KiB", MAX_FILE >> 10));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,205 @@
+//! What is wrong with certificates that can be used all the same.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls::pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::objects::{oid_registry, oid2abbrev};
+use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Name;
+
+/// A certificate that ends in fewer days is worth a warning.
+const SOON: i64 = 7;
+
+const DAY: i64 = 24 * 60 * 60;
+
+/// What a site's own certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// The hosts and addresses that it is for, in lower case; `*.` stands for one label.
+    pub names: Vec<String>,
+    /// Seconds since 1970 from which on it holds.
+    pub begins: i64,
+    /// Seconds since 1970 until which it holds.
+    pub ends: i64,
+}
+
+impl Leaf {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be decoded.
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let parsed = parse(certificate)?;
+        let alternative = parsed.subject_alternative_name().ok().flatten();
+        let names = alternative.iter().flat_map(|names| &names.value.general_names);
+        Ok(Self {
+            names: names.filter_map(name).collect(),
+            begins: parsed.validity().not_before.timestamp(),
+            ends: parsed.validity().not_after.timestamp(),
+        })
+    }
+
+    /// Whether it is for this host, in lower case and without a port. A wildcard stands for exactly one label (RFC 6125 §6.4.3).
+    #[must_use]
+    pub fn covers(&self, host: &str) -> bool {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        self.names.iter().any(|name| match name.strip_prefix("*.") {
+            Some(rest) => {
+                host.split_once('.').is_some_and(|(label, of)| label != "*" && of == rest)
+            }
+            None => name == host,
+        })
+    }
+}
+
+fn name(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(bytes) => match *bytes {
+            [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d]).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        },
+        _ => None,
+    }
+}
+
+/// What applications learn of a client's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The subject's name, most specific part first (RFC 4514): `CN=ada,O=Example`.
+    pub subject: String,
+    /// The issuer's name.
+    pub issuer: String,
+    /// The serial number in hexadecimal digits.
+    pub serial: String,
+    /// The certificate in PEM.
+    pub pem: String,
+}
+
+impl ClientCertificate {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be decoded.
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let parsed = parse(certificate)?;
+        Ok(Self {
+            subject: distinguished_name(parsed.subject()),
+            issuer: distinguished_name(parsed.issuer()),
+            serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect(),
+            pem: pem(certificate),
+        })
+    }
+}
+
+/// Characters that are escaped in a distinguished name (RFC 4514 §2.4).
+const ESCAPED: &str = "\"+,;<>\\=";
+
+fn distinguished_name(name: &X509Name<'_>) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for attribute in name.iter().flat_map(|part| part.iter()) {
+        let kind = oid2abbrev(attribute.attr_type(), oid_registry())
+            .map_or_else(|_| attribute.attr_type().to_id_string(), str::to_owned);
+        let value = attribute.as_str().unwrap_or_default();
+        let mut part = format!("{kind}=");
+        for (at, character) in value.char_indices() {
+            let is_edge = at == 0 && matches!(character, ' ' | '#')
+                || at + 1 == value.len() && character == ' ';
+            if character.is_control() {
+                let mut bytes = [0; 4];
+                let bytes = character.encode_utf8(&mut bytes).bytes();
+                part.extend(bytes.map(|byte| format!("\\{byte:02X}")));
+                continue;
+            }
+            if is_edge || ESCAPED.contains(character) {
+                part.push('\\');
+            }
+            part.push(character);
+        }
+        parts.push(part);
+    }
+    parts.reverse();
+    parts.join(",")
+}
+
+fn pem(certificate: &CertificateDer<'_>) -> String {
+    let text = BASE64.encode(certificate);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+    let body: String = lines.collect();
+    format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
+}
+
+fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>, String> {
+    let parsed = X509Certificate::from_der(certificate);
+    parsed.map(|(_, parsed)| parsed).map_err(|error| format!("a certificate is broken: {error}"))
+}
+
+/// What clients will complain about: dates, names, and a chain that does not lead to a root. `hosts`: those that the site answers
+/// for, `*.example.org` for wildcards.
+///
+/// # Errors
+/// A sentence: a certificate cannot be decoded.
+pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<String>, String> {
+    let mut warnings = Vec::new();
+    let Some(first) = chain.first() else { return Ok(warnings) };
+    let leaf = Leaf::read(first)?;
+    let now = ASN1Time::now().timestamp();
+    if leaf.ends < now {
+        warnings.push(format!("the certificate has expired {}", days(now - leaf.ends, "ago")));
+    } else if leaf.ends - now < SOON * DAY {
+        let left = days(leaf.ends - now, "from now");
+        warnings.push(format!("the certificate expires {left}"));
+    }
+    if leaf.begins > now {
+        let later = days(leaf.begins - now, "from now");
+        warnings.push(format!("the certificate is not valid yet: it begins {later}"));
+    }
+    let missing: Vec<_> = hosts.iter().filter(|host| !covers_all(&leaf, host)).cloned().collect();
+    if !missing.is_empty() {
+        let names =
+            if leaf.names.is_empty() { "no host".to_owned() } else { leaf.names.join(", ") };
+        warnings.push(format!("the certificate is for {names}, not for {}", missing.join(", ")));
+    }
+    let parsed = chain.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    for (number, pair) in parsed.windows(2).enumerate() {
+        if pair[0].issuer() != pair[1].subject() {
+            warnings.push(format!(
+                "the chain is broken: certificate {} was issued by \"{}\", but \"{}\" follows",
+                number + 1,
+                pair[0].issuer(),
+                pair[1].subject()
+            ));
+        }
+    }
+    if let [only] = &*parsed
+        && only.issuer() != only.subject()
+    {
+        warnings.push(format!(
+            "the chain is incomplete: the certificate of its issuer \"{}\" is missing, and many clients need it (use the file that is often called fullchain.pem)",
+            only.issuer()
+        ));
+    }
+    Ok(warnings)
+}
+
+/// Whether a certificate is for a host, or for all hosts beneath a wildcard.
+fn covers_all(leaf: &Leaf, host: &str) -> bool {
+    if host.starts_with("*.") {
+        leaf.names.iter().any(|name| name == host)
+    } else {
+        leaf.covers(host)
+    }
+}
+
+fn days(seconds: i64, direction: &str) -> String {
+    match seconds / DAY {
+        0 => format!("{} hours {direction}", seconds / 3600),
+        1 => format!("1 day {direction}"),
+        days => format!("{days} days {direction}"),
+    }
+}

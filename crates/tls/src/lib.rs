@@ -1,0 +1,23 @@
+//! Certificates and keys: reading and checking them, making them, and what rustls makes of them. No sockets.
+//!
+//! ```text
+//!  files, state folder ──▶ Vault (supervisor, root) ── sealed memory ──▶ Vault (front) ──▶ Identity ──▶ ServerConfig per site
+//! ```
+//!
+//! Keys are read by the supervisor, which may be root, and reach the front alone: the configuration itself is given to the PHP
+//! masters, too.
+#![forbid(unsafe_code)]
+
+mod credentials;
+mod examine;
+mod self_signed;
+mod server;
+mod vault;
+
+pub use credentials::Credentials;
+pub use examine::{ClientCertificate, Leaf, warnings};
+pub use server::{Tickets, server_config};
+pub use vault::{Complaint, Vault};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! What rustls needs for one site.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{Error, RootCertStore, ServerConfig};
+use sendoff_config::{Tls, TlsVersion};
+
+use crate::credentials::{Credentials, certificates};
+
+/// Algorithms.
+static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
+
+/// The keys of session tickets. They change every six hours; a ticket is good for twelve. All event loops share them, so that a
+/// session is resumed whichever loop gets the connection, and they outlive a reload.
+#[derive(Debug, Clone)]
+pub struct Tickets(Arc<dyn ProducesTickets>);
+
+impl Tickets {
+    /// New keys.
+    ///
+    /// # Errors
+    /// A sentence: the system has no random numbers.
+    pub fn new() -> Result<Self, String> {
+        let made = aws_lc_rs::Ticketer::new();
+        made.map(Self).map_err(|error| format!("no keys for session tickets: {error}"))
+    }
+}
+
+/// A certificate with its key.
+#[derive(Debug)]
+struct Only(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Only {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// What rustls needs to meet the clients of one site. `protocols`: for ALPN, the preferred one first.
+///
+/// # Errors
+/// A sentence: the credentials cannot be used.
+pub fn server_config(
+    credentials: &Credentials,
+    tls: &Tls,
+    tickets: &Tickets,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, String> {
+    let provider = Arc::clone(&PROVIDER);
+    let versions: &[_] = match tls.oldest {
+        TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Tls13 => &[&TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| error.to_string())?;
+    let (builder, tickets) = match (&tls.clients, &credentials.client_issuers) {
+        (Some(clients), Some(issuers)) => {
+            let mut roots = RootCertStore::empty();
+            for issuer in certificates(issuers)? {
+                roots.add(issuer).map_err(|error| format!("an issuer of clients: {error}"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            let verifier =
+                if clients.required { verifier } else { verifier.allow_unauthenticated() };
+            let verifier = verifier.build().map_err(|error| error.to_string())?;
+            // A ticket proves that its client was let in somewhere; keys of the site's own prove that it was here.
+            (builder.with_client_cert_verifier(verifier), Tickets::new()?)
+        }
+        _ => (builder.with_no_client_auth(), tickets.clone()),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(Only(identity(credentials)?)));
+    config.ticketer = tickets.0;
+    // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// Certificate and key, if they fit.
+pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, String> {
+    let (chain, key) = (credentials.certificates()?, credentials.private_key()?);
+    let position = |key: &CertifiedKey| {
+        let fits = |certificate: &_| {
+            let alone = CertifiedKey::new(vec![Clone::clone(certificate)], Arc::clone(&key.key));
+            alone.keys_match().is_ok()
+        };
+        key.cert.iter().position(fits)
+    };
+    let signing = PROVIDER.key_provider.load_private_key(key);
+    let signing = signing.map_err(|error| format!("the key cannot be used: {error}"))?;
+    let mut certified = CertifiedKey::new(chain, signing);
+    match certified.keys_match() {
+        // Keys of hardware modules do not tell their public half.
+        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+        Err(_) => {
+            return Err(match position(&certified) {
+                Some(_) => "the site's own certificate must be the first in the file".to_owned(),
+                None => "the key does not fit the certificate".to_owned(),
+            });
+        }
+    }
+    certified.ocsp.clone_from(&credentials.ocsp);
+    Ok(Arc::new(certified))
+}

@@ -1,0 +1,181 @@
+use std::time::{Duration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::CertificateDer;
+use sendoff_config::{Certificate, Config, Host, Site, Tls, TlsVersion};
+
+use super::*;
+use crate::server::identity;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A certificate for these names that holds for some days from now on, with its key, and the issuer's.
+struct Issued {
+    chain: String,
+    leaf: String,
+    key: String,
+}
+
+fn issuer() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "Issuer of the tests");
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn issued(names: &[&str], begins: SystemTime, ends: SystemTime) -> Issued {
+    let issuer = issuer();
+    let mut params =
+        CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            .unwrap();
+    (params.not_before, params.not_after) = (begins.into(), ends.into());
+    let key = KeyPair::generate().unwrap();
+    let leaf = params.signed_by(&key, &issuer).unwrap().pem();
+    Issued { chain: leaf.clone() + &issuer.pem(), leaf, key: key.serialize_pem() }
+}
+
+fn good(names: &[&str]) -> Issued {
+    let now = SystemTime::now();
+    issued(names, now - DAY, now + 60 * DAY)
+}
+
+fn credentials(chain: &str, key: &str) -> Credentials {
+    Credentials { chain: chain.to_owned(), key: key.to_owned(), ocsp: None, client_issuers: None }
+}
+
+fn warned(chain: &str, hosts: &[&str]) -> Vec<String> {
+    let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    warnings(&credentials(chain, "").certificates().unwrap(), &hosts).unwrap()
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_with_its_reason() {
+    let (one, other) = (good(&["a.test"]), good(&["b.test"]));
+    let swapped = one.chain[one.leaf.len()..].to_owned() + &one.leaf;
+    let sealed =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    for (chain, key, why) in [
+        (&*one.chain, &*other.key, "the key does not fit the certificate"),
+        (&swapped, &one.key, "the site's own certificate must be the first in the file"),
+        (&one.key, &one.key, "this is a private key, not a certificate"),
+        (&one.chain, &one.chain, "this is a certificate, not a private key"),
+        ("", &one.key, "no certificate in PEM"),
+        (
+            "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+            &one.key,
+            "this is not PEM",
+        ),
+        (&one.chain, "nothing", "no private key in PEM"),
+        (&one.chain, sealed, "protected by a passphrase"),
+    ] {
+        let refused = identity(&credentials(chain, key)).unwrap_err();
+        assert!(refused.contains(why), "{refused:?} does not say {why:?}");
+    }
+    identity(&credentials(&one.chain, &one.key)).unwrap();
+}
+
+#[test]
+fn what_clients_will_complain_about_is_said_before() {
+    let now = SystemTime::now();
+    let fine = good(&["a.test", "*.b.test"]);
+    assert!(warned(&fine.chain, &["a.test", "x.b.test", "*.b.test"]).is_empty());
+    let other = good(&["a.test"]);
+    let broken = format!("{}{}", fine.leaf, other.leaf);
+    for (chain, host, says) in [
+        (&*fine.leaf, "a.test", "the chain is incomplete"),
+        (&*broken, "a.test", "the chain is broken: certificate 1"),
+        (&fine.chain, "c.test", "the certificate is for a.test, *.b.test, not for c.test"),
+        // A wildcard stands for one label.
+        (&fine.chain, "b.test", "not for b.test"),
+        (&fine.chain, "x.y.b.test", "not for x.y.b.test"),
+        (&fine.chain, "*.a.test", "not for *.a.test"),
+        (
+            &issued(&["a.test"], now - 9 * DAY, now - 2 * DAY).chain,
+            "a.test",
+            "has expired 2 days ago",
+        ),
+        (
+            &issued(&["a.test"], now - 9 * DAY, now + 3 * DAY).chain,
+            "a.test",
+            "expires 2 days from now",
+        ),
+        (&issued(&["a.test"], now + 3 * DAY, now + 90 * DAY).chain, "a.test", "is not valid yet"),
+    ] {
+        let said = warned(chain, &[host]);
+        assert!(said.len() == 1 && said[0].contains(says), "{said:?} does not say {says:?}");
+    }
+}
+
+#[test]
+fn a_self_signed_certificate_is_made_once_and_again_only_for_other_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |hosts: &[&str]| {
+        let hosts = hosts.iter().map(|host| Host::Exact((*host).to_owned())).collect();
+        let tls =
+            Tls { certificate: Certificate::SelfSigned, clients: None, oldest: TlsVersion::Tls12 };
+        let site = Site { hosts, tls: Some(tls), ..Site::new("/".into()) };
+        config_of(site, folder.path())
+    };
+    let made = |hosts: &[&str]| {
+        let (vault, complaints) = Vault::fill(&config(hosts));
+        assert_eq!(complaints, []);
+        vault.0[0].clone().unwrap()
+    };
+    let first = made(&["a.test", "192.0.2.1", "[2001:db8::1]"]);
+    assert_eq!(made(&["a.test", "192.0.2.1", "[2001:db8::1]"]), first);
+    let leaf = Leaf::read(&first.certificates().unwrap()[0]).unwrap();
+    assert!(["a.test", "192.0.2.1", "[2001:db8::1]"].iter().all(|host| leaf.covers(host)));
+    assert_ne!(made(&["a.test", "b.test"]), first);
+    assert!(Vault::complaints(&config(&["c.test"])).is_empty());
+    let names: Vec<_> = folder.path().join("self-signed").read_dir().unwrap().collect();
+    assert_eq!(names.len(), 1, "a check makes nothing, and no draft is left: {names:?}");
+}
+
+#[test]
+fn the_key_is_in_no_debug_output() {
+    let one = good(&["a.test"]);
+    let shown = format!("{:?}", credentials(&one.chain, &one.key));
+    let secret = one.key.lines().nth(1).unwrap();
+    assert!(shown.contains("BEGIN CERTIFICATE") && !shown.contains(secret));
+}
+
+#[test]
+fn credentials_travel_in_sealed_memory() {
+    let one = good(&["a.test"]);
+    let ocsp = Some(vec![0, 255]);
+    let credentials = Credentials { ocsp, ..credentials(&one.chain, &one.key) };
+    let vault = Vault(vec![None, Some(credentials)]);
+    assert_eq!(Vault::read(vault.seal().unwrap()).unwrap(), vault);
+}
+
+#[test]
+fn a_broken_certificate_is_a_sentence() {
+    let broken = CertificateDer::from(vec![48, 3, 1, 2, 3]);
+    assert!(warnings(&[broken], &[]).unwrap_err().contains("a certificate is broken"));
+}
+
+fn config_of(site: Site, state: &std::path::Path) -> Config {
+    let json = serde_json::json!({
+        "log": "info",
+        "listen": [],
+        "trusted_proxies": { "networks": [], "unix": false, "fields": "XForwarded" },
+        "account": null,
+        "state": state,
+        "shutdown_timeout": { "secs": 1, "nanos": 0 },
+        "front": {
+            "threads": 1,
+            "access_log": null,
+            "request_ids": false,
+            "timeouts": {
+                "head": { "secs": 1, "nanos": 0 },
+                "body": { "secs": 1, "nanos": 0 },
+                "idle": { "secs": 1, "nanos": 0 },
+                "send": { "secs": 1, "nanos": 0 },
+            },
+            "limits": { "max_body": 1 },
+        },
+        "sites": [site],
+        "pools": [],
+    });
+    serde_json::from_value(json).unwrap()
+}

@@ -1,0 +1,195 @@
+//! TLS for scenarios: certificates, and connections of clients that trust every server.
+//!
+//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS: each server gets an address for it, and clients use that.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// Whether the scenarios run over TLS.
+pub(crate) fn is_wanted() -> bool {
+    std::env::var("SENDOFF_TEST_TLS").is_ok_and(|value| value == "1")
+}
+
+/// Ports at which servers of this process speak TLS.
+static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
+
+/// Has clients speak TLS to this address.
+pub(crate) fn note(addr: SocketAddr) {
+    PORTS.lock().unwrap().insert(addr.port());
+}
+
+/// An authority that signs certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key in files.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The certificate, followed by that of the authority.
+    pub chain: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// A new authority.
+    #[allow(clippy::new_without_default, reason = "each one is another")]
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "Authority of the scenarios");
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Its own certificate in PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Signs a certificate for these hosts, and writes it to `NAME.pem` and `NAME.key` in a folder, which is made.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn issue(&self, names: &[&str], folder: &Path, name: &str) -> Certificate {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let chain = params.signed_by(&key, &self.0).unwrap().pem() + &self.pem();
+        std::fs::create_dir_all(folder).unwrap();
+        let file = |ending: &str, text: &str| {
+            let path = folder.join(format!("{name}.{ending}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        Certificate { chain: file("pem", &chain), key: file("key", &key.serialize_pem()) }
+    }
+}
+
+/// A client's connection.
+pub(crate) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    /// TLS, if a server of this process speaks it there.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        let port = stream.peer_addr().map_or(0, |addr| addr.port());
+        if !PORTS.lock().unwrap().contains(&port) {
+            return Self::Plain(stream);
+        }
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::clone(&TRUSTING), name).unwrap();
+        Self::Tls(Box::new(StreamOwned::new(connection, stream)))
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(tls) => &tls.sock,
+        }
+    }
+
+    /// Ends the sending direction.
+    pub(crate) fn half_close(&mut self) {
+        if let Self::Tls(tls) = self {
+            tls.conn.send_close_notify();
+            tls.flush().unwrap();
+        }
+        self.socket().shutdown(std::net::Shutdown::Write).unwrap();
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
+
+/// Trusts every server, and remembers no session.
+static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().dangerous();
+    let mut config =
+        builder.with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+});
+
+#[derive(Debug)]
+struct Trusting;
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &PROVIDER.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &PROVIDER.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}
