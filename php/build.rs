@@ -33,6 +33,7 @@ fn main() {
         "server_vars",
         "settings",
         "slow",
+        "status",
         "user_ini",
     ];
     let mut build = cc::Build::new();

@@ -47,6 +47,10 @@ impl Machine for Any<'_> {
         Ok(())
     }
 
+    fn worker_group(&self, _: &str) -> Result<u32, String> {
+        Ok(33)
+    }
+
     fn addresses(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         Ok(vec![[192, 0, 2, 1].into()])
     }

@@ -45,6 +45,7 @@ unsafe extern "C" {
         link_count: usize,
         guard: c_int,
         slow: c_int,
+        status: c_int,
         busy: c_int,
         max_requests: u64,
     ) -> c_int;
@@ -122,20 +123,23 @@ impl Engine {
     }
 
     /// Serves requests in a forked child until the front or `max_requests` (0: never) ends it; returns the exit
-    /// status. Without a guard no files are handed over. On `slow` come files that backtraces are written to.
+    /// status. Without a guard no files are handed over. On `slow` come files that backtraces are written to; on `status` the
+    /// worker asks the front for the state of the pool.
     pub(crate) fn serve(
         &self,
         links: Vec<OwnedFd>,
         guard: Option<OwnedFd>,
         slow: Option<OwnedFd>,
+        status: OwnedFd,
         busy: BorrowedFd<'_>,
         max_requests: u64,
     ) -> i32 {
         let links: Vec<c_int> = links.into_iter().map(IntoRawFd::into_raw_fd).collect();
         let guard = guard.map_or(-1, IntoRawFd::into_raw_fd);
         let slow = slow.map_or(-1, IntoRawFd::into_raw_fd);
-        let busy = busy.as_raw_fd();
+        let (status, busy) = (status.into_raw_fd(), busy.as_raw_fd());
+        let count = links.len();
         // SAFETY: the array lives through the call, which takes the descriptors over. PHP's long jumps stay inside it.
-        unsafe { sendoff_php_serve(links.as_ptr(), links.len(), guard, slow, busy, max_requests) }
+        unsafe { sendoff_php_serve(links.as_ptr(), count, guard, slow, status, busy, max_requests) }
     }
 }

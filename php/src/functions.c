@@ -31,6 +31,9 @@ PHP_FUNCTION(apache_request_headers)
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fastcgi_finish_request, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_MASK_EX(arginfo_fpm_get_status, 0, 0, MAY_BE_ARRAY | MAY_BE_FALSE)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_apache_request_headers, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
@@ -38,6 +41,7 @@ ZEND_END_ARG_INFO()
 /* clang-format off */
 static const zend_function_entry functions[] = {
 	PHP_FE(fastcgi_finish_request, arginfo_fastcgi_finish_request)
+	PHP_FE(fpm_get_status, arginfo_fpm_get_status)
 	PHP_FE(apache_request_headers, arginfo_apache_request_headers)
 	PHP_FALIAS(getallheaders, apache_request_headers, arginfo_apache_request_headers)
 	PHP_FE_END

@@ -97,5 +97,6 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),
     };
-    exit_now(engine.serve(links, guard, start.slow, start.busy.as_fd(), pool.max_requests))
+    let WorkerStart { slow, status, busy, .. } = start;
+    exit_now(engine.serve(links, guard, slow, status, busy.as_fd(), pool.max_requests))
 }

@@ -62,6 +62,8 @@ pub(crate) struct Master<'a> {
     pool: &'a PoolConfig,
     socket: OwnedFd,
     signals: SignalFd,
+    /// Where workers ask the front for the state of the pool: the front's end, kept for the next front, and theirs.
+    status: (OwnedFd, OwnedFd),
     /// As many as there should be workers, or more while some are about to end.
     slots: Vec<Slot>,
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
@@ -81,10 +83,22 @@ impl<'a> Master<'a> {
     ) -> io::Result<Self> {
         let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
-        let mut master = Self { config, pool, socket, signals, slots, leaving, target: 0 };
+        let status = pool::status_sockets()?;
+        let mut master = Self { config, pool, socket, signals, status, slots, leaving, target: 0 };
+        master.announce_status();
         // The master of a pool that keeps none is started because a request waits.
         master.keep(pool.first_workers().max(1));
         Ok(master)
+    }
+
+    /// Gives the front its end of the socket on which workers ask for the state of the pool.
+    fn announce_status(&self) {
+        // A front that is gone needs none; the next one says when it starts.
+        if let Err(error) = pool::announce_status(self.socket.as_fd(), self.status.0.as_fd())
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            log(format_args!("fpm_get_status() will return false: {error}"));
+        }
     }
 
     /// There should be `target` workers from now on. Those that are too many are the front's to end: it knows which are idle.
@@ -172,9 +186,10 @@ impl<'a> Master<'a> {
         let busy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let slow = self.pool.slow_log.as_ref().map(|_| pool::file_sockets()).transpose()?;
         let (ours, slow) = slow.unzip();
+        let status = self.status.1.try_clone()?;
         let (master, since) = (getpid(), Instant::now());
         match fork()? {
-            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, master })),
+            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
             Forked::Parent(pid) => {
                 // Should this fail, the front's ends close and the worker ends by itself.
                 pool::announce(self.socket.as_fd(), pid, &front)?;
@@ -201,7 +216,10 @@ impl<'a> Master<'a> {
         let mut message = [0; MAX_MESSAGE];
         while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
             match ToMaster::decode(message) {
-                Some(ToMaster::FrontStarted { at }) => self.let_go(at),
+                Some(ToMaster::FrontStarted { at }) => {
+                    self.announce_status();
+                    self.let_go(at);
+                }
                 Some(ToMaster::Workers(count)) if self.bounds().contains(&count) => {
                     self.keep(count as usize);
                 }

@@ -69,15 +69,16 @@ int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
  * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links, the guard and the socket `slow` (-1: none), on which
- * the master sends files that the backtrace of the running script is written to. The time of the
+ * been answered. Takes ownership of the links, the guard, the socket `slow` (-1: none), on which
+ * the master sends files that the backtrace of the running script is written to, and the socket
+ * `status`, on which the worker asks the front for the state of the pool. The time of the
  * first request (nanoseconds of CLOCK_MONOTONIC) is added to the eventfd `busy`, so that the master
  * can tell a worker that a request has crashed from one that cannot start, and a worker that served
  * a previous front from one that serves the current front. 2^62 is added after the first response.
  * Returns the exit status of the process.
  */
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
-					  uint64_t max_requests);
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int status,
+					  int busy, uint64_t max_requests);
 
 /* The working folder of workers before and after a script. */
 extern const char *sendoff_php_folder;
@@ -141,6 +142,10 @@ void sendoff_slow_startup(const char *pool);
  * inherits. False: no thread.
  */
 bool sendoff_slow_start(int socket);
+
+/* status.c: the state of the pool, asked for on this socket. */
+void sendoff_status_start(int socket);
+PHP_FUNCTION(fpm_get_status);
 
 /* named.c: files that X-Sendfile and X-Accel-Redirect name. */
 void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);

@@ -58,6 +58,19 @@ pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Re
     send_with(pool, &message, &fds)
 }
 
+/// Sockets over which workers ask the front for the state of their pool: the front's end, and that of all workers.
+pub(crate) fn status_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Gives the front its end. Such a message has the process id 0, and no links.
+///
+/// # Errors
+/// As [`announce`].
+pub(crate) fn announce_status(pool: BorrowedFd<'_>, front: BorrowedFd<'_>) -> io::Result<()> {
+    send_with(pool, &[0; 8], &[front])
+}
+
 fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(fds).size()];
     let mut control = SendAncillaryBuffer::new(&mut space);

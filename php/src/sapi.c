@@ -213,8 +213,8 @@ static sendoff_worker *new_worker(const int *links, size_t link_count, int guard
 	return worker;
 }
 
-int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int busy,
-					  uint64_t max_requests)
+int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int status,
+					  int busy, uint64_t max_requests)
 {
 	set_environment();
 	if (chdir(sendoff_php_folder) != 0) {
@@ -229,11 +229,12 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 		return 1;
 	}
 	sendoff_lazy_attach(sendoff_php_worker);
+	sendoff_status_start(status);
 	set_signals();
-	int status = sendoff_serve_requests(busy, max_requests);
+	int exit_status = sendoff_serve_requests(busy, max_requests);
 	/* on_sigterm() may still run. */
 	sendoff_worker *worker = sendoff_php_worker;
 	sendoff_php_worker = NULL;
 	sendoff_worker_free(worker);
-	return status;
+	return exit_status;
 }

@@ -24,6 +24,8 @@ pub(crate) struct WorkerStart {
     pub(crate) busy: OwnedFd,
     /// Where the master sends files for backtraces, if the pool has a slow log.
     pub(crate) slow: Option<OwnedFd>,
+    /// Where it asks the front for the state of the pool.
+    pub(crate) status: OwnedFd,
     pub(crate) master: Pid,
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,10 +49,9 @@ fn an_extension_that_crashes_while_it_is_loaded_is_named() {
         let name = format!("breaks_{}", place.to_lowercase());
         let library = extension(&dir, &name, place);
         let mut master = Master::start_pool(with(&library), Stdio::piped());
-        let mut said = String::new();
-        master.stderr().read_to_string(&mut said).unwrap();
+        let (status, said) = master.said();
         assert!(said.contains(&format!("sendoff-php: {expected}{library}\n")), "{said}");
-        assert_eq!(master.wait().code(), None, "it dies of the signal");
+        assert_eq!(status.code(), None, "it dies of the signal");
     }
 }
 
@@ -90,7 +89,7 @@ fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
     let dir = TempDir::new();
     fs::write(dir.path().join("good.php"), "<?php echo 'good';").unwrap();
     fs::write(dir.path().join("bad.php"), "<?php posix_kill(getmypid(), 11);").unwrap();
-    let mut master = Master::start_pool(pool(), Stdio::piped());
+    let master = Master::start_pool(pool(), Stdio::piped());
     for _ in 0..8 {
         let mut worker = master.worker();
         assert_eq!(worker.link().ask(&Request::new(&dir.file("good.php"))).body(), "good");
@@ -98,10 +97,7 @@ fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
         assert!(worker.link().response().is_none());
     }
     master.worker();
-    let mut stderr = master.stderr();
-    drop(master);
-    let mut said = String::new();
-    stderr.read_to_string(&mut said).unwrap();
+    let said = master.end();
     assert!(said.contains("posix.so in GET /bad.php\n  #0 posix_kill()"), "{said}");
     assert!(!said.contains("first request"), "{said}");
 }

@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -30,9 +29,8 @@ fn run(pool: PoolConfig, code: &str) -> String {
 /// What a master says that does not start.
 fn refusal(pool: PoolConfig) -> (Option<i32>, String) {
     let mut master = Master::start_pool(pool, Stdio::piped());
-    let mut said = String::new();
-    master.stderr().read_to_string(&mut said).unwrap();
-    (master.wait().code(), said)
+    let (status, said) = master.said();
+    (status.code(), said)
 }
 
 #[test]
@@ -147,17 +145,13 @@ fn a_worker_gets_no_more_memory_than_its_limit() {
     assert_eq!(run(with(None), code), "used 104857600\n");
     assert_eq!(run(with(Some(300 << 20)), code), "used 104857600\n");
     // PHP ends the process, as it does when the machine has no memory left.
-    let (dir, mut master) =
-        (TempDir::new(), Master::start_pool(with(Some(80 << 20)), Stdio::piped()));
+    let (dir, master) = (TempDir::new(), Master::start_pool(with(Some(80 << 20)), Stdio::piped()));
     fs::write(dir.path().join("a.php"), format!("<?php {code}")).unwrap();
     let mut worker = master.worker();
     worker.link().send(&Request::new(&dir.file("a.php")));
     assert!(worker.link().response().is_none());
     master.worker();
-    let mut stderr = master.stderr();
-    drop(master);
-    let mut said = String::new();
-    stderr.read_to_string(&mut said).unwrap();
+    let said = master.end();
     assert!(said.contains("Out of memory"), "{said}");
 }
 
@@ -206,14 +200,10 @@ fn settings_that_make_no_sense_are_refused_and_unknown_ones_are_named() {
         ),
     ] {
         let php_ini = php_ini.iter().cloned().chain(extra.map(str::to_owned)).collect();
-        let mut master = Master::start_pool(PoolConfig { php_ini, ..pool() }, Stdio::piped());
+        let master = Master::start_pool(PoolConfig { php_ini, ..pool() }, Stdio::piped());
         // Kept, because the master would start another in the place of one whose links are closed.
         let _worker = master.worker();
-        let mut stderr = master.stderr();
-        drop(master);
-        let mut said = String::new();
-        stderr.read_to_string(&mut said).unwrap();
-        assert_eq!(said, complaint);
+        assert_eq!(master.end(), complaint);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Debian's Apache with PHP as its module: what `.htaccess` files are compared with.
 
 use crate::child::{dies_with_us, exit_status};
-use crate::{Client, Request, Response, processes, site, wait};
+use crate::{Client, Request, Response, listener, processes, site};
 use rustix::process::Signal;
 use std::fmt::Write;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -110,7 +110,7 @@ impl Apache {
         let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let file = self.folder.join("apache.conf");
         fs::write(&file, self.configuration(addr, hosts, lines)).unwrap();
-        let mut child = dies_with_us(Path::new(APACHE), "TERM")
+        let child = dies_with_us(Path::new(APACHE), "TERM")
             .args(["-DFOREGROUND", "-f"])
             .arg(file)
             // At its end it signals its whole process group.
@@ -120,20 +120,9 @@ impl Apache {
             .stderr(fs::File::create(self.folder.join("stderr.log")).unwrap())
             .spawn()
             .expect("apache2");
-        // Another process may have taken the port before Apache bound it.
         let ours = format!("{addr} {}", self.folder.display());
-        let mut up = false;
-        wait::until(crate::LIMIT, || {
-            let request = Request::get("/-/whose").header("Host", "whose.test");
-            up = TcpStream::connect(addr).is_ok()
-                && Client::connect(addr).try_ask(&request).is_ok_and(|r| r.text() == ours);
-            up || child.try_wait().unwrap().is_some()
-        });
-        if !up {
-            let _ = child.kill();
-            let _ = child.wait();
-            return false;
-        }
+        let request = Request::get("/-/whose").header("Host", "whose.test");
+        let Some(child) = listener::up(child, addr, &request, &ours) else { return false };
         (self.addr, self.child) = (addr, Some(child));
         true
     }

@@ -15,6 +15,7 @@ mod client;
 mod compare;
 mod extension;
 mod fpm;
+mod listener;
 pub mod load;
 pub mod mapper;
 mod message;

@@ -128,9 +128,25 @@ impl Server {
     /// # Panics
     /// If it neither becomes ready nor ends.
     pub fn try_run(config: &Path, root: &Path, workers: usize) -> Result<Self, Failed> {
+        Self::try_run_with(config, root, workers, 1)
+    }
+
+    /// As [`try_run`](Self::try_run), with a number of threads of its own.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run_with(
+        config: &Path,
+        root: &Path,
+        workers: usize,
+        threads: usize,
+    ) -> Result<Self, Failed> {
         let mut command = dies_with_us(&binary(), "KILL");
         command.arg("run").arg("--config").arg(config);
-        Self::launch(command, root, workers, 1)
+        Self::launch(command, root, workers, threads)
     }
 
     fn launch(

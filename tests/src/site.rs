@@ -46,6 +46,18 @@ impl Site {
         site
     }
 
+    /// A site with a script that waits in the middle of its response until the named pipe `pipe` is released, one that answers at
+    /// once, and a file.
+    pub fn waiting() -> Self {
+        let site = Self::with(
+            "wait.php",
+            "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
+        );
+        site.write("ok.php", "<?php echo 'ok';");
+        site.write("a.txt", "static");
+        site
+    }
+
     /// The root of the site.
     pub fn root(&self) -> &Path {
         &self.root

@@ -1,10 +1,10 @@
 //! Debian's nginx and php-fpm on a site: the reference.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, Request, Response, processes, site, wait};
+use crate::{Client, Request, Response, listener, processes, site, wait};
 use rustix::process::Signal;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -144,21 +144,8 @@ http {{
             .spawn()
             .expect("nginx");
         collect_into(&self.log, child.stderr.take().unwrap());
-        // Another process may have taken the port before nginx bound it.
-        let ours = format!("{addr} {folder}");
-        let mut up = false;
-        wait::until(crate::LIMIT, || {
-            up = TcpStream::connect(addr).is_ok()
-                && Client::connect(addr)
-                    .try_ask(&Request::get("/-/whose"))
-                    .is_ok_and(|response| response.text() == ours);
-            up || child.try_wait().unwrap().is_some()
-        });
-        if !up {
-            let _ = child.kill();
-            let _ = child.wait();
-            return false;
-        }
+        let (ours, request) = (format!("{addr} {folder}"), Request::get("/-/whose"));
+        let Some(child) = listener::up(child, addr, &request, &ours) else { return false };
         self.addr = addr;
         self.children.push(child);
         true

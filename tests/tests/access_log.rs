@@ -146,3 +146,92 @@ fn without_the_option_there_are_no_ids_and_clients_cannot_choose_one() {
     assert_ne!(server.ask(&asking).text(), "mademine");
     assert_ne!(server.page("/made.php"), server.page("/made.php"));
 }
+
+/// Three sites: one in the server's log, one with a log of its own, one without.
+fn three(own: &str) -> String {
+    format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'all.log'\naccess_log_format = '$host $uri'\n\
+         [[site]]\nhosts = 'a.test'\nroot = 'root'\n\
+         [[site]]\nhosts = 'b.test'\nroot = 'root'\n{own}\n\
+         [[site.route]]\nprefix = '/quiet'\naccess_log = false\n\
+         [[site]]\nhosts = 'c.test'\nroot = 'root'\naccess_log = 'off'\n"
+    )
+}
+
+#[test]
+fn a_site_has_a_log_of_its_own_or_none_and_a_route_is_left_out() {
+    let site = Site::with("f.txt", "f");
+    site.write("quiet/f.txt", "q");
+    let write = |own: &str| site.write_at(site.outside("sendoff.toml"), three(own));
+    let config = write("access_log = 'b.log'\naccess_log_format = '$site|$uri'");
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    let ask = |host: &str| {
+        for target in ["/f.txt", "/quiet/f.txt"] {
+            server.ask(&Request::get(target).header("Host", host)).expect(200);
+        }
+    };
+    let [all, own, renamed, other] =
+        ["all.log", "b.log", "b.log.1", "c.log"].map(|name| site.outside(name));
+    for host in ["a.test", "b.test", "c.test"] {
+        ask(host);
+    }
+    assert_eq!(lines(&own, 1), ["b.test|/f.txt"]);
+    assert_eq!(lines(&all, 2), ["a.test /f.txt", "a.test /quiet/f.txt"]);
+    fs::rename(&own, &renamed).unwrap();
+    assert_eq!(server.command(&["reopen"]).unwrap(), "2 log files were opened again\n");
+    ask("b.test");
+    assert_eq!(lines(&own, 1), ["b.test|/f.txt"]);
+    assert_eq!(lines(&renamed, 1), ["b.test|/f.txt"]);
+    // The format changes, then the file.
+    write("access_log = 'b.log'");
+    assert_eq!(server.command(&["reload"]).unwrap(), "reloaded\n");
+    ask("b.test");
+    assert_eq!(lines(&own, 2)[1], "b.test /f.txt");
+    write("access_log = 'c.log'");
+    assert_eq!(server.command(&["reload"]).unwrap(), "reloaded\n");
+    ask("b.test");
+    assert_eq!(lines(&other, 1), ["b.test /f.txt"]);
+    write("access_log = 'nowhere/c.log'");
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains("nowhere/c.log: No such file"), "{said}");
+    ask("b.test");
+    assert_eq!(lines(&other, 2)[1], "b.test /f.txt");
+    assert_eq!((lines(&all, 2).len(), lines(&own, 2).len()), (2, 2));
+}
+
+/// More files than go with one message to the front.
+#[test]
+fn five_hundred_sites_have_logs_of_their_own() {
+    const COUNT: usize = 500;
+    let site = Site::with("f.txt", "f");
+    let write = |count: usize| {
+        let sites = (0..count).map(|number| {
+            format!(
+                "[[site]]\nhosts = 's{number}.test'\nroot = 'root'\naccess_log = 'logs/{number}'\n"
+            )
+        });
+        let text = format!("listen = '127.0.0.1:0'\nthreads = 1\n{}", sites.collect::<String>());
+        site.write_at(site.outside("sendoff.toml"), text)
+    };
+    site.write_at(site.outside("logs/none"), "");
+    let server = Server::try_run(&write(1), site.root(), 4).unwrap();
+    write(COUNT);
+    assert_eq!(server.command(&["reload"]).unwrap(), "reloaded\n");
+    for turn in 1..=2 {
+        let mut client = server.connect();
+        for number in 0..COUNT {
+            let host = format!("s{number}.test");
+            client.ask(&Request::get("/f.txt").header("Host", &host)).expect(200);
+        }
+        for number in 0..COUNT {
+            assert_eq!(lines(&site.outside(&format!("logs/{number}")), 1).len(), 1, "{turn}");
+        }
+        let said = server.command(&["reopen"]);
+        assert_eq!(said.unwrap(), format!("{COUNT} log files were opened again\n"));
+        for number in 0..COUNT {
+            fs::remove_file(site.outside(&format!("logs/{number}"))).unwrap();
+        }
+        let said = server.command(&["reopen"]);
+        assert_eq!(said.unwrap(), format!("{COUNT} log files were opened again\n"));
+    }
+}

@@ -1,24 +1,16 @@
 //! `sendoff status`, `reopen` and `stop`, and clients of the control socket that mean no good.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Broken, LIMIT, Request, Server, Site, sendoff, wait};
+use rustix::process::Signal;
+use sendoff_tests::{Broken, LIMIT, Request, Server, Site, processes, sendoff, wait};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-fn site() -> Site {
-    let site = Site::with(
-        "wait.php",
-        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
-    );
-    site.write("ok.php", "<?php echo 'ok';");
-    site
-}
-
 #[test]
 fn status_shows_connections_and_what_workers_do() {
-    let site = site();
+    let site = Site::waiting();
     let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &["--threads", "2"]);
     let mut busy = server.connect();
@@ -54,8 +46,72 @@ fn status_shows_connections_and_what_workers_do() {
 }
 
 #[test]
+fn status_counts_what_each_site_was_sent_also_after_a_reload() {
+    let site = Site::waiting();
+    site.write("big.php", "<?php readfile('big');");
+    site.write("big", vec![b'x'; 2_000_000]);
+    let write = |sites: &[&str]| {
+        let sites = sites.iter().map(|host| format!("[[site]]\nhosts = '{host}'\nroot = 'root'\n"));
+        let text = format!("listen = '127.0.0.1:0'\nthreads = 2\n{}", sites.collect::<String>());
+        site.write_at(site.outside("sendoff.toml"), text)
+    };
+    let config = write(&["a.test", "b.test"]);
+    let server = Server::try_run_with(&config, site.root(), 4, 2).unwrap();
+    let ask = |host: &str, target: &str| {
+        server.ask(&Request::get(target).header("Host", host)).expect(200);
+    };
+    ask("a.test", "/a.txt");
+    ask("a.test", "/ok.php");
+    ask("b.test", "/big.php");
+    let shows = |expected: &[&str]| {
+        let mut status = String::new();
+        // A response is counted when its last byte has left.
+        let shown = wait::until(LIMIT, || {
+            status = server.command(&["status"]).unwrap();
+            expected.iter().all(|line| status.contains(line))
+        });
+        assert!(shown, "{expected:?}\n{status}");
+    };
+    let of_b = "1 request, 2.0 MB handed over, 0.0 MB copied";
+    let root = site.root().display();
+    shows(&[
+        "sent         3 requests, 2.0 MB handed over",
+        &format!("site         a.test: {root}: 2 requests, 0.0 MB"),
+        &format!("site         b.test: {root}: {of_b}"),
+        " 0 waiting, 2 requests\n",
+    ]);
+    write(&["c.test", "b.test"]);
+    assert_eq!(server.command(&["reload"]).unwrap(), "reloaded\n");
+    ask("c.test", "/a.txt");
+    shows(&[
+        &format!("site         c.test: {root}: 1 request, 0.0 MB"),
+        &format!("site         b.test: {root}: {of_b}"),
+    ]);
+}
+
+#[test]
+fn status_of_a_thousand_sites_is_short() {
+    let site = Site::waiting();
+    let sites = (0..1000).map(|n| format!("[[site]]\nhosts = 's{n}.test'\nroot = 'root'\n"));
+    let text = format!("listen = '127.0.0.1:0'\nthreads = 1\n{}", sites.collect::<String>());
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    server.ask(&Request::get("/a.txt").header("Host", "s777.test")).expect(200);
+    let mut status = String::new();
+    let busy = || {
+        status = server.command(&["status"]).unwrap();
+        status.contains("s777.test")
+    };
+    assert!(wait::until(LIMIT, busy));
+    assert!(status.lines().count() < 50, "{status}");
+    assert!(status.contains("and 968 sites with fewer requests"), "{status}");
+    let json = server.command(&["status", "--json"]).unwrap();
+    assert_eq!(json.matches("\"handed_over\"").count(), 1000);
+}
+
+#[test]
 fn a_server_is_found_by_its_port_among_several() {
-    let site = site();
+    let site = Site::waiting();
     let (one, two) = (Server::start(site.root(), &[]), Server::start(site.root(), &[]));
     let status = |options: &[&str]| sendoff(site.root(), &[&["status"], options].concat());
     for server in [&one, &two] {
@@ -78,8 +134,22 @@ fn a_server_is_found_by_its_port_among_several() {
 }
 
 #[test]
+fn a_server_that_does_not_answer_holds_up_no_command_for_another() {
+    let site = Site::waiting();
+    let (well, stopped) = (Server::start(site.root(), &[]), Server::start(site.root(), &[]));
+    processes::signal(stopped.pid(), Signal::STOP);
+    let port = well.addr().port().to_string();
+    let status = sendoff(site.root(), &["status", "--listen", &port]).unwrap();
+    assert!(status.contains(&format!("process {},", well.pid())), "{status}");
+    let missing = sendoff(site.root(), &["status", "--listen", "0"]).unwrap_err();
+    let expected = format!("there is process {}, which does not answer\n", stopped.pid());
+    assert!(missing.ends_with(&expected), "{missing}");
+    processes::signal(stopped.pid(), Signal::CONT);
+}
+
+#[test]
 fn stop_waits_for_open_responses_and_for_the_end_of_the_server() {
-    let site = site();
+    let site = Site::waiting();
     let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &[]);
     let mut client = server.connect();
@@ -103,7 +173,7 @@ fn stop_waits_for_open_responses_and_for_the_end_of_the_server() {
 
 #[test]
 fn stop_now_cuts_open_responses() {
-    let site = site();
+    let site = Site::waiting();
     let _never_released = site.fifo("pipe");
     let server = Server::start(site.root(), &["--shutdown-timeout", "1h"]);
     let mut client = server.connect();
@@ -117,7 +187,7 @@ fn stop_now_cuts_open_responses() {
 
 #[test]
 fn reopen_says_what_it_did() {
-    let site = site();
+    let site = Site::waiting();
     let log = site.outside("access.log");
     let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
     fs::rename(&log, site.outside("access.log.1")).unwrap();
@@ -129,7 +199,7 @@ fn reopen_says_what_it_did() {
 
 #[test]
 fn clients_that_stall_or_send_nonsense_hurt_nothing() {
-    let site = site();
+    let site = Site::waiting();
     let server = Server::start(site.root(), &[]);
     let socket = server.control_socket();
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);

@@ -6,16 +6,6 @@ use sendoff_tests::{Broken, Client, Head, LIMIT, Request, Server, Site, pattern,
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-fn site() -> Site {
-    let site = Site::with(
-        "wait.php",
-        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
-    );
-    site.write("ok.php", "<?php echo 'ok';");
-    site.write("a.txt", "static");
-    site
-}
-
 /// Whether the server stops listening.
 fn refuses(server: &Server) -> bool {
     wait::until(LIMIT, || TcpStream::connect(server.addr()).is_err())
@@ -23,7 +13,7 @@ fn refuses(server: &Server) -> bool {
 
 #[test]
 fn the_ready_line() {
-    let site = site();
+    let site = Site::waiting();
     let server = Server::start(site.root(), &[]);
     let expected =
         format!("sendoff: serving {} at http://{}/\n", site.root().display(), server.addr());
@@ -34,7 +24,7 @@ fn the_ready_line() {
 
 #[test]
 fn several_addresses_and_event_loops() {
-    let site = site();
+    let site = Site::waiting();
     let options =
         ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--threads", "2", "--workers", "3"];
     let server = Server::start(site.root(), &options);
@@ -54,7 +44,7 @@ fn several_addresses_and_event_loops() {
 
 #[test]
 fn what_cannot_start_says_why_in_one_sentence() {
-    let site = site();
+    let site = Site::waiting();
     let missing = site.outside("missing");
     let file = site.path("a.txt");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -84,7 +74,7 @@ fn what_cannot_start_says_why_in_one_sentence() {
 #[test]
 fn sigterm_and_sigquit_let_responses_finish() {
     for signal in [Signal::TERM, Signal::QUIT] {
-        let site = site();
+        let site = Site::waiting();
         let pipe = site.fifo("pipe");
         let server = Server::start(site.root(), &[]);
         let mut idle = server.connect();
@@ -105,7 +95,7 @@ fn sigterm_and_sigquit_let_responses_finish() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let site = site();
+    let site = Site::waiting();
     let _never_released = site.fifo("pipe");
     let server = Server::start(site.root(), &[]);
     let mut client = server.connect();
@@ -122,7 +112,7 @@ fn a_second_signal_ends_at_once() {
 
 #[test]
 fn nobody_outlives_a_killed_supervisor() {
-    let site = site();
+    let site = Site::waiting();
     let server = Server::start(site.root(), &[]);
     // (A script at work would be given the time that a SIGTERM gives it.)
     let mut client = server.connect();
@@ -134,7 +124,7 @@ fn nobody_outlives_a_killed_supervisor() {
 
 #[test]
 fn a_killed_front_is_replaced() {
-    let site = site();
+    let site = Site::waiting();
     let server = Server::start(site.root(), &[]);
     let first = server.front();
     processes::signal(first, Signal::KILL);
@@ -145,7 +135,7 @@ fn a_killed_front_is_replaced() {
 
 #[test]
 fn a_killed_php_master_is_replaced() {
-    let site = site();
+    let site = Site::waiting();
     let server = Server::start(site.root(), &[]);
     let first = server.php_master();
     processes::signal(first, Signal::KILL);
@@ -202,7 +192,7 @@ fn left_of(family: Vec<u32>) -> Vec<u32> {
 #[test]
 fn sigterm_ends_in_time_whatever_scripts_and_clients_do() {
     for workers in ["6", "auto"] {
-        let site = site();
+        let site = Site::waiting();
         let options = ["--workers", workers, "--shutdown-timeout", "1500ms"];
         let (server, clients) = with_endless_work(&site, &options);
         let family = processes::descendants(server.pid());
@@ -226,7 +216,7 @@ fn sigterm_ends_in_time_whatever_scripts_and_clients_do() {
 
 #[test]
 fn scripts_that_end_in_time_are_waited_for_after_their_responses() {
-    let site = site();
+    let site = Site::waiting();
     let pipe = site.fifo("later");
     site.write(
         "later.php",
@@ -247,7 +237,7 @@ fn scripts_that_end_in_time_are_waited_for_after_their_responses() {
 fn processes_that_do_not_react_are_killed_in_time() {
     let stopped: [fn(&Server) -> u32; 2] = [Server::front, Server::php_master];
     for process in stopped {
-        let site = site();
+        let site = Site::waiting();
         let (server, _clients) =
             with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1s"]);
         let family = processes::descendants(server.pid());
@@ -263,7 +253,7 @@ fn processes_that_do_not_react_are_killed_in_time() {
 
 #[test]
 fn a_second_signal_ends_stuck_scripts_at_once() {
-    let site = site();
+    let site = Site::waiting();
     let (server, _clients) =
         with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1h"]);
     let family = processes::descendants(server.pid());
@@ -277,7 +267,7 @@ fn a_second_signal_ends_stuck_scripts_at_once() {
 
 #[test]
 fn stuck_scripts_do_not_outlive_a_killed_supervisor_for_long() {
-    let site = site();
+    let site = Site::waiting();
     let (server, _clients) =
         with_endless_work(&site, &["--workers", "6", "--shutdown-timeout", "1s"]);
     let family = processes::descendants(server.pid());
@@ -288,7 +278,7 @@ fn stuck_scripts_do_not_outlive_a_killed_supervisor_for_long() {
 
 #[test]
 fn a_new_front_has_workers_though_the_old_ones_are_stuck() {
-    let site = site();
+    let site = Site::waiting();
     let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &["--workers", "2"]);
     let stuck = server.workers();
@@ -311,7 +301,7 @@ fn a_new_front_has_workers_though_the_old_ones_are_stuck() {
 
 #[test]
 fn however_often_processes_are_killed_there_are_as_many_as_there_should_be() {
-    let site = site();
+    let site = Site::waiting();
     site.fifo("pipe");
     let server = Server::start(site.root(), &["--workers", "3", "--request-timeout", "500ms"]);
     let mut gone = Vec::new();

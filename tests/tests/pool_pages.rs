@@ -1,7 +1,8 @@
 //! The pages about a pool: `status_path` and `ping_path`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Fpm, LIMIT, Request, Response, Server, Site, wait};
+use rustix::process::Signal;
+use sendoff_tests::{Fpm, LIMIT, Request, Response, Server, Site, processes, wait};
 
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 2\n";
 
@@ -185,4 +186,64 @@ htaccess = true
     assert_eq!(ask(&server, "htaccess.test", "/any").expect(200), b"rewritten");
     assert_eq!(ask(&server, "htaccess.test", "/fpm-ping").expect(200), b"pong");
     ask(&server, "htaccess.test", "/fpm-status").expect(403);
+}
+
+/// Prints the pool's state: names and types with `?names`, everything with `?all`.
+const ASKS: &str = "<?php
+    $state = fpm_get_status();
+    if (isset($_GET['all'])) exit(json_encode($state));
+    $type = fn(&$value, $key) => $value = $key === 'pool' || $key === 'process-manager' ? $value : get_debug_type($value);
+    array_walk_recursive($state, $type);
+    echo json_encode($state), new ReflectionFunction('fpm_get_status');";
+
+#[test]
+fn scripts_get_the_array_of_php_fpm() {
+    let site = Site::with("a.php", ASKS);
+    let server = run(&site, "[[pool]]\nname = 'www'\nworkers = 2\n[[site]]\nroot = 'root'\n", 2);
+    let fpm = Fpm::start(site.root(), "pm.max_children = 2");
+    let stock = Server::start(site.root(), &["--fastcgi", &format!(".php={}", fpm.address())]);
+    for _ in 0..3 {
+        assert_eq!(server.page("/a.php?names"), stock.page("/a.php?names"));
+    }
+    let all = |server: &Server| -> serde_json::Value {
+        serde_json::from_str(&server.page("/a.php?all=1&b")).unwrap()
+    };
+    let (ours, theirs) = (all(&server), all(&stock));
+    // php-fpm's own figures are racy.
+    for (name, figure) in [("accepted-conn", 4), ("active-processes", 1), ("total-processes", 2)] {
+        assert_eq!(ours[name], figure, "{name}: {ours}");
+    }
+    let running = |state: &serde_json::Value| {
+        let mut running = state["procs"].as_array().unwrap().clone();
+        running.retain(|worker| worker["state"] == "Running");
+        assert_eq!(running.len(), 1, "{state}");
+        running.remove(0)
+    };
+    let (ours, theirs) = (running(&ours), running(&theirs));
+    for same in
+        ["request-method", "request-uri", "query-string", "request-length", "user", "script"]
+    {
+        assert_eq!(ours[same], theirs[same], "{same}: {ours}\n{theirs}");
+    }
+    assert!(server.workers().contains(&u32::try_from(ours["pid"].as_u64().unwrap()).unwrap()));
+}
+
+#[test]
+fn scripts_get_the_state_of_the_pool_from_another_front_and_from_another_master() {
+    let site = Site::with("a.php", ASKS);
+    let server = run(&site, "[[pool]]\nname = 'www'\nworkers = 1\n[[site]]\nroot = 'root'\n", 1);
+    let asks = || {
+        let Ok(response) = server.connect().try_ask(&Request::get("/a.php?all")) else {
+            return false;
+        };
+        response.text().contains("\"total-processes\":1,")
+    };
+    assert!(asks());
+    for process in [server.front(), server.php_master()] {
+        processes::signal(process, Signal::KILL);
+        assert!(wait::until(LIMIT, || !processes::runs(process)));
+        assert!(
+            wait::until(LIMIT, || std::net::TcpStream::connect(server.addr()).is_ok() && asks())
+        );
+    }
 }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Client, Fifo, LIMIT, Request, Server, Site, pattern, processes, sendoff, wait,
+};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -20,12 +22,8 @@ struct Reloaded {
 
 impl Reloaded {
     fn new() -> Self {
-        let site = Site::with("ok.php", "<?php echo 'ok';");
+        let site = Site::waiting();
         site.write("pid.php", "<?php echo getmypid();");
-        site.write(
-            "wait.php",
-            "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
-        );
         for folder in ["one", "two"] {
             fs::create_dir(site.outside(folder)).unwrap();
         }
@@ -228,9 +226,9 @@ fn a_file_is_read_again_with_its_sites_routes_and_pools() {
     assert!(before.contains(&pid("a.test")) && !before.contains(&pid("b.test")));
     let settled = || server.workers().len() == 4;
     assert!(wait::until(LIMIT, settled), "{:?}", server.workers());
-    write(&file(1000, &respond("third")).replace("127.0.0.1:0", "127.0.0.2:0"));
+    write(&file(1000, &respond("third")).replace("threads = 1", "threads = 2"));
     let said = server.command(&["reload"]).unwrap_err();
-    assert!(said.contains("addresses to listen on cannot be changed"), "{said}");
+    assert!(said.contains("the number of threads cannot be changed"), "{said}");
     assert_eq!(ask("b.test", "/said"), "third");
 }
 
@@ -243,4 +241,135 @@ fn another_user_needs_a_restart_as_root() {
     let said = server.command(&["reload"]).unwrap_err();
     assert!(said.contains("the user cannot be changed without a restart"), "{said}");
     assert_eq!(server.page("/ok.php"), "ok");
+}
+
+/// A server that reads a file, and a change of the file with which a reload goes on until a pipe is released.
+fn stalling_reload() -> (Site, Server, Fifo) {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let pipe = site.fifo("pipe");
+    let path = site.path("pipe");
+    let preload = format!("<?php file_get_contents('{}');", path.display());
+    let preload = site.write("preload.php", preload);
+    let config = site.write_at(site.outside("sendoff.toml"), file(0, ""));
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    let user = rustix::process::getuid().is_root().then_some("opcache.preload_user = 'www-data'");
+    let two = format!(
+        "name = 'two'\nphp_value.opcache.preload = '{}'\n{}",
+        preload.display(),
+        user.map_or_else(String::new, |user| format!("php_value.{user}"))
+    );
+    site.write_at(config, file(0, "").replace("name = 'two'", &two));
+    (site, server, pipe)
+}
+
+#[test]
+fn commands_are_answered_while_a_reload_runs_and_further_reloads_follow_it_together() {
+    let (site, server, pipe) = stalling_reload();
+    let status = || server.command(&["status"]).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| reload(&server));
+        assert!(wait::until(LIMIT, || status().contains("reload       running for ")));
+        let log = || server.log().matches("reloaded").count();
+        assert_eq!(
+            (server.command(&["reopen"]).unwrap().as_str(), log()),
+            ("there is no log file to open again\n", 0)
+        );
+        let further: Vec<_> = (0..20).map(|_| scope.spawn(|| reload(&server))).collect();
+        for _ in 0..20 {
+            server.signal(Signal::HUP);
+        }
+        let port = server.addr().port().to_string();
+        assert!(sendoff(site.root(), &["status", "--listen", &port]).is_ok());
+        assert_eq!((server.page("/ok.php"), log()), ("ok".to_owned(), 0));
+        pipe.release();
+        assert_eq!(first.join().unwrap(), "reloaded, with new workers in 1 pool\n");
+        for further in further {
+            assert_eq!(further.join().unwrap(), "reloaded\n");
+        }
+        assert!(log() <= 3, "{}", server.log());
+    });
+    assert!(!status().contains("reload       running"), "{}", status());
+}
+
+#[test]
+fn a_server_that_reloads_ends_when_it_is_told_to() {
+    for how in [&["stop"][..], &["stop", "--now"]] {
+        let (_site, server, _never_released) = stalling_reload();
+        std::thread::scope(|scope| {
+            let reloading = scope.spawn(|| server.command(&["reload"]));
+            let status = || server.command(&["status"]).unwrap();
+            assert!(wait::until(LIMIT, || status().contains("reload       running for ")));
+            assert_eq!(server.command(how).unwrap(), "the server has ended\n");
+            let said = reloading.join().unwrap().unwrap_err();
+            assert!(said.contains("the server has ended instead"), "{said}");
+        });
+        let (status, log) = server.await_end();
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+}
+
+#[test]
+fn listeners_are_opened_and_closed_by_a_reload() {
+    let site = Site::with("ok.php", "<?php echo 'ok ', $_SERVER['SERVER_ADDR'];");
+    let socket = site.outside("a.sock");
+    let write = |listen: &str, second: &str| {
+        let text = format!(
+            "listen = {listen}\nthreads = 2\n[[pool]]\nworkers = 4\n\
+             [[site]]\nroot = 'root'\n[[site.route]]\npath = '/which'\nrespond = 'first'\n{second}"
+        );
+        site.write_at(site.outside("sendoff.toml"), text)
+    };
+    let one = "'127.0.0.1:0'";
+    let server = Server::try_run_with(&write(one, ""), site.root(), 4, 2).unwrap();
+    let addresses = || -> Vec<String> {
+        let status = server.command(&["status"]).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("listens on "));
+        line.unwrap().trim().split(", ").map(str::to_owned).collect()
+    };
+    let ask = |address: &str, target: &str| {
+        Client::connect(address.parse().unwrap()).ask(&Request::get(target)).text()
+    };
+    let first = server.addr().to_string();
+    let mut kept = server.connect();
+    assert_eq!(kept.ask(&Request::get("/which")).text(), "first");
+    // Another address for the same site, one for another site, and a UNIX socket.
+    let second = "[[site]]\nlisten = '127.0.0.3:0'\nroot = 'root'\n[[site.route]]\npath = '/which'\nrespond = 'second'\n";
+    let unix = format!("'unix:{}'", socket.display());
+    write(&format!("[{unix}, '127.0.0.2:0', {one}]"), second);
+    assert_eq!(reload(&server), "reloaded\n");
+    let all = addresses();
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert_eq!((all[0].as_str(), &all[2]), (&*format!("unix:{}", socket.display()), &first));
+    for _ in 0..10 {
+        assert_eq!(ask(&all[1], "/which"), "first");
+        assert_eq!(ask(&all[1], "/ok.php"), "ok 127.0.0.2");
+        assert_eq!(ask(&all[3], "/which"), "second");
+        assert_eq!(ask(&first, "/which"), "first");
+    }
+    assert_eq!(kept.ask(&Request::get("/which")).text(), "first");
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    // The next front has them too.
+    processes::signal(server.front(), Signal::KILL);
+    server.await_page("/which", "first");
+    assert_eq!(ask(&all[3], "/which"), "second");
+    // A taken address changes nothing.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    write(&format!("[{one}, '{}']", taken.local_addr().unwrap()), "");
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains("cannot listen on") && said.contains("in use"), "{said}");
+    assert_eq!(addresses(), all);
+    let mut idle = Client::connect(all[3].parse().unwrap());
+    assert_eq!(idle.ask(&Request::get("/which")).text(), "second");
+    write(one, "");
+    assert_eq!(reload(&server), "reloaded\n");
+    assert_eq!(addresses(), [first.clone()]);
+    assert!(wait::until(LIMIT, || idle.is_closed()));
+    for gone in [&all[1], &all[3]] {
+        assert!(std::net::TcpStream::connect(gone).is_err(), "{gone}");
+    }
+    assert!(!socket.exists());
+    assert_eq!(
+        (ask(&first, "/which").as_str(), ask(&first, "/ok.php").as_str()),
+        ("first", "ok 127.0.0.1")
+    );
 }

@@ -7,16 +7,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-fn site() -> Site {
-    let site = Site::with(
-        "wait.php",
-        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
-    );
-    site.write("ok.php", "<?php echo 'ok';");
-    site.write("a.txt", "static");
-    site
-}
-
 /// The path of a log in a folder that only the user of the supervisor may enter.
 fn private_log(site: &Site) -> PathBuf {
     let folder = site.outside("log");
@@ -32,7 +22,7 @@ fn has_open(pid: u32, path: &Path) -> bool {
 
 #[test]
 fn a_renamed_access_log_is_written_anew_after_sigusr1_and_no_line_is_lost() {
-    let site = site();
+    let site = Site::waiting();
     let log = private_log(&site);
     let server =
         Server::start(site.root(), &["--threads", "2", "--access-log", log.to_str().unwrap()]);
@@ -76,7 +66,7 @@ fn a_renamed_access_log_is_written_anew_after_sigusr1_and_no_line_is_lost() {
 
 #[test]
 fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
-    let site = site();
+    let site = Site::waiting();
     let log = private_log(&site);
     let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
     let moved = site.outside("moved");
@@ -90,19 +80,22 @@ fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
 
 #[test]
 fn signals_that_do_not_end_the_server_end_none_of_its_processes() {
-    let site = site();
+    let site = Site::waiting();
     let pipe = site.fifo("pipe");
     let server = Server::start(site.root(), &[]);
     let mut client = server.connect();
     client.send(Request::get("/wait.php").bytes());
     let head = client.head().unwrap();
     let parts = [server.front(), server.php_master()];
-    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+    for signal in [Signal::HUP, Signal::USR1] {
         for process in [server.pid(), parts[0], parts[1]] {
             processes::signal(process, signal);
         }
     }
-    server.await_log("SIGUSR2: the program cannot be replaced while it runs");
+    for process in parts {
+        processes::signal(process, Signal::USR2);
+    }
+    server.await_log("reloaded");
     assert_eq!(server.page("/ok.php"), "ok");
     pipe.release();
     assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
@@ -111,8 +104,29 @@ fn signals_that_do_not_end_the_server_end_none_of_its_processes() {
 }
 
 #[test]
+fn sigusr2_replaces_the_workers_of_every_pool_and_cuts_nothing() {
+    let site = Site::waiting();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &[]);
+    let (front, master, workers) = (server.front(), server.php_master(), server.workers());
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    server.signal(Signal::USR2);
+    server.await_log("reloaded, with new workers in 1 pool");
+    assert_eq!(server.page("/ok.php"), "ok");
+    assert!(processes::runs(master), "it has a worker that is at work");
+    pipe.release();
+    assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
+    assert!(wait::until(LIMIT, || !processes::runs(master)), "{}", server.log());
+    let now = server.workers();
+    assert!(now.len() == workers.len() && now.iter().all(|worker| !workers.contains(worker)));
+    assert_eq!(server.front(), front);
+}
+
+#[test]
 fn sigint_cuts_what_is_under_way_and_its_log_line_is_written() {
-    let site = site();
+    let site = Site::waiting();
     let _never_released = site.fifo("pipe");
     let log = private_log(&site);
     let options = ["--shutdown-timeout", "1h", "--access-log", log.to_str().unwrap()];

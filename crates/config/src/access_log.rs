@@ -15,8 +15,20 @@ pub struct AccessLog {
     pub format: LogFormat,
 }
 
+/// Where the requests of a site are logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SiteLog {
+    /// In the log of the server, if it has one.
+    #[default]
+    Server,
+    /// In a log of the site's own. Several sites may share a file.
+    Own(AccessLog),
+    /// Nowhere.
+    Off,
+}
+
 /// Where lines of a log go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogTarget {
     /// The server's standard output.
     Stdout,

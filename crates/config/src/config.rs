@@ -1,11 +1,13 @@
 //! The whole configuration.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access_log::{AccessLog, LogTarget, SiteLog};
 use crate::account::Account;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
@@ -107,6 +109,25 @@ impl Config {
     #[must_use]
     pub fn last_grace(&self) -> Duration {
         self.reserve() / 4
+    }
+
+    /// The log of the requests of the site with this number, and of those that belong to no site; `None`: they are logged nowhere.
+    #[must_use]
+    pub fn log_of(&self, site: Option<usize>) -> Option<&AccessLog> {
+        match site.and_then(|site| self.sites.get(site)).map(|site| &site.access_log) {
+            None | Some(SiteLog::Server) => self.front.access_log.as_ref(),
+            Some(SiteLog::Own(log)) => Some(log),
+            Some(SiteLog::Off) => None,
+        }
+    }
+
+    /// Where requests are logged, each target once: that of the server, then those of sites.
+    #[must_use]
+    pub fn log_targets(&self) -> Vec<&LogTarget> {
+        let sites = (0..self.sites.len()).map(Some);
+        let logs = std::iter::once(None).chain(sites).filter_map(|site| self.log_of(site));
+        let mut seen = HashSet::new();
+        logs.map(|log| &log.to).filter(|to| seen.insert(*to)).collect()
     }
 
     fn reserve(&self) -> Duration {

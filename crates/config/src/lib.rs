@@ -25,7 +25,7 @@ mod site;
 mod tls;
 pub mod units;
 
-pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, Values, Variable};
+pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;

@@ -80,6 +80,8 @@ pub struct Rules {
     pub max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.
     pub request_timeout: Option<Duration>,
+    /// Whether the request is logged; `None`: as the site says.
+    pub access_log: Option<bool>,
     /// A name and a password are asked for.
     pub auth: Option<BasicAuth>,
     /// Which addresses may ask; `None`: all.

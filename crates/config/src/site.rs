@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access_log::SiteLog;
 use crate::route::Route;
 use crate::tls::Tls;
 
@@ -62,6 +63,8 @@ pub struct Site {
     pub server_software: Option<String>,
     /// Whether `.htaccess` files are obeyed.
     pub htaccess: bool,
+    /// Where its requests are logged.
+    pub access_log: SiteLog,
     /// The number of the pool that runs its scripts, in `Config::pools`; `None`: FastCGI applications answer for all of them.
     pub pool: Option<usize>,
     /// FastCGI applications and what each answers, in the order of the command line.
@@ -107,6 +110,7 @@ impl Site {
             maintenance: None,
             server_software: None,
             htaccess: false,
+            access_log: SiteLog::Server,
             pool: None,
             fastcgi: Vec::new(),
             fastcgi_timeout: Duration::from_secs(60),

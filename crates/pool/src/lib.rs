@@ -8,8 +8,9 @@
 //! | 3 | u32, text | the process with this id is stuck: replace it; the text names its request |
 //! | 4 | u32 | the process with this id is slow: its backtrace belongs in the slow log |
 //!
-//! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction, the announcement of a worker with its descriptors, is not here: it goes with
-//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`.
+//! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
+//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The master announces each worker with its descriptors, and, at its
+//! start and at that of each front, the socket on which workers ask for the state of the pool.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;

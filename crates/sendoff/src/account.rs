@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sendoff_config::Account;
 use sendoff_settings::Chosen;
-use sendoff_sys::process::find_account;
+use sendoff_sys::process::{find_account, find_group};
 
 /// Who runs the scripts of a folder that belongs to root: the user that Debian has for web servers.
 const WEB_USER: &str = "www-data";
@@ -26,6 +26,16 @@ pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> 
         Ok(chosen(None))
     } else {
         Err(format!("only root can run PHP as another user, here {name}"))
+    }
+}
+
+/// The number of a group that workers can be given.
+pub(crate) fn group(name: &str) -> Result<u32, String> {
+    let gid = find_group(name).ok_or_else(|| format!("there is no group {name}"))?;
+    if rustix::process::geteuid().is_root() || gid == rustix::process::getegid().as_raw() {
+        Ok(gid)
+    } else {
+        Err(format!("only root can run PHP with another group, here {name}"))
     }
 }
 

@@ -18,6 +18,7 @@ const PHP_PROGRAM: &str = "sendoff-php";
 
 /// Options whose descriptors a reload replaces.
 const CONFIG: &str = "--config-fd";
+const LISTENERS: &str = "--listeners";
 const POOLS: &str = "--pool-fds";
 const KEYS: &str = "--keys-fd";
 
@@ -85,7 +86,7 @@ impl Recipe {
         let mut inherited = vec![
             Inherited::one(CONFIG, sealed),
             Inherited::one(KEYS, keys),
-            Inherited { option: "--listeners", descriptors: listeners },
+            Inherited { option: LISTENERS, descriptors: listeners },
             Inherited { option: POOLS, descriptors: vec![pools] },
             Inherited::one("--ready-fd", ready),
         ];
@@ -97,11 +98,7 @@ impl Recipe {
             inherited,
             calls: None,
             takes_orders: true,
-            keeps_stdout: config
-                .front
-                .access_log
-                .as_ref()
-                .is_some_and(|log| log.to == LogTarget::Stdout),
+            keeps_stdout: config.log_targets().contains(&&LogTarget::Stdout),
         })
     }
 
@@ -140,20 +137,27 @@ impl Recipe {
         pools.flat_map(|inherited| std::mem::take(&mut inherited.descriptors)).flatten().collect()
     }
 
-    /// The next front serves by this configuration, with workers from these pools.
+    /// Takes the listeners of each event loop out.
+    pub(crate) fn take_listeners(&mut self) -> Vec<Vec<OwnedFd>> {
+        let listeners = self.inherited.iter_mut().find(|i| i.option == LISTENERS);
+        listeners.map(|inherited| std::mem::take(&mut inherited.descriptors)).unwrap_or_default()
+    }
+
+    /// The next front serves by this configuration, with these listeners of each event loop, and with workers from these pools.
     pub(crate) fn reconfigure(
         &mut self,
         config: &Config,
-        sealed: OwnedFd,
-        keys: OwnedFd,
+        [sealed, keys]: [OwnedFd; 2],
+        listeners: Vec<Vec<OwnedFd>>,
         pools: Vec<OwnedFd>,
     ) {
-        self.inherited.retain(|inherited| ![CONFIG, KEYS, POOLS].contains(&inherited.option));
+        let replaced = [CONFIG, KEYS, LISTENERS, POOLS];
+        self.inherited.retain(|inherited| !replaced.contains(&inherited.option));
         self.inherited.push(Inherited::one(CONFIG, sealed));
         self.inherited.push(Inherited::one(KEYS, keys));
+        self.inherited.push(Inherited { option: LISTENERS, descriptors: listeners });
         self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
-        let log = config.front.access_log.as_ref();
-        self.keeps_stdout = log.is_some_and(|log| log.to == LogTarget::Stdout);
+        self.keeps_stdout = config.log_targets().contains(&&LogTarget::Stdout);
     }
 
     /// There will be no next child: closes what was kept for it.

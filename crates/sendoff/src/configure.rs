@@ -7,7 +7,7 @@ use sendoff_config::{Accel, Attachment};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
 use sendoff_settings::words::{
     AppAddress, CertificateFrom, Count, FilePath, Free, FrontController, IniSettings, Listen,
-    Matching, PositiveTime, Prefix, Size, Time, UrlPath,
+    LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
 };
 use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
 
@@ -40,10 +40,12 @@ pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
     top.user = serve.user.clone().map(|user| At::option("--user", Free(user)));
     top.threads = serve.threads.map(|n| At::option("--threads", Number(n.into())));
     top.access_log = match &serve.access_log {
-        Some(path) if path == Path::new("-") => {
-            Some(At::option("--access-log", FilePath("-".into())))
+        Some(path) if path == Path::new("-") => Some(At::option("--access-log", LogPath::Stdout)),
+        Some(path) => {
+            let At { value, place } = file("--access-log", path)?;
+            Some(At { value: LogPath::File(value), place })
         }
-        path => path.as_deref().map(|path| file("--access-log", path)).transpose()?,
+        None => None,
     };
     let format = serve.access_log_format.clone();
     top.access_log_format = At::option("--access-log-format", format);

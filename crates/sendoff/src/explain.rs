@@ -45,34 +45,56 @@ impl Door {
         let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut door = Self { files: Vec::new(), secret };
         runtime_folder::make(folder)?;
-        for address in addresses {
-            let path = folder.join(address.to_string());
-            // Left over from a server that was killed.
-            if let Err(error) = fs::remove_file(&path)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                return Err(error);
-            }
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            door.files.push(path);
-            file.write_all(door.secret.as_bytes())?;
-        }
+        addresses.iter().try_for_each(|address| door.add(folder.join(address.to_string())))?;
         let first = door.files.first().ok_or(io::ErrorKind::NotFound)?;
         let file = File::open(first)?.into();
         Ok((door, file))
     }
 }
 
-impl Drop for Door {
-    fn drop(&mut self) {
-        for path in &self.files {
-            // Another server may have taken the address by now.
-            if fs::read(path).is_ok_and(|secret| secret == self.secret.as_bytes()) {
-                // Without the server it opens nothing.
-                let _ = fs::remove_file(path);
+impl Door {
+    /// The server listens on these addresses now.
+    pub(crate) fn moved(&mut self, addresses: &[SocketAddr]) {
+        let Some(folder) = self.files.first().and_then(|file| file.parent()).map(Path::to_owned)
+        else {
+            return;
+        };
+        let wanted: Vec<_> = addresses.iter().map(|a| folder.join(a.to_string())).collect();
+        for path in wanted.iter().filter(|path| !self.files.contains(path)).collect::<Vec<_>>() {
+            if let Err(error) = self.add(path.clone()) {
+                tracing::warn!("sendoff explain will not work: {}: {error}", path.display());
             }
         }
+        for path in self.files.extract_if(.., |path| !wanted.contains(path)) {
+            remove(&path, &self.secret);
+        }
+    }
+
+    /// Writes the secret to a file.
+    fn add(&mut self, path: PathBuf) -> io::Result<()> {
+        // Left over from a server that was killed.
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        self.files.push(path);
+        file.write_all(self.secret.as_bytes())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.files.iter().for_each(|path| remove(path, &self.secret));
+    }
+}
+
+/// Removes a file with the secret. Another server may have taken the address by now.
+fn remove(path: &Path, secret: &str) {
+    if fs::read(path).is_ok_and(|found| found == secret.as_bytes()) {
+        // Without the server it opens nothing.
+        let _ = fs::remove_file(path);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::CapabilitySet;
-use sendoff_config::{AccessLog, Account, Config, LogTarget};
+use sendoff_config::{Account, Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::{become_user, take_inherited};
@@ -34,14 +34,14 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let explain = inherited.explain_fd.map(take).transpose()?.and_then(read_secret);
     raise_descriptor_limit();
     // Before the change of user: log folders belong to root.
-    let access_log = config.front.access_log.as_ref().map(open_log).transpose()?;
+    let access_logs = config.log_targets().into_iter().map(open_log).collect::<Result<_, _>>()?;
     // An explicit root stays root.
     if let Some(Account { uid: uid @ 1.., gid }) = config.account {
         become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), || Ok(()))
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
-    let front = Front { config, vault, access_log, explain, listeners, pool_sockets };
+    let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
         // It fails if the supervisor has heard it from a front before this one.
         let _ = rustix::io::write(&ready, b"r");
@@ -77,15 +77,12 @@ fn read_secret(file: OwnedFd) -> Option<Secret> {
     Secret::new(&text[..read])
 }
 
-fn open_log(log: &AccessLog) -> Result<File, Failure> {
-    match &log.to {
-        LogTarget::Stdout => {
-            let stdout = rustix::stdio::stdout().try_clone_to_owned();
-            stdout.map(File::from).map_err(Failure::system("the access log (standard output)"))
-        }
-        LogTarget::File(path) => crate::log::open_log(path)
-            .map_err(Failure::input(format!("the access log {}", path.display()))),
-    }
+fn open_log(target: &LogTarget) -> Result<File, Failure> {
+    let name = match target {
+        LogTarget::Stdout => "-".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+    };
+    crate::log::open_target(target).map_err(Failure::input(format!("the access log {name}")))
 }
 
 /// Stops when the supervisor dies. After the change of user, which would undo it.

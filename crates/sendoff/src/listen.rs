@@ -30,15 +30,6 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// The addresses of TCP listeners.
-    pub(crate) fn tcp(&self) -> Vec<SocketAddr> {
-        let tcp = |address: &ListenAddress| match address {
-            ListenAddress::Tcp(address) => Some(*address),
-            ListenAddress::Unix(_) => None,
-        };
-        self.addresses.iter().filter_map(tcp).collect()
-    }
-
     /// Where clients find the server, for people.
     pub(crate) fn urls(&self) -> String {
         let url = |(address, tls): (&ListenAddress, &bool)| match address {
@@ -48,6 +39,15 @@ impl Listeners {
         };
         self.addresses.iter().zip(&self.tls).map(url).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The addresses that are TCP's.
+pub(crate) fn tcp(addresses: &[ListenAddress]) -> Vec<SocketAddr> {
+    let tcp = |address: &ListenAddress| match address {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix(_) => None,
+    };
+    addresses.iter().filter_map(tcp).collect()
 }
 
 /// Opens the listeners. For a TCP address each event loop has its own, so that the kernel spreads connections (`SO_REUSEPORT`).
@@ -123,6 +123,13 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Whether it is the file of a listener on this address.
+    pub(crate) fn is_of(&self, address: &ListenAddress) -> bool {
+        matches!(address, ListenAddress::Unix(path) if *path == self.path)
+    }
 }
 
 impl Drop for SocketFile {

@@ -4,12 +4,25 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use sendoff_config::LogTarget;
+
 /// Opens the file of a log for appending.
 ///
 /// # Errors
 /// The system refuses.
-pub(crate) fn open_log(path: &Path) -> io::Result<File> {
+fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Opens what the lines of an access log are written to.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
+    match target {
+        LogTarget::Stdout => rustix::stdio::stdout().try_clone_to_owned().map(File::from),
+        LogTarget::File(path) => open_log(path),
+    }
 }
 
 /// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.

@@ -80,6 +80,10 @@ impl Machine for ThisMachine {
         }
     }
 
+    fn worker_group(&self, name: &str) -> Result<u32, String> {
+        account::group(name)
+    }
+
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         let mut addresses: Vec<_> =
             (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();

@@ -15,8 +15,8 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 use rustix::pipe::PipeFlags;
-use sendoff_config::Config;
-use sendoff_server::front::{self, Order, Orders, PoolSource, Reload};
+use sendoff_config::{Config, LogTarget};
+use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use sendoff_tls::Vault;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -32,26 +32,29 @@ const MAX_MESSAGE: usize = 64 * 1024;
 /// What the supervisor tells the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToFront {
-    /// The access log has been opened again; its descriptor comes along.
-    ReopenLog,
+    /// Logs have been opened again; their descriptors come along.
+    ReopenLogs(Vec<LogTarget>),
+    /// Descriptors for the message that follows: there are more than fit one.
+    Descriptors,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
     /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, the configuration, and the
-    /// credentials of its sites; then the front's end of each new pool's socket; then the access log's file if it changes.
-    Reload {
-        /// For each pool the number of the same pool in the current configuration; `None`: it is new.
-        pools: Vec<Option<usize>>,
-        log: LogTarget,
-    },
+    /// credentials of its sites; then the front's end of each new pool's socket; then the file of each new log; then the sockets of each new listener, one for each
+    /// event loop.
+    Reload(Kept),
 }
 
-/// Where the access log goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum LogTarget {
-    Same,
-    Nowhere,
-    File,
+/// What stays at a reload. For each pool, log target and listener: the number of the same in the current configuration; `None`: it
+/// is new.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) pools: Vec<Option<usize>>,
+    pub(crate) logs: Vec<Option<usize>>,
+    pub(crate) listeners: Vec<Option<usize>>,
 }
+
+/// Descriptors that go with one message; the kernel takes 253.
+const MOST_DESCRIPTORS: usize = 200;
 
 /// The most that an answer to an order may be long, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
@@ -99,26 +102,37 @@ fn reply_to<A: Serialize + 'static>(pipe: OwnedFd) -> oneshot::Sender<A> {
 
 /// The configuration that came along with the order to serve by it.
 fn reload(
-    pools: &[Option<usize>],
-    log: LogTarget,
+    Kept { pools, logs, listeners }: Kept,
     mut descriptors: VecDeque<OwnedFd>,
 ) -> Result<Reload, String> {
     let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");
     let config = Config::read(next()?).map_err(|error| error.to_string())?;
     let vault = Vault::read(next()?).map_err(|error| error.to_string())?;
-    let source = |kept: &Option<usize>| {
+    let pool = |kept| {
         Ok(match kept {
-            Some(number) => PoolSource::Kept(*number),
+            Some(number) => PoolSource::Kept(number),
             None => PoolSource::New(next()?),
         })
     };
-    let pools = pools.iter().map(source).collect::<Result<_, &str>>()?;
-    let log = match log {
-        LogTarget::Same => front::LogTarget::Same,
-        LogTarget::Nowhere => front::LogTarget::Nowhere,
-        LogTarget::File => front::LogTarget::File(File::from(next()?)),
+    let pools = pools.into_iter().map(pool).collect::<Result<_, &str>>()?;
+    let log = |kept| {
+        Ok(match kept {
+            Some(number) => LogSource::Kept(number),
+            None => LogSource::New(File::from(next()?)),
+        })
     };
-    Ok(Reload { config, vault, pools, log })
+    let logs = logs.into_iter().map(log).collect::<Result<_, &str>>()?;
+    let event_loops = config.front.threads;
+    let listener = |kept| {
+        Ok(match kept {
+            Some(number) => ListenerSource::Kept(number),
+            None => {
+                ListenerSource::New((0..event_loops).map(|_| next()).collect::<Result<_, _>>()?)
+            }
+        })
+    };
+    let listeners = listeners.into_iter().map(listener).collect::<Result<_, &str>>()?;
+    Ok(Reload { config, vault, pools, logs, listeners })
 }
 
 /// Writes the answer to an order.
@@ -150,12 +164,18 @@ impl Socket {
     ///
     /// # Errors
     /// `WouldBlock` if the other end is behind with its messages; those of `sendmsg(2)`.
-    pub(crate) fn send(
-        &self,
-        message: &impl Serialize,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    pub(crate) fn send(&self, message: &ToFront, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut parts = descriptors.chunks(MOST_DESCRIPTORS);
+        let last = parts.next_back().unwrap_or_default();
+        parts.try_for_each(|part| self.send_one(&ToFront::Descriptors, part))?;
+        self.send_one(message, last)
+    }
+
+    fn send_one(&self, message: &ToFront, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let message = serde_json::to_vec(message)?;
+        if message.len() > MAX_MESSAGE {
+            return Err(io::Error::other("the message is too long"));
+        }
         let rights = SendAncillaryMessage::ScmRights(descriptors);
         let mut space = vec![MaybeUninit::uninit(); rights.size()];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -188,6 +208,8 @@ impl Socket {
 pub(crate) struct Inbox {
     /// `None`: the supervisor has closed its end.
     socket: Option<Socket>,
+    /// Descriptors for the next message.
+    descriptors: VecDeque<OwnedFd>,
     signals: Signals,
 }
 
@@ -197,41 +219,51 @@ impl Inbox {
     /// # Errors
     /// The system has no descriptor for it.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: Some(Socket::new(socket)?), signals: Signals::new()? })
+        let socket = Some(Socket::new(socket)?);
+        Ok(Self { socket, descriptors: VecDeque::new(), signals: Signals::new()? })
     }
 }
 
 impl Orders for Inbox {
     async fn next(&mut self) -> Order {
-        let Self { socket, signals } = self;
+        let Self { socket, descriptors, signals } = self;
         loop {
             tokio::select! {
-                order = order_from(socket) => return order,
+                order = order_from(socket, descriptors) => return order,
                 asked = signals.next() => match asked {
                     Asked::Drain => return Order::Drain,
                     Asked::Cut => return Order::Cut,
-                    Asked::Reopen | Asked::Reload | Asked::Upgrade => {}
+                    Asked::Reopen | Asked::Reload | Asked::ReloadWorkers => {}
                 },
             }
         }
     }
 }
 
-/// The next order of the supervisor. Waits for ever once there is none.
-async fn order_from(inbox: &mut Option<Socket>) -> Order {
+/// The next order of the supervisor. Waits for ever once there is none. `early`: descriptors that came before their message.
+async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -> Order {
     while let Some(socket) = inbox {
         match socket.receive().await {
-            Ok(Some((message, mut descriptors))) => {
+            Ok(Some((message, came))) => {
+                early.extend(came);
+                if matches!(message, ToFront::Descriptors) {
+                    continue;
+                }
+                let mut descriptors = std::mem::take(early);
                 let Some(descriptor) = descriptors.pop_front() else { continue };
                 return match message {
-                    ToFront::Reload { pools, log } => match reload(&pools, log, descriptors) {
+                    ToFront::Descriptors => continue,
+                    ToFront::Reload(kept) => match reload(kept, descriptors) {
                         Ok(reload) => Order::Reload(Box::new(reload), reply_to(descriptor)),
                         Err(why) => {
                             let _ = answer(descriptor, Err::<(), _>(why)).await;
                             continue;
                         }
                     },
-                    ToFront::ReopenLog => Order::ReopenLog(File::from(descriptor)),
+                    ToFront::ReopenLogs(targets) => {
+                        let files = [descriptor].into_iter().chain(descriptors).map(File::from);
+                        Order::ReopenLogs(targets.into_iter().zip(files).collect())
+                    }
                     ToFront::Status => Order::Status(reply_to(descriptor)),
                 };
             }

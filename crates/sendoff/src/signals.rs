@@ -6,7 +6,7 @@
 //! | INT | cut | cut |
 //! | USR1 | open the logs again | nothing |
 //! | HUP | read the configuration again | nothing |
-//! | USR2 | a line in the log | nothing |
+//! | USR2 | read the configuration again, replace all workers | nothing |
 //!
 //! The front ignores what is the supervisor's to do, because `pkill -HUP sendoff` reaches both.
 
@@ -25,8 +25,8 @@ pub(crate) enum Asked {
     Reopen,
     /// Read the configuration again.
     Reload,
-    /// Replace the program. Not implemented.
-    Upgrade,
+    /// Read the configuration again, and replace the workers of every pool.
+    ReloadWorkers,
 }
 
 /// The signals that the server understands. While the value exists, none of them ends the process by itself.
@@ -56,12 +56,6 @@ impl Signals {
         })
     }
 
-    /// What the next signal asks for that ends the server. Others are kept.
-    pub(crate) async fn next_end(&mut self) -> Asked {
-        let Self { terminate, quit, interrupt, .. } = self;
-        end(interrupt, terminate, quit).await
-    }
-
     /// What the next signal asks for. If several signals are pending, the signal that ends the server fastest comes first.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
@@ -69,7 +63,7 @@ impl Signals {
             asked = end(&mut self.interrupt, &mut self.terminate, &mut self.quit) => asked,
             _ = self.user_1.recv() => Asked::Reopen,
             _ = self.hangup.recv() => Asked::Reload,
-            _ = self.user_2.recv() => Asked::Upgrade,
+            _ = self.user_2.recv() => Asked::ReloadWorkers,
         }
     }
 }

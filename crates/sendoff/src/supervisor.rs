@@ -12,7 +12,8 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{AccessLog, Config, ListenAddress, LogTarget, PoolConfig, Site};
+use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
+use sendoff_server::observe::status::SiteStatus;
 use sendoff_tls::Vault;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -20,15 +21,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report};
+use crate::control::{self, Answer, Commands, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
-use crate::listen::{Listeners, listen};
-use crate::log::open_log;
+use crate::listen::{Listeners, SocketFile, listen, tcp};
+use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
+use reload::{NewWorkers, Reloads};
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
@@ -40,6 +42,9 @@ const CUT_GRACE: Duration = Duration::from_secs(1);
 const DESCRIPTORS: usize = 256;
 /// Both ends of the pool socket, the configuration, and two more to wait for calls.
 const DESCRIPTORS_PER_POOL: usize = 5;
+
+/// Log files that the front is told of at a time. The supervisor has them open meanwhile.
+const LOGS_PER_MESSAGE: usize = 64;
 
 /// How long the front may take to say what it does.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,10 +65,9 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::system("cannot make a pipe"))?;
-    // Until the server has ended.
-    let (_door, secret) = Door::open(&listeners.tcp()).unzip();
+    let (door, secret) = Door::open(&tcp(&listeners.addresses)).unzip();
     let urls = listeners.urls();
-    let Listeners { of_loops, addresses, files: _files, .. } = listeners;
+    let Listeners { of_loops, addresses, files, .. } = listeners;
     let sealed = config
         .seal()
         .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
@@ -92,6 +96,8 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         let supervisor = Supervisor {
             config,
             addresses,
+            files,
+            door,
             line,
             front,
             masters,
@@ -156,6 +162,10 @@ struct Supervisor {
     php_ini: Contents,
     /// Where it listens; no address has port 0.
     addresses: Vec<ListenAddress>,
+    /// Those of UNIX listeners. They are removed when the server has ended.
+    files: Vec<SocketFile>,
+    /// Likewise.
+    door: Option<Door>,
     /// What is said when the server is ready.
     line: String,
     /// What the front writes to when it is ready, until it has.
@@ -182,6 +192,7 @@ impl Supervisor {
         signals: &mut Signals,
         commands: &mut Commands,
     ) -> Result<(), Failure> {
+        let mut reloads = Reloads::default();
         loop {
             let (asked, reply) = tokio::select! {
                 failed = self.keep_running() => match failed? {},
@@ -189,37 +200,36 @@ impl Supervisor {
                 (command, reply) = commands.next() => match command.asks_for() {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        tokio::spawn(self.report(reply));
+                        tokio::spawn(self.report(reloads.since(), reply));
                         continue;
                     }
                 },
+                decided = reloads.decided() => {
+                    reloads.finish(decided, self);
+                    continue;
+                }
             };
             let done = match asked {
                 Asked::Drain | Asked::Cut => {
-                    // The client of a command sees the end of its connection.
+                    // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
+                    drop(reloads);
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }
-                Asked::Reopen => self.reopen_logs(),
-                Asked::Reload => tokio::select! {
-                    done = self.reload() => done,
-                    asked = signals.next_end() => {
-                        self.end(asked, signals, commands).await;
-                        return Ok(());
-                    }
-                },
-                Asked::Upgrade => {
-                    Err("SIGUSR2: the program cannot be replaced while it runs".to_owned())
+                Asked::Reopen => {
+                    reloads.reopen();
+                    self.reopen_logs()
+                }
+                Asked::Reload => {
+                    reloads.ask(NewWorkers::OfChangedPools, reply, self);
+                    continue;
+                }
+                Asked::ReloadWorkers => {
+                    reloads.ask(NewWorkers::OfAllPools, reply, self);
+                    continue;
                 }
             };
-            match &done {
-                Ok(what) => tracing::info!("{what}"),
-                Err(why) => tracing::error!("{why}"),
-            }
-            if let Some(reply) = reply {
-                // It fails if the client has left.
-                let _ = reply.send(done.map_or_else(Answer::Failed, Answer::Done));
-            }
+            answer(reply, done);
         }
     }
 
@@ -265,29 +275,57 @@ impl Supervisor {
         }
     }
 
-    /// Gives the front a descriptor of the access log's file of now. The front could not open it: the folder may be root's.
+    /// Gives the front descriptors of the logs' files of now. The front could not open them: their folders may be root's.
     fn reopen_logs(&self) -> Result<String, String> {
-        let Some(AccessLog { to: LogTarget::File(path), .. }) = &self.config.front.access_log
-        else {
-            return Ok("there is no log file to open again".to_owned());
-        };
-        let path_shown = path.display();
-        let file = open_log(path)
-            .map_err(|error| format!("{path_shown}: {error}: lines still go to the old file"))?;
-        // A front that does not run opens the file at its start.
-        if let Some(orders) = self.front.orders() {
-            orders
-                .send(&ToFront::ReopenLog, &[file.as_fd()])
-                .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+        let targets = self.config.log_targets();
+        let files = targets.into_iter().filter_map(|target| match target {
+            LogTarget::Stdout => None,
+            LogTarget::File(path) => Some((target, path.display())),
+        });
+        let files: Vec<_> = files.collect();
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for files in files.chunks(LOGS_PER_MESSAGE) {
+            let mut reopened = Vec::new();
+            for (target, path) in files {
+                match open_target(target) {
+                    Ok(file) => reopened.push(((*target).clone(), file)),
+                    Err(error) => failed.push(format!("{path}: {error}")),
+                }
+            }
+            opened.extend(reopened.iter().map(|(target, _)| target.clone()));
+            // A front that does not run opens the files at its start.
+            if let Some(orders) = self.front.orders()
+                && !reopened.is_empty()
+            {
+                let (targets, files): (Vec<_>, Vec<_>) = reopened.into_iter().unzip();
+                let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+                orders
+                    .send(&ToFront::ReopenLogs(targets), &files)
+                    .map_err(|error| format!("the front cannot be told of the new log: {error}"))?;
+            }
         }
-        Ok(format!("{path_shown} was opened again"))
+        match (&*opened, &*failed) {
+            ([], []) => Ok("there is no log file to open again".to_owned()),
+            ([LogTarget::File(path)], []) => Ok(format!("{} was opened again", path.display())),
+            (all, []) => Ok(format!("{} log files were opened again", all.len())),
+            (_, [first]) => Err(format!("{first}: lines still go to the old file")),
+            (_, [first, others @ ..]) => Err(format!(
+                "{first}, and {} other files: their lines still go to the old files",
+                others.len()
+            )),
+        }
     }
 
-    /// Sends the server's state to a client.
-    fn report(&self, reply: oneshot::Sender<Answer>) -> impl Future<Output = ()> + use<> {
+    /// Sends the server's state to a client. `reloading`: since when a reload runs.
+    fn report(
+        &self,
+        reloading: Option<Instant>,
+        reply: oneshot::Sender<Answer>,
+    ) -> impl Future<Output = ()> + use<> {
         let site = |site: &Site| {
             let root = site.root_link.as_ref().unwrap_or(&site.root);
-            (site.name.clone(), root.display().to_string())
+            let (name, root) = (site.name.clone(), root.display().to_string());
+            SiteReport { name, root, sent: SiteStatus::default() }
         };
         let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
         let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
@@ -300,10 +338,12 @@ impl Supervisor {
             front_pid: self.front.pid(),
             uptime: self.started.elapsed().as_secs(),
             listeners: self.addresses.iter().map(ToString::to_string).collect(),
+            refused: 0,
             sites: self.config.sites.iter().map(site).collect(),
             connections: None,
             idle_connections: None,
             pools: self.config.pools.iter().map(pool).collect(),
+            reloading: reloading.map(|since| since.elapsed().as_secs()),
             last_reload: self.last_reload.as_ref().map(reloaded),
         };
         let asked = self.front.orders().and_then(|orders| {
@@ -358,6 +398,18 @@ impl Supervisor {
         self.front.recipe.close();
         self.front.signal(Signal::INT);
         self.front.end_by(Instant::now() + CUT_GRACE).await;
+    }
+}
+
+/// Logs what has become of a command or a signal, and tells the client if there is one.
+fn answer(client: impl IntoIterator<Item = oneshot::Sender<Answer>>, done: Result<String, String>) {
+    match &done {
+        Ok(what) => tracing::info!("{what}"),
+        Err(why) => tracing::error!("{why}"),
+    }
+    for client in client {
+        // It fails if the client has left.
+        let _ = client.send(done.clone().map_or_else(Answer::Failed, Answer::Done));
     }
 }
 

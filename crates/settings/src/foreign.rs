@@ -148,7 +148,7 @@ const TABLE: &[(&[&str], &str)] = &[
         &["listen.allowed_clients"],
         "rules about addresses are routes: [[site.route]] with allow_from",
     ),
-    (&["group"], "user names the account, and the group is that of the account"),
+    
     (
         &["fastcgi_hide_header"],
         "response_headers = { X-Powered-By = false } of [[site.route]] removes a field",

@@ -9,8 +9,9 @@ use crate::words::{
     App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Count,
     Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free,
     FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw,
-    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
+    QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion,
+    Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -47,8 +48,8 @@ section! {
     /// Which events are logged: `error`, `warn`, `info`, `debug`; `SENDOFF_LOG` in the environment comes first.
     log: Free = Free("info".to_owned()),
         example "\"warn\"", also "error_log" "ErrorLog" "log_level" "LogLevel";
-    /// Where requests are logged; `-` is standard output.
-    access_log: FilePath, unless "nowhere",
+    /// Where requests are logged; `-` is standard output, `off` nowhere.
+    access_log: LogPath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
     /// How a line of the access log looks: `combined`, `json`, or a text with variables.
     access_log_format: LineFormat = LineFormat("combined".to_owned()),
@@ -165,6 +166,12 @@ section! {
     /// What scripts see as `SERVER_SOFTWARE`.
     server_software: Free, unless "`Sendoff/` and the version",
         example "\"Apache\"";
+    /// Where its requests are logged, in place of the server's log; `-` is standard output, `off` nowhere. Sites may share a file.
+    access_log: LogPath, unless "where the server's are",
+        example "\"/var/log/sendoff/shop.log\"", also "CustomLog";
+    /// How their lines look.
+    access_log_format: LineFormat, unless "that of the top level",
+        example "\"json\"", also "log_format" "LogFormat";
     /// Whether `.htaccess` files are obeyed.
     htaccess: bool = false,
         example "true", also "AllowOverride" "allow_override";
@@ -240,6 +247,9 @@ section! {
     /// Rule: how long a script may send nothing; 0: for ever.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
+    /// Rule: whether the request is logged, where the site's requests are.
+    access_log: bool, unless "the site's log has it",
+        example "false";
     /// Rule: a name and a password are asked for.
     auth: Inline<Auth>,
         example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
@@ -329,6 +339,9 @@ section! {
     /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
     user: Free, unless "the user of the server",
         example "\"blog\"", also "User" "username" "run_as";
+    /// The group that its scripts run as, in place of the login group of its user; the user's other groups stay.
+    group: Free, unless "the login group of its user",
+        example "\"www-data\"", also "Group";
     /// Requests that scripts work on at the same time; `auto`: as many as would wait otherwise; `ondemand`: as `auto`, and
     /// an idle pool has no process.
     workers: Count = Count::Auto,

@@ -70,6 +70,12 @@ pub trait Machine {
     /// It may not, or the folder of the file is missing.
     fn may_append(&self, path: &Path) -> io::Result<()>;
 
+    /// The number of a group that workers of the pool can be given.
+    ///
+    /// # Errors
+    /// A sentence: there is no such group, or only root could change to it.
+    fn worker_group(&self, name: &str) -> Result<u32, String>;
+
     /// The addresses of a host.
     ///
     /// # Errors

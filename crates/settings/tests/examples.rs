@@ -52,6 +52,10 @@ impl Machine for Complete {
         Some(33)
     }
 
+    fn worker_group(&self, _: &str) -> Result<u32, String> {
+        Ok(33)
+    }
+
     fn may_append(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }

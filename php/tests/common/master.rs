@@ -1,6 +1,6 @@
 //! `sendoff-php`, run by the test as its supervisor and front.
 
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -152,6 +152,12 @@ impl Master {
 
     /// The next worker that the master announces.
     pub fn worker(&self) -> Worker {
+        let announced = || self.announced();
+        std::iter::repeat_with(announced).flatten().next().unwrap()
+    }
+
+    /// The next that the master announces; `None`: the socket on which workers ask for the state of the pool.
+    fn announced(&self) -> Option<Worker> {
         let pool = self.pool.as_ref().unwrap();
         let mut message = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -168,10 +174,30 @@ impl Master {
         }
         let pid = i32::from_be_bytes(message[..4].try_into().unwrap());
         let links = u32::from_be_bytes(message[4..].try_into().unwrap());
+        if pid == 0 {
+            assert_eq!((fds.len(), links), (1, 0));
+            return None;
+        }
         assert_eq!(fds.len(), links as usize + 1);
         let guard = fds.pop().unwrap();
         let links = fds.into_iter().map(Link::from_fd).collect();
-        Worker { pid: Pid::from_raw(pid).unwrap(), links, guard }
+        Some(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
+    }
+
+    /// What a master that ends by itself has said, with its exit status.
+    pub fn said(&mut self) -> (ExitStatus, String) {
+        let mut said = String::new();
+        self.stderr().read_to_string(&mut said).unwrap();
+        (self.wait(), said)
+    }
+
+    /// What it has said when it is ended now.
+    pub fn end(mut self) -> String {
+        let mut stderr = self.stderr();
+        drop(self);
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     pub fn stderr(&mut self) -> std::process::ChildStderr {

@@ -1,10 +1,13 @@
 //! The commands `sendoff status`, `reload`, `reopen` and `stop`: find a server of this user, ask it, print its answer.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::{Answer, Command, Report};
 use crate::failure::Failure;
@@ -12,7 +15,10 @@ use crate::options::Control;
 use crate::runtime_folder;
 
 /// How long a server may take to say what it does; it gives its front less.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The least time for a server that others have kept from being read. A time-out of zero would be none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// Asks the server that the options mean, and prints its answer.
 ///
@@ -46,48 +52,106 @@ pub(crate) fn run(command: Command, which: &Control, json: bool) -> Result<(), F
 
 /// `None`: the server has closed the connection.
 fn ask(socket: &Path, command: Command) -> io::Result<Option<Answer>> {
-    let mut stream = UnixStream::connect(socket)?;
     // The others may take as long as the server needs.
     let limit = (command == Command::Status).then_some(STATUS_TIMEOUT);
-    stream.set_read_timeout(limit)?;
+    receive(send(socket, command)?, limit)
+}
+
+/// Sends a command.
+///
+/// # Errors
+/// No server listens there, or one that has stopped accepting (`WouldBlock`).
+fn send(socket: &Path, command: Command) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // It would wait while the backlog is full.
+    connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    let mut stream = UnixStream::from(stream);
+    stream.set_nonblocking(false)?;
     writeln!(stream, "{command}")?;
+    Ok(stream)
+}
+
+fn receive(stream: UnixStream, limit: Option<Duration>) -> io::Result<Option<Answer>> {
+    stream.set_read_timeout(limit)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(if line.is_empty() { None } else { Some(serde_json::from_str(&line)?) })
 }
 
+/// A server that was found.
+struct Found {
+    socket: PathBuf,
+    /// Where it listens, for people; `None`: it has not answered.
+    listeners: Option<String>,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.listeners {
+            Some(listeners) => f.write_str(listeners),
+            // Sockets are named after the process.
+            None => {
+                let process = self.socket.file_stem().unwrap_or_default().display();
+                write!(f, "process {process}, which does not answer")
+            }
+        }
+    }
+}
+
 /// The control socket of the server that listens at an address or a port; without either, of the only server that runs.
 fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
-    let mut found: Vec<(PathBuf, Box<Report>)> = Vec::new();
+    let mut asked = Vec::new();
     for folder in runtime_folder::candidates() {
         if !runtime_folder::is_ours(&folder) {
             continue;
         }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            // Sockets of servers that were killed do not answer.
-            if path.extension().is_some_and(|extension| extension == "sock")
-                && let Ok(Some(Answer::Status(report))) = ask(&path, Command::Status)
-                && listen.is_none_or(|listen| listens(&report, listen))
-            {
-                found.push((path, report));
+            if path.extension().is_some_and(|extension| extension == "sock") {
+                let sent = send(&path, Command::Status);
+                asked.push((path, sent));
             }
         }
     }
-    match (&*found, listen) {
-        ([(path, _)], _) => Ok(path.clone()),
-        ([], None) => {
-            Err(Failure::System("no sendoff server of this user runs on this machine".to_owned()))
-        }
-        ([], Some(listen)) => Err(Failure::System(format!(
-            "no sendoff server of this user listens on {listen} on this machine"
-        ))),
-        (several, _) => {
-            let all: Vec<_> = several.iter().map(|(_, r)| r.listeners.join(", ")).collect();
-            let all = all.join("; ");
-            Err(Failure::Input(format!("several servers run, choose one by --listen: {all}")))
+    let deadline = Instant::now() + STATUS_TIMEOUT;
+    let mut found = Vec::new();
+    for (socket, sent) in asked {
+        // All of them are at work on their answers by now.
+        let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_WAIT);
+        match sent.and_then(|stream| receive(stream, Some(left))) {
+            Ok(Some(Answer::Status(report))) => {
+                if listen.is_none_or(|listen| listens(&report, listen)) {
+                    found.push(Found { socket, listeners: Some(report.listeners.join(", ")) });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                found.push(Found { socket, listeners: None });
+            }
+            // Sockets of servers that were killed do not answer, and those of servers that end do not for long.
+            Ok(_) | Err(_) => {}
         }
     }
+    if listen.is_some() && found.iter().any(|found| found.listeners.is_some()) {
+        found.retain(|found| found.listeners.is_some());
+    }
+    let all = || found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let nothing = "no sendoff server of this user";
+    let says = match (&*found, listen) {
+        ([Found { socket, listeners: Some(_) }], _) => return Ok(socket.clone()),
+        ([], None) => format!("{nothing} runs on this machine"),
+        ([], Some(listen)) => format!("{nothing} listens on {listen} on this machine"),
+        (silent, listen) if silent.iter().all(|found| found.listeners.is_none()) => {
+            let does =
+                listen.map_or("answers".to_owned(), |at| format!("says that it listens on {at}"));
+            format!("{nothing} {does} on this machine; there is {}", all())
+        }
+        _ => {
+            let says = format!("several servers run, choose one by --listen: {}", all());
+            return Err(Failure::Input(says));
+        }
+    };
+    Err(Failure::System(says))
 }
 
 /// Whether the server listens on an address, or on a port if only that is given.

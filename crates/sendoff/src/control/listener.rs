@@ -1,5 +1,5 @@
 //! The server's end of the control socket. Each client has a task of its own, so a client that stalls delays no other. At most
-//! [`MOST_CLIENTS`] are connected at a time, each for a bounded time.
+//! [`MOST_CLIENTS`] are connected at a time, each for a bounded time, and [`MOST_WAITING`] of them wait for the end of a reload.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Answer, Command, MAX_COMMAND, PATIENCE};
@@ -17,6 +17,9 @@ use crate::runtime_folder;
 
 /// Clients at a time; others wait in the backlog.
 const MOST_CLIENTS: usize = 16;
+
+/// Clients that may wait for the end of a reload. Others can still ask, and end the server.
+const MOST_WAITING: usize = 100;
 
 /// A command of a client, and where its answer goes.
 pub(crate) type Asked = (Command, oneshot::Sender<Answer>);
@@ -78,15 +81,13 @@ pub(crate) fn open() -> Commands {
 
 async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
     let room = Arc::new(Semaphore::new(MOST_CLIENTS));
+    let waiting = Arc::new(Semaphore::new(MOST_WAITING));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
-                let commands = commands.clone();
-                tokio::spawn(async move {
-                    serve(client, &commands).await;
-                    drop(place);
-                });
+                let (commands, waiting) = (commands.clone(), Arc::clone(&waiting));
+                tokio::spawn(async move { serve(client, &commands, place, &waiting).await });
             }
             Err(error) => {
                 tracing::warn!(%error, "the control socket accepts no connection");
@@ -96,27 +97,49 @@ async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
     }
 }
 
-async fn serve(mut client: UnixStream, commands: &mpsc::Sender<Asked>) {
+/// Serves a client. `place`: its place among those that are served, which it gives up while it waits for a reload.
+async fn serve(
+    mut client: UnixStream,
+    commands: &mpsc::Sender<Asked>,
+    place: OwnedSemaphorePermit,
+    waiting: &Arc<Semaphore>,
+) {
     if !is_allowed(&client) {
         return;
     }
     // A client that leaves or takes too long gets no answer.
     let Ok(Ok(line)) = timeout(PATIENCE, read_line(&mut client)).await else { return };
     let answer = match Command::parse(&line) {
-        Some(command) => {
-            let (reply, replied) = oneshot::channel();
-            if commands.send((command, reply)).await.is_err() {
-                return;
-            }
-            // The server ends and drops its end.
-            let Ok(answer) = replied.await else { return };
-            answer
-        }
         None => Answer::Failed("that is no command".to_owned()),
+        Some(command) => match place_for(command, place, waiting) {
+            None => Answer::Failed(format!("{MOST_WAITING} clients wait for a reload already")),
+            Some(_place) => {
+                let (reply, replied) = oneshot::channel();
+                if commands.send((command, reply)).await.is_err() {
+                    return;
+                }
+                // The server ends and drops its end.
+                let Ok(answer) = replied.await else { return };
+                answer
+            }
+        },
     };
     let Ok(mut text) = serde_json::to_vec(&answer) else { return };
     text.push(b'\n');
     let _ = timeout(PATIENCE, client.write_all(&text)).await;
+}
+
+/// Where the client of a command waits for its answer: in the place that it has, or among those that wait for a reload. `None`:
+/// there are too many of those.
+fn place_for(
+    command: Command,
+    place: OwnedSemaphorePermit,
+    waiting: &Arc<Semaphore>,
+) -> Option<OwnedSemaphorePermit> {
+    match command {
+        Command::Reload => Arc::clone(waiting).try_acquire_owned().ok(),
+        Command::Status | Command::Reopen | Command::Stop | Command::StopNow => Some(place),
+    }
 }
 
 /// Whether the client runs as our user or as root. The permissions of folder and file say so too.

@@ -10,7 +10,7 @@ mod report;
 
 pub(crate) use client::run;
 pub(crate) use listener::{Commands, open};
-pub(crate) use report::{PoolReport, Reloaded, Report};
+pub(crate) use report::{PoolReport, Reloaded, Report, SiteReport};
 
 use std::fmt;
 use std::time::Duration;

@@ -1,9 +1,13 @@
 //! What `sendoff status` shows.
 
+use std::cmp::Reverse;
 use std::fmt;
 
-use sendoff_server::observe::status::{Status, WorkerStatus};
+use sendoff_server::observe::status::{SiteStatus, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
+
+/// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
+const MOST_SHOWN: usize = 32;
 
 /// The state of a server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,13 +20,16 @@ pub(crate) struct Report {
     /// Seconds.
     pub(crate) uptime: u64,
     pub(crate) listeners: Vec<String>,
-    /// Names and folders.
-    pub(crate) sites: Vec<(String, String)>,
+    /// Requests that belong to no site, because they could not be understood.
+    pub(crate) refused: u64,
+    pub(crate) sites: Vec<SiteReport>,
     /// Clients' connections; `None`: the front did not answer.
     pub(crate) connections: Option<usize>,
     /// Those of them that have no request.
     pub(crate) idle_connections: Option<usize>,
     pub(crate) pools: Vec<PoolReport>,
+    /// For how many seconds a reload has been running; `None`: none runs.
+    pub(crate) reloading: Option<u64>,
     /// `None`: there was none.
     pub(crate) last_reload: Option<Reloaded>,
 }
@@ -36,12 +43,23 @@ pub(crate) struct Reloaded {
     pub(crate) error: Option<String>,
 }
 
+/// A site, and what was sent for it since the front has it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SiteReport {
+    pub(crate) name: String,
+    pub(crate) root: String,
+    #[serde(flatten)]
+    pub(crate) sent: SiteStatus,
+}
+
 /// The state of a pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PoolReport {
     pub(crate) name: String,
     /// Requests that wait for a worker.
     pub(crate) waiting: usize,
+    /// Requests that workers were given since the front has the pool.
+    pub(crate) requests: u64,
     pub(crate) workers: Vec<WorkerReport>,
 }
 
@@ -58,17 +76,23 @@ pub(crate) struct WorkerReport {
 impl PoolReport {
     /// A pool of which nothing but its name is known.
     pub(crate) fn new(name: String) -> Self {
-        Self { name, waiting: 0, workers: Vec::new() }
+        Self { name, waiting: 0, requests: 0, workers: Vec::new() }
     }
 }
 
 impl Report {
     /// Adds what the front says; `None`: it has not answered.
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
-        let Some(Status { connections, idle_connections, pools }) = front else { return self };
+        let Some(Status { connections, idle_connections, refused, sites, pools }) = front else {
+            return self;
+        };
+        self.refused = refused;
+        for (site, sent) in self.sites.iter_mut().zip(sites) {
+            site.sent = sent;
+        }
         (self.connections, self.idle_connections) = (Some(connections), Some(idle_connections));
         for (pool, status) in self.pools.iter_mut().zip(pools) {
-            pool.waiting = status.waiting;
+            (pool.waiting, pool.requests) = (status.waiting, status.requests);
             pool.workers = status.workers.into_iter().map(WorkerReport::from).collect();
         }
         self
@@ -95,22 +119,25 @@ impl fmt::Display for Report {
         let uptime = Ago(self.uptime);
         writeln!(f, "sendoff {version}, process {pid}, running for {uptime}")?;
         writeln!(f, "listens on   {}", self.listeners.join(", "))?;
-        for (name, root) in &self.sites {
-            writeln!(f, "site         {name}: {root}")?;
-        }
         match (connections, idle_connections) {
             (Some(all), Some(idle)) => writeln!(f, "connections  {all}, {idle} of them idle")?,
             _ => writeln!(f, "connections  unknown: the front does not answer")?,
         }
-        for PoolReport { name, waiting, workers } in &self.pools {
-            let busy = workers.iter().filter(|worker| worker.request.is_some()).count();
-            let count = workers.len();
-            writeln!(f, "pool         {name}: {count} workers, {busy} busy, {waiting} waiting")?;
-            for WorkerReport { pid, request, memory } in workers {
-                let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
-                let request = request.as_deref().unwrap_or("idle");
-                writeln!(f, "  {pid:>8}  {memory:>9}  {request}")?;
-            }
+        let mut all = SiteStatus { requests: self.refused, ..SiteStatus::default() };
+        self.sites.iter().for_each(|site| all.add(site.sent));
+        writeln!(f, "sent         {}", Sent(all))?;
+        let (sites, others) = busiest(&self.sites, MOST_SHOWN, |site| site.sent.requests);
+        for SiteReport { name, root, sent } in sites {
+            writeln!(f, "site         {name}: {root}: {}", Sent(*sent))?;
+        }
+        Self::write_others(f, others, "sites")?;
+        let (pools, others) = busiest(&self.pools, MOST_SHOWN, |pool| pool.requests);
+        for pool in pools {
+            write!(f, "{pool}")?;
+        }
+        Self::write_others(f, others, "pools")?;
+        if let Some(since) = self.reloading {
+            writeln!(f, "reload       running for {}", Ago(since))?;
         }
         match &self.last_reload {
             None => writeln!(f, "last reload  never"),
@@ -119,6 +146,74 @@ impl fmt::Display for Report {
                 writeln!(f, "last reload  {} ago, it failed: {why}", Ago(*ago))
             }
         }
+    }
+}
+
+impl Report {
+    /// Says how many are not shown.
+    fn write_others(f: &mut fmt::Formatter<'_>, others: usize, what: &str) -> fmt::Result {
+        match others {
+            0 => Ok(()),
+            _ => writeln!(f, "             and {others} {what} with fewer requests: see --json"),
+        }
+    }
+}
+
+impl fmt::Display for PoolReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, waiting, requests, workers } = self;
+        let busy = workers.iter().filter(|worker| worker.request.is_some()).count();
+        let count = workers.len();
+        let requests = Requests(*requests);
+        writeln!(
+            f,
+            "pool         {name}: {count} workers, {busy} busy, {waiting} waiting, {requests}"
+        )?;
+        let (shown, others) = busiest(workers, MOST_SHOWN, |worker| worker.request.is_some());
+        for WorkerReport { pid, request, memory } in shown {
+            let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
+            let request = request.as_deref().unwrap_or("idle");
+            writeln!(f, "  {pid:>8}  {memory:>9}  {request}")?;
+        }
+        match others {
+            0 => Ok(()),
+            _ => writeln!(f, "            and {others} other workers: see --json"),
+        }
+    }
+}
+
+/// Up to `most` of a list, those with the largest keys but in the order of the list; and how many there are beside them.
+fn busiest<T, K: Ord>(list: &[T], most: usize, key: impl Fn(&T) -> K) -> (Vec<&T>, usize) {
+    let mut numbered: Vec<_> = list.iter().enumerate().collect();
+    if list.len() > most {
+        numbered.sort_by_key(|(_, one)| Reverse(key(one)));
+        numbered.truncate(most);
+        numbered.sort_by_key(|(number, _)| *number);
+    }
+    let others = list.len() - numbered.len();
+    (numbered.into_iter().map(|(_, one)| one).collect(), others)
+}
+
+/// A number of requests.
+struct Requests(u64);
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("1 request"),
+            number => write!(f, "{number} requests"),
+        }
+    }
+}
+
+/// What was sent, for people.
+struct Sent(SiteStatus);
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SiteStatus { requests, handed_over, copied } = self.0;
+        let (handed_over, copied) = (mega(handed_over), mega(copied));
+        write!(f, "{}, {handed_over:.1} MB handed over, {copied:.1} MB copied", Requests(requests))
     }
 }
 
@@ -148,6 +243,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_busiest_are_shown_in_their_order() {
+        let list = [3, 0, 5, 5, 1];
+        assert_eq!(busiest(&list, 3, |n| *n), (vec![&3, &5, &5], 2));
+        assert_eq!(busiest(&list, 5, |n| *n).1, 0);
+    }
+
+    #[test]
     fn a_report_reads_as_text() {
         let worker = |pid, request: Option<&str>| WorkerReport {
             pid,
@@ -160,23 +262,32 @@ mod tests {
             front_pid: Some(8),
             uptime: 90_061,
             listeners: vec!["127.0.0.1:80".to_owned(), "unix:/a".to_owned()],
-            sites: vec![("shop".to_owned(), "/srv/shop".to_owned())],
+            refused: 1,
+            sites: vec![SiteReport {
+                name: "shop".to_owned(),
+                root: "/srv/shop".to_owned(),
+                sent: SiteStatus { requests: 7, handed_over: 12_345_678, copied: 0 },
+            }],
             connections: Some(3),
             idle_connections: Some(1),
             pools: vec![PoolReport {
                 name: "main".to_owned(),
                 waiting: 0,
+                requests: 1,
                 workers: vec![worker(10, None), worker(11, Some("GET /a"))],
             }],
+            reloading: Some(3),
             last_reload: Some(Reloaded { ago: 61, error: None }),
         };
         let expected = "sendoff 1.2, process 7, running for 1 d 1 h\n\
             listens on   127.0.0.1:80, unix:/a\n\
-            site         shop: /srv/shop\n\
             connections  3, 1 of them idle\n\
-            pool         main: 2 workers, 1 busy, 0 waiting\n\
+            sent         8 requests, 12.3 MB handed over, 0.0 MB copied\n\
+            site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
+            pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
+            reload       running for 3 s\n\
             last reload  1 min 1 s ago\n";
         assert_eq!(report.to_string(), expected);
     }

@@ -2,41 +2,188 @@
 //!
 //! Until the front has answered, everything that is new is dropped if something fails, and nothing has changed.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::future::pending;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
 use std::time::Duration;
 
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{Accel, AccessLog, Config};
+use sendoff_config::{Accel, Config, Listener, LogTarget};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Supervisor, credentials, first_of, pool_sockets};
+use super::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
-use crate::kept::Kept;
-use crate::log::open_log;
-use crate::orders::{LogTarget, Reply, ToFront};
+use crate::control::Answer;
+use crate::kept;
+use crate::listen::{Listeners, listen, tcp};
+use crate::log::open_target;
+use crate::orders::{Kept, Reply, ToFront};
 
 /// How long the front may take, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A PHP master that is started for a changed or new pool.
 struct NewMaster {
-    master: Kept,
+    master: kept::Kept,
     /// The front's end of its pool socket.
     front: OwnedFd,
 }
 
-impl Supervisor {
-    /// Serves by the configuration of now. The result is a sentence for the operator.
-    pub(super) async fn reload(&mut self) -> Result<String, String> {
-        let result = self.try_reload().await;
-        self.last_reload = Some((Instant::now(), result.as_ref().err().cloned()));
-        result.map_err(|why| format!("not reloaded, nothing has changed: {why}"))
+/// A reload that the front has been told of.
+struct Running {
+    since: Instant,
+    /// The process that was told.
+    front: Option<u32>,
+    config: Config,
+    /// For each pool the number of the same pool in the current configuration; `None`: it is new.
+    sources: Vec<Option<usize>>,
+    /// The masters of the new pools, in their order.
+    new: Vec<NewMaster>,
+    /// For each listener as `sources`.
+    listeners: Vec<Option<usize>>,
+    /// The new ones, in their order.
+    new_listeners: Listeners,
+    /// The configuration and the credentials for the next front.
+    sealed: [OwnedFd; 2],
+    php_ini: Contents,
+    /// What the front says.
+    answer: FrontAnswer,
+    /// Who waits for the end.
+    clients: Vec<Client>,
+    /// Whether logs were opened again since it began: the front may have got files before that.
+    reopen: bool,
+}
+
+/// What the front will say.
+type FrontAnswer = Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>;
+
+/// Where the client of a command waits for its answer.
+type Client = oneshot::Sender<Answer>;
+
+/// Which pools get new workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NewWorkers {
+    OfChangedPools,
+    OfAllPools,
+}
+
+/// The reload that runs, and the next one. However many are asked for while one runs, one follows: it reads the configuration after
+/// all of them were asked for.
+#[derive(Default)]
+pub(super) struct Reloads {
+    running: Option<Running>,
+    /// Who asked for the next one; `None`: it is not asked for.
+    next: Option<(NewWorkers, Vec<Client>)>,
+}
+
+impl Reloads {
+    /// Since when a reload runs.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.running.as_ref().map(|running| running.since)
     }
 
-    async fn try_reload(&mut self) -> Result<String, String> {
+    /// Starts a reload, or has one follow that which runs.
+    pub(super) fn ask(
+        &mut self,
+        new: NewWorkers,
+        client: Option<Client>,
+        supervisor: &mut Supervisor,
+    ) {
+        if self.running.is_some() {
+            let (next, clients) = self.next.get_or_insert((new, Vec::new()));
+            *next = (*next).max(new);
+            clients.extend(client);
+        } else {
+            self.start(new, Vec::from_iter(client), supervisor);
+        }
+    }
+
+    fn start(&mut self, new: NewWorkers, clients: Vec<Client>, supervisor: &mut Supervisor) {
+        match supervisor.begin_reload(new) {
+            Ok(running) => self.running = Some(Running { clients, ..running }),
+            Err(why) => supervisor.reloaded(Err(why), clients),
+        }
+    }
+
+    /// Logs are opened again now.
+    pub(super) fn reopen(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.reopen = true;
+        }
+    }
+
+    /// Waits until it is known how the reload ends; for ever if none runs. A call that is dropped forgets nothing.
+    pub(super) async fn decided(&mut self) -> Result<(), String> {
+        let Some(Running { answer, new, .. }) = &mut self.running else { return pending().await };
+        let masters = new.iter_mut().map(|new| &mut new.master);
+        tokio::select! {
+            biased;
+            answer = answer => {
+                answer.map_err(|error| format!("the front does not answer: {error}"))?
+            }
+            _failure = first_of(masters.map(kept::Kept::failure)) => {
+                Err("a PHP master with the new settings does not start; it has said why".to_owned())
+            }
+        }
+    }
+
+    /// Ends the reload that runs, and starts the next one.
+    pub(super) fn finish(&mut self, decided: Result<(), String>, supervisor: &mut Supervisor) {
+        if let Some(running) = self.running.take() {
+            running.finish(decided, supervisor);
+        }
+        if let Some((new, clients)) = self.next.take() {
+            self.start(new, clients, supervisor);
+        }
+    }
+}
+
+impl Running {
+    fn finish(self, decided: Result<(), String>, supervisor: &mut Supervisor) {
+        let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
+        let Self { listeners, new_listeners, .. } = self;
+        let started = new.len();
+        // One that has died since will be started by the new configuration, unless it was started again already.
+        let is_another = supervisor.front.pid().is_some_and(|pid| Some(pid) != self.front);
+        let decided = match decided {
+            Ok(()) if is_another => Err("the front was started again meanwhile".to_owned()),
+            decided => decided,
+        };
+        let done = decided.map(|()| {
+            let listeners = supervisor.take_over_listeners(&config, &listeners, new_listeners);
+            supervisor.take_over(config, &sources, new, listeners, sealed);
+            supervisor.php_ini = php_ini;
+            match started {
+                0 => "reloaded".to_owned(),
+                1 => "reloaded, with new workers in 1 pool".to_owned(),
+                _ => format!("reloaded, with new workers in {started} pools"),
+            }
+        });
+        supervisor.reloaded(done, clients);
+        if reopen {
+            answer([], supervisor.reopen_logs());
+        }
+    }
+}
+
+impl Supervisor {
+    /// A reload has ended.
+    fn reloaded(&mut self, done: Result<String, String>, clients: Vec<Client>) {
+        self.last_reload = Some((Instant::now(), done.as_ref().err().cloned()));
+        let done = done.map_err(|why| format!("not reloaded, nothing has changed: {why}"));
+        answer(clients, done);
+    }
+
+    /// Reads the configuration of now, starts what is new in it, and tells the front.
+    fn begin_reload(&self, new_workers: NewWorkers) -> Result<Running, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
         }
+        let since = Instant::now();
         let (config, warnings) = self.source.resolve().map_err(|failure| failure.to_string())?;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -44,72 +191,106 @@ impl Supervisor {
         can_change(&self.config, &config)?;
         let keys = credentials(&config)?;
         let php_ini = Contents::read(&php_ini::folder());
-        let sources = sources(&self.config, &config, php_ini == self.php_ini);
+        let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
+        let sources = sources(&self.config, &config, may_stay);
         let sealed = || config.seal().map_err(|e| format!("cannot store the configuration: {e}"));
         let mut new = Vec::new();
         for number in (0..config.pools.len()).filter(|number| sources[*number].is_none()) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
             let recipe = Recipe::php_master(&config, number, sealed()?, php);
-            let master = recipe.and_then(Kept::start).map_err(|failure| failure.to_string())?;
+            let master =
+                recipe.and_then(kept::Kept::start).map_err(|failure| failure.to_string())?;
             new.push(NewMaster { master, front });
         }
-        self.tell_front(&config, &sources, &mut new, [&sealed()?, &keys]).await?;
-        let started = new.len();
-        let sealed = sealed()?;
-        self.take_over(config, &sources, new, [sealed, keys]);
-        self.php_ini = php_ini;
-        Ok(match started {
-            0 => "reloaded".to_owned(),
-            1 => "reloaded, with new workers in 1 pool".to_owned(),
-            _ => format!("reloaded, with new workers in {started} pools"),
+        let listeners = listener_sources(&self.config, &config);
+        let wanted = config.listen.iter().zip(&listeners).filter(|(_, source)| source.is_none());
+        let wanted: Vec<_> = wanted.map(|(listener, _)| listener.clone()).collect();
+        let new_listeners =
+            listen(&wanted, config.front.threads).map_err(|failure| failure.to_string())?;
+        let (logs, files) = self.logs(&config)?;
+        let kept = Kept { pools: sources.clone(), logs, listeners: listeners.clone() };
+        let pools = new.iter().map(|new| new.front.as_fd());
+        let logs = files.iter().map(AsFd::as_fd);
+        let number = 0..wanted.len();
+        let of_loops = &new_listeners.of_loops;
+        let sockets = number.flat_map(|n| of_loops.iter().map(move |of_loop| of_loop[n].as_fd()));
+        let reply = self.tell_front(kept, [&sealed()?, &keys], pools.chain(logs).chain(sockets))?;
+        let sealed = [sealed()?, keys];
+        let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
+        let (clients, reopen) = (Vec::new(), false);
+        Ok(Running {
+            since,
+            front: self.front.pid(),
+            config,
+            sources,
+            new,
+            listeners,
+            new_listeners,
+            sealed,
+            php_ini,
+            answer,
+            clients,
+            reopen,
         })
     }
 
-    /// Has the front serve by the configuration, and waits until it does.
-    async fn tell_front(
+    /// Which logs stay, and the files of the others.
+    fn logs(&self, config: &Config) -> Result<(Vec<Option<usize>>, Vec<File>), String> {
+        let known = self.config.log_targets().into_iter().enumerate();
+        let known: HashMap<_, _> = known.map(|(number, target)| (target, number)).collect();
+        let (mut sources, mut files) = (Vec::new(), Vec::new());
+        for target in config.log_targets() {
+            let source = known.get(target).copied();
+            if source.is_none() {
+                let file = open_target(target).map_err(|error| match target {
+                    LogTarget::File(path) => format!("{}: {error}", path.display()),
+                    LogTarget::Stdout => format!("standard output: {error}"),
+                });
+                files.push(file?);
+            }
+            sources.push(source);
+        }
+        Ok((sources, files))
+    }
+
+    /// Tells the front to serve by the configuration.
+    fn tell_front<'d>(
+        &self,
+        kept: Kept,
+        sealed: [&'d OwnedFd; 2],
+        new: impl Iterator<Item = BorrowedFd<'d>>,
+    ) -> Result<Reply, String> {
+        let (reply, pipe) = Reply::new().map_err(|error| format!("cannot make a pipe: {error}"))?;
+        let mut descriptors = vec![pipe.as_fd()];
+        sealed.into_iter().for_each(|fd| descriptors.push(fd.as_fd()));
+        new.for_each(|fd| descriptors.push(fd));
+        let orders = self.front.orders().ok_or("the front is being started again")?;
+        orders
+            .send(&ToFront::Reload(kept), &descriptors)
+            .map_err(|error| format!("the front cannot be told: {error}"))?;
+        Ok(reply)
+    }
+
+    /// The listeners for the next front. Those that are gone are closed.
+    fn take_over_listeners(
         &mut self,
         config: &Config,
         sources: &[Option<usize>],
-        new: &mut [NewMaster],
-        sealed: [&OwnedFd; 2],
-    ) -> Result<(), String> {
-        let (log, file) = match &config.front.access_log {
-            same if *same == self.config.front.access_log => (LogTarget::Same, None),
-            None => (LogTarget::Nowhere, None),
-            Some(AccessLog { to: sendoff_config::LogTarget::File(path), .. }) => {
-                let file = open_log(path).map_err(|e| format!("{}: {e}", path.display()))?;
-                (LogTarget::File, Some(OwnedFd::from(file)))
-            }
-            Some(AccessLog { to: sendoff_config::LogTarget::Stdout, .. }) => {
-                let stdout = rustix::stdio::stdout().try_clone_to_owned();
-                (LogTarget::File, Some(stdout.map_err(|e| format!("standard output: {e}"))?))
-            }
-        };
-        let (reply, pipe) = Reply::new().map_err(|error| format!("cannot make a pipe: {error}"))?;
-        let pools: Vec<BorrowedFd<'_>> = new.iter().map(|new| new.front.as_fd()).collect();
-        let sealed = sealed.map(AsFd::as_fd);
-        let descriptors = std::iter::once(pipe.as_fd()).chain(sealed).chain(pools);
-        let descriptors: Vec<_> = descriptors.chain(file.as_ref().map(AsFd::as_fd)).collect();
-        let orders = self.front.orders().ok_or("the front is being started again")?;
-        orders
-            .send(&ToFront::Reload { pools: sources.to_vec(), log }, &descriptors)
-            .map_err(|error| format!("the front cannot be told: {error}"))?;
-        drop(descriptors);
-        drop((pipe, file));
-        let masters = new.iter_mut().map(|new| &mut new.master);
-        tokio::select! {
-            biased;
-            answer = reply.receive::<Result<(), String>>(FRONT_TIMEOUT) => {
-                answer.map_err(|error| format!("the front does not answer: {error}"))?
-            }
-            _failure = first_of(masters.map(Kept::failure)) => {
-                Err("a PHP master with the new settings does not start; it has said why".to_owned())
-            }
-            failed = self.keep_running() => match failed {
-                Ok(never) => match never {},
-                Err(failure) => Err(failure.to_string()),
-            },
+        new: Listeners,
+    ) -> Vec<Vec<OwnedFd>> {
+        let Listeners { of_loops, addresses, files, .. } = new;
+        let before = self.front.recipe.take_listeners();
+        let listeners =
+            before.into_iter().zip(of_loops).map(|(before, new)| merged(sources, before, new));
+        let listeners = listeners.collect();
+        self.addresses = merged(sources, std::mem::take(&mut self.addresses), addresses);
+        self.files.extend(files);
+        self.files
+            .retain(|file| config.listen.iter().any(|listener| file.is_of(&listener.address)));
+        if let Some(door) = &mut self.door {
+            door.moved(&tcp(&self.addresses));
         }
+        listeners
     }
 
     /// What is started from now on is started by the new configuration.
@@ -118,7 +299,8 @@ impl Supervisor {
         config: Config,
         sources: &[Option<usize>],
         new: Vec<NewMaster>,
-        [sealed, keys]: [OwnedFd; 2],
+        listeners: Vec<Vec<OwnedFd>>,
+        sealed: [OwnedFd; 2],
     ) {
         let masters = std::mem::take(&mut self.masters).into_iter();
         let mut before: Vec<_> = masters.zip(self.front.recipe.take_pools()).map(Some).collect();
@@ -130,7 +312,7 @@ impl Supervisor {
                 None => new.next(),
             })
             .unzip();
-        self.front.recipe.reconfigure(&config, sealed, keys, pools);
+        self.front.recipe.reconfigure(&config, sealed, listeners, pools);
         self.masters = masters;
         // The front closes the sockets of these when no request needs them any more. Then they end.
         self.leaving.extend(before.into_iter().flatten().map(|(master, _)| master));
@@ -140,9 +322,7 @@ impl Supervisor {
 
 /// Whether a running server can change from one configuration to the other.
 fn can_change(from: &Config, to: &Config) -> Result<(), String> {
-    let what = if from.listen != to.listen {
-        "the addresses to listen on"
-    } else if from.front.threads != to.front.threads {
+    let what = if from.front.threads != to.front.threads {
         "the number of threads"
     } else if from.account != to.account {
         "the user"
@@ -152,10 +332,31 @@ fn can_change(from: &Config, to: &Config) -> Result<(), String> {
     Err(format!("{what} cannot be changed without a restart"))
 }
 
+/// For each listener of `to` the number of the one in `from` with the same address, whose sockets can stay.
+fn listener_sources(from: &Config, to: &Config) -> Vec<Option<usize>> {
+    let mut left: Vec<_> = from.listen.iter().enumerate().collect();
+    let same = |listener: &Listener| {
+        let at = left.iter().position(|(_, known)| known.address == listener.address)?;
+        Some(left.swap_remove(at).0)
+    };
+    to.listen.iter().map(same).collect()
+}
+
+/// What stays and what is new, in the order of the sources.
+fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
+    let mut before: Vec<_> = before.into_iter().map(Some).collect();
+    let mut new = new.into_iter();
+    let one = |source: &Option<usize>| match source {
+        Some(number) => before.get_mut(*number).and_then(Option::take),
+        None => new.next(),
+    };
+    sources.iter().filter_map(one).collect()
+}
+
 /// For each pool of `to` the number of the same pool in `from`, whose workers can stay.
-fn sources(from: &Config, to: &Config, same_php_ini: bool) -> Vec<Option<usize>> {
+fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     let same = |number: usize| {
-        let mut known = (0..from.pools.len()).filter(|_| same_php_ini);
+        let mut known = (0..from.pools.len()).filter(|_| may_stay);
         known.find(|&known| {
             from.pools[known] == to.pools[number] && accel(from, known) == accel(to, number)
         })

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed; if
 /// none is idle, new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
-    listener: Listening,
+    listener: Rc<Listening>,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     most: usize,
@@ -48,7 +48,7 @@ pub(super) async fn accept<S: Service + 'static>(
             Ok(Some((accepted, origin))) => {
                 let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
                 let (proxy_protocol, _counted) =
-                    (listener.proxy_protocol, Counted::new(&lifecycle));
+                    (listener.proxy_protocol.get(), Counted::new(&lifecycle));
                 start(accepted, Start { origin, proxy_protocol, services, lifecycle, _counted });
             }
             Ok(None) => {}

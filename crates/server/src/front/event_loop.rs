@@ -12,15 +12,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 
-use super::accept::accept;
 use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool};
-use super::listener::Listening;
 use super::running_loop::{LoopOrder, Place, RunningLoop};
 use crate::delivery::Snapshots;
 use crate::lifecycle::{Lifecycle, Stage};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::Sender;
 use crate::observe::explain::Secret;
 use crate::upstream::NewLink;
 
@@ -45,7 +43,7 @@ pub(super) struct EventLoop {
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: Budget,
-    pub(super) access_log: Option<AccessLog>,
+    pub(super) log_sender: Sender,
     /// Held while the loop has connections.
     pub(super) busy: watch::Receiver<()>,
     /// Closed when no loop is busy any more.
@@ -73,7 +71,7 @@ impl EventLoop {
     async fn serve(self) -> io::Result<()> {
         let Self { number, generation, explain, pools, listeners, links, .. } = self;
         let Self { snapshots, stop, announce, budget, .. } = self;
-        let Self { access_log, busy, draining, orders, .. } = self;
+        let Self { log_sender, busy, draining, orders, .. } = self;
         let lifecycle = Rc::new(Lifecycle::new(stop));
         let mut places = Vec::new();
         for pool in pools {
@@ -85,15 +83,12 @@ impl EventLoop {
             explain,
             places,
             Rc::clone(&lifecycle),
-            budget.static_files,
-            access_log,
+            budget,
+            log_sender,
         ));
-        for (place, (socket, listener)) in
-            listeners.into_iter().zip(&generation.config.listen).enumerate()
-        {
-            let listener = Listening::new(place, listener, socket)?;
-            let (services, lifecycle) = (Rc::clone(&running.services), Rc::clone(&lifecycle));
-            spawn_local(accept(listener, services, lifecycle, budget.connections));
+        let listeners = listeners.into_iter().zip(&generation.config.listen).enumerate();
+        for (place, (socket, listener)) in listeners {
+            running.listen(place, listener, socket)?;
         }
         drop(generation);
         if number == 0 {
@@ -101,8 +96,10 @@ impl EventLoop {
         }
         spawn_local(Rc::clone(&running).follow(orders));
         announce.loop_runs();
-        spawn_local(running.take_links(links, snapshots, announce));
+        spawn_local(Rc::clone(&running).take_links(links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;
+        running.close_listeners();
+        drop(running);
         lifecycle.evict_all();
         let cutting = lifecycle.reached(Stage::Cutting);
         tokio::pin!(cutting);

@@ -10,6 +10,7 @@ use sendoff_tls::{Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
@@ -25,6 +26,8 @@ pub(super) struct Generation {
     pub(super) applications: Arc<[Vec<Arc<Application>>]>,
     /// Where applications on this host may open links.
     pub(super) channel: Option<Channel>,
+    /// Those of the configuration's log targets.
+    pub(super) logs: Vec<Arc<LogFile>>,
     /// By the number of the pool in the configuration.
     pub(super) pools: Vec<PoolUse>,
 }

@@ -1,5 +1,6 @@
 //! The listeners of one event loop.
 
+use std::cell::Cell;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -16,12 +17,12 @@ use crate::transport::{Tcp, Unix};
 /// A listener whose connections one event loop accepts.
 #[derive(Debug)]
 pub(super) struct Listening {
-    /// Its number in `Config::listen`.
-    number: usize,
+    /// Its place among all that the front ever had.
+    place: usize,
     socket: Socket,
     /// Connections begin with a PROXY protocol header.
-    pub(super) proxy_protocol: bool,
-    scheme: Scheme,
+    pub(super) proxy_protocol: Cell<bool>,
+    scheme: Cell<Scheme>,
 }
 
 #[derive(Debug)]
@@ -39,11 +40,11 @@ pub(super) enum Accepted {
 }
 
 impl Listening {
-    /// Takes on a socket that listens as `config` says, under its number there.
+    /// Takes on a socket that listens as `config` says.
     ///
     /// # Errors
     /// The event loop cannot watch the socket.
-    pub(super) fn new(number: usize, config: &Listener, socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(place: usize, config: &Listener, socket: OwnedFd) -> io::Result<Self> {
         let socket = match &config.address {
             ListenAddress::Tcp(_) => {
                 let socket = TcpListener::from(socket);
@@ -56,8 +57,14 @@ impl Listening {
                 Socket::Unix(tokio::net::UnixListener::from_std(socket)?, path.as_path().into())
             }
         };
-        let scheme = if config.tls { Scheme::Https } else { Scheme::Http };
-        Ok(Self { number, socket, proxy_protocol: config.proxy_protocol, scheme })
+        let proxy_protocol = Cell::new(config.proxy_protocol);
+        Ok(Self { place, socket, proxy_protocol, scheme: Cell::new(scheme(config)) })
+    }
+
+    /// Meets clients as another configuration says from the next connection on.
+    pub(super) fn change(&self, config: &Listener) {
+        self.proxy_protocol.set(config.proxy_protocol);
+        self.scheme.set(scheme(config));
     }
 
     /// Accepts a connection. `None`: the client has gone already.
@@ -65,7 +72,7 @@ impl Listening {
     /// # Errors
     /// As those of `accept(2)`.
     pub(super) async fn accept(&self) -> io::Result<Option<(Accepted, Origin)>> {
-        let (listener, scheme) = (self.number, self.scheme);
+        let (listener, scheme) = (self.place, self.scheme.get());
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
@@ -85,4 +92,8 @@ impl Listening {
             }
         }
     }
+}
+
+fn scheme(config: &Listener) -> Scheme {
+    if config.tls { Scheme::Https } else { Scheme::Http }
 }

@@ -7,11 +7,11 @@ mod event_loop;
 mod generation;
 mod listener;
 mod orders;
+mod pool_status;
 mod proxy_header;
 mod running;
 mod running_loop;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::future::pending;
@@ -32,12 +32,12 @@ use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, applications, tls_of_sites};
 use running::{End, LoopHandle, Running};
 
-pub use orders::{LogTarget, Order, Orders, PoolSource, Reload};
+pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
 use crate::lifecycle::Stage;
-use crate::observe::access_log;
+use crate::observe::access_log::{self, LogFile};
 use crate::observe::explain::Secret;
 use crate::upstream::{Channel, Master, Pool};
 
@@ -48,8 +48,8 @@ pub struct Front {
     pub config: Config,
     /// The credentials of the sites.
     pub vault: Vault,
-    /// Where the access log goes, opened for appending.
-    pub access_log: Option<File>,
+    /// The files of access logs, opened for appending, in the order of `Config::log_targets`.
+    pub access_logs: Vec<File>,
     /// What `sendoff explain` knows; `None`: nothing is explained.
     pub explain: Option<Secret>,
     /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as threads.
@@ -71,7 +71,7 @@ impl Front {
         orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
-        let Self { config, vault, access_log, explain, listeners, pool_sockets } = self;
+        let Self { config, vault, access_logs, explain, listeners, pool_sockets } = self;
         let count = listeners.len();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
@@ -91,14 +91,13 @@ impl Front {
             tls,
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
+            logs: access_logs.into_iter().map(LogFile::new).collect(),
             pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
             config: Arc::new(config),
         });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log.zip(generation.config.front.access_log.as_ref());
-        let log = log.map(|(file, log)| access_log::Writer::start(file, log.format.clone()));
-        let log = log.transpose()?;
+        let log = access_log::Writer::start()?;
         let explain = explain.map(Arc::new);
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
@@ -117,12 +116,13 @@ impl Front {
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 budget,
-                access_log: log.as_ref().map(access_log::Writer::log),
+                log_sender: log.sender(),
                 busy: busy.clone(),
                 draining: Arc::clone(&draining),
             });
         }
-        drop((busy, pools));
+        let shared_pools: Vec<_> = pools.into_iter().map(|pool| pool.shared).collect();
+        drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
         let threads: Vec<_> = loops
@@ -137,7 +137,7 @@ impl Front {
                 })
             })
             .collect::<io::Result<_>>()?;
-        let log = Rc::new(RefCell::new(log));
+        let log = Rc::new(log);
         let writer = Rc::clone(&log);
         let result = first.run(async {
             let mut orders = orders()?;
@@ -146,7 +146,8 @@ impl Front {
                 tokio::task::spawn_local(channel.receive(registrations, links));
             }
             let (lost, mut first_lost) = mpsc::unbounded_channel();
-            let pools = users.into_iter().zip(pool_sockets).collect();
+            let pools = users.into_iter().zip(pool_sockets).zip(shared_pools);
+            let pools = pools.map(|((users, socket), shared)| (users, socket, shared)).collect();
             let running = Running::new(handles, generation, tickets, pools, writer, lost);
             let mut is_over = false;
             tokio::select! {
@@ -169,7 +170,7 @@ impl Front {
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
-        if let Some(log) = log.take() {
+        if let Some(log) = Rc::into_inner(log) {
             log.finish();
         }
         result

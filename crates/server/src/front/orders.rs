@@ -4,7 +4,7 @@ use std::fs::File;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 
-use sendoff_config::Config;
+use sendoff_config::{Config, LogTarget};
 use sendoff_tls::Vault;
 use tokio::sync::oneshot;
 
@@ -17,8 +17,8 @@ pub enum Order {
     Drain,
     /// End at once: responses that are under way are cut.
     Cut,
-    /// Write the access log to this file from now on.
-    ReopenLog(File),
+    /// Write logs to these files from now on, opened for appending.
+    ReopenLogs(Vec<(LogTarget, File)>),
     /// Serve by another configuration from the next request on. The answer says why that is impossible; then nothing changes.
     Reload(Box<Reload>, oneshot::Sender<Result<(), String>>),
     /// Say what the front is doing.
@@ -28,14 +28,16 @@ pub enum Order {
 /// Another configuration for a running front.
 #[derive(Debug)]
 pub struct Reload {
-    /// Its number of threads, its account and its listeners are those of the current one.
+    /// Its number of threads and its account are those of the current one.
     pub config: Config,
     /// The credentials of its sites.
     pub vault: Vault,
     /// Where the workers of each pool come from.
     pub pools: Vec<PoolSource>,
-    /// Where the access log goes.
-    pub log: LogTarget,
+    /// The files of access logs, in the order of `Config::log_targets`.
+    pub logs: Vec<LogSource>,
+    /// The sockets of each listener.
+    pub listeners: Vec<ListenerSource>,
 }
 
 /// Where the workers of a pool come from.
@@ -47,15 +49,22 @@ pub enum PoolSource {
     New(OwnedFd),
 }
 
-/// Where the access log goes.
+/// The file of an access log.
 #[derive(Debug)]
-pub enum LogTarget {
-    /// Where it went.
-    Same,
-    /// Nowhere.
-    Nowhere,
-    /// To this file, opened for appending.
-    File(File),
+pub enum LogSource {
+    /// It stays: the number of its target in the current configuration.
+    Kept(usize),
+    /// This one, opened for appending.
+    New(File),
+}
+
+/// The sockets of a listener.
+#[derive(Debug)]
+pub enum ListenerSource {
+    /// They stay: its number in the current configuration.
+    Kept(usize),
+    /// These, one for each event loop.
+    New(Vec<OwnedFd>),
 }
 
 /// Where orders come from.

@@ -2,22 +2,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_config::{Config, PoolConfig};
+use sendoff_config::{Config, LogTarget, PoolConfig};
 use sendoff_tls::Tickets;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse, tls_of_sites};
-use super::orders::{LogTarget, Order, Orders, PoolSource, Reload};
-use super::running_loop::LoopOrder;
-use crate::observe::access_log;
+use super::generation::{Generation, NewPool, PoolUse, Tasks, tls_of_sites};
+use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
+use super::pool_status::answer;
+use super::running_loop::{Listeners, LoopOrder};
+use crate::observe::access_log::{self, LogFile};
 use crate::observe::status::Status;
 use crate::upstream::{Master, NewLink, Pool, receive_workers};
 
@@ -51,8 +53,12 @@ pub(super) struct Running {
     pools: RefCell<Vec<Rc<RunningPool>>>,
     /// Places that pools have had.
     places: Cell<usize>,
+    /// The places of listeners, by their numbers in the current configuration.
+    listeners: RefCell<Vec<usize>>,
+    /// Places that listeners have had. Sites name listeners by them, so that a connection's listener is the same after a reload.
+    listener_places: Cell<usize>,
     /// The front waits for its end at its own.
-    log: Rc<RefCell<Option<access_log::Writer>>>,
+    log: Rc<access_log::Writer>,
     /// Told when the pool socket of a pool in use is closed.
     lost: mpsc::UnboundedSender<io::Result<()>>,
 }
@@ -85,35 +91,57 @@ impl Running {
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
         tickets: Tickets,
-        pools: Vec<(watch::Sender<()>, OwnedFd)>,
-        log: Rc<RefCell<Option<access_log::Writer>>>,
+        pools: Vec<(watch::Sender<()>, OwnedFd, Arc<Pool>)>,
+        log: Rc<access_log::Writer>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
+        let config = Arc::clone(&generation.config);
         let generation = RefCell::new(generation);
-        let running =
-            Self { loops, generation, tickets, pools: RefCell::default(), places, log, lost };
-        let pools = pools.into_iter().enumerate();
-        let pools = pools
-            .map(|(place, (users, socket))| running.receive(place, users, socket, Phase::Serving));
+        let listeners = RefCell::new((0..config.listen.len()).collect());
+        let listener_places = Cell::new(config.listen.len());
+        let pools_running = RefCell::default();
+        let running = Self {
+            loops,
+            generation,
+            tickets,
+            pools: pools_running,
+            places,
+            listeners,
+            listener_places,
+            log,
+            lost,
+        };
+        let pools = pools.into_iter().zip(&config.pools).enumerate();
+        let pools = pools.map(|(place, ((users, socket, shared), config))| {
+            let asked = (shared, Arc::new(config.clone()));
+            running.receive(place, users, socket, asked, Phase::Serving)
+        });
         *running.pools.borrow_mut() = pools.collect();
         Rc::new(running)
     }
 
-    /// Receives the workers of a pool. Goes on after the stop: requests that are still open may need the workers that take the
+    /// Receives the workers of a pool, and answers them when they ask for its state. Goes on after the stop: requests that are still open may need the workers that take the
     /// place of others.
     fn receive(
         &self,
         place: usize,
         users: watch::Sender<()>,
         socket: OwnedFd,
+        (pool, config): (Arc<Pool>, Arc<PoolConfig>),
         phase: Phase,
     ) -> Rc<RunningPool> {
         let links: Vec<_> = self.loops.iter().map(|event_loop| event_loop.links.clone()).collect();
         let phase = Rc::new(Cell::new(phase));
         let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
         let receives = spawn_local(async move {
-            let result = receive_workers(place, socket, &links).await;
+            let mut answers = Tasks::default();
+            let result = receive_workers(place, socket, &links, |questions| {
+                let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
+                // That of a previous master ends.
+                answers = Tasks(vec![spawn_local(answer)]);
+            });
+            let result = result.await;
             match at_end.get() {
                 Phase::Serving => drop(lost.send(result)),
                 Phase::Arriving | Phase::Failed => at_end.set(Phase::Failed),
@@ -134,11 +162,7 @@ impl Running {
             match orders.next().await {
                 Order::Drain => return End::Drain,
                 Order::Cut => return End::Cut,
-                Order::ReopenLog(file) => {
-                    if let Some(log) = &*self.log.borrow() {
-                        log.reopen(file);
-                    }
-                }
+                Order::ReopenLogs(files) => self.reopen(files),
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
                 Order::Reload(reload, reply) => {
                     let running = Rc::clone(self);
@@ -147,6 +171,17 @@ impl Running {
                         let _ = reply.send(running.reload(*reload).await);
                     });
                 }
+            }
+        }
+    }
+
+    /// Has logs written to other files. Those that are not in use are left out.
+    fn reopen(&self, files: Vec<(LogTarget, File)>) {
+        let generation = self.generation.borrow();
+        let targets = generation.config.log_targets();
+        for (target, file) in files {
+            if let Some(number) = targets.iter().position(|known| **known == target) {
+                self.log.reopen(&generation.logs[number], file);
             }
         }
     }
@@ -189,7 +224,7 @@ impl Running {
     /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
     /// nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
-        let Reload { config, vault, pools: sources, log } = reload;
+        let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.tickets)?;
         drop(vault);
         let before = Arc::clone(&self.generation.borrow());
@@ -214,36 +249,38 @@ impl Running {
             new.arrive(workers, pool_config).await?;
         }
         let arriving: Vec<_> = arriving.into_iter().map(|(new, _, _)| new).collect();
-        let (log, writer) = match log {
-            LogTarget::Same => (None, None),
-            LogTarget::Nowhere => (Some(()), None),
-            LogTarget::File(file) => {
-                let format = config.front.access_log.as_ref().map(|log| log.format.clone());
-                let format = format.unwrap_or_else(sendoff_config::LogFormat::combined);
-                let writer = access_log::Writer::start(file, format);
-                (Some(()), Some(writer.map_err(|error| format!("the access log: {error}"))?))
-            }
+        let log = |source| match source {
+            LogSource::Kept(number) => before.logs.get(number).cloned(),
+            LogSource::New(file) => Some(LogFile::new(file)),
         };
+        let logs: Option<_> = logs.into_iter().map(log).collect();
+        let logs = logs.ok_or("a log that is to stay does not exist")?;
+        let (listener_places, mut listeners) = self.listeners(listeners, &config)?;
+        for site in &mut config.sites {
+            let places = site.listeners.iter().filter_map(|number| listener_places.get(*number));
+            site.listeners = places.copied().collect();
+        }
         let config = Arc::new(config);
         let used =
             |pool: &Rc<RunningPool>| PoolUse { place: pool.place, in_use: pool.users.subscribe() };
         let generation = Arc::new(Generation {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
+            logs,
             tls,
             pools: pools.iter().map(used).collect(),
             config,
         });
-        self.tell_and_wait(|done| LoopOrder::Serve {
-            generation: Arc::clone(&generation),
-            log: log.map(|()| writer.as_ref().map(access_log::Writer::log)),
-            done,
-        })
-        .await;
-        if log.is_some() {
-            // Its thread ends with the last response that it logs.
-            self.log.replace(writer);
+        let (done, mut followed) = mpsc::channel(1);
+        for (event_loop, listeners) in self.loops.iter().zip(&mut listeners) {
+            let (generation, listeners) = (Arc::clone(&generation), std::mem::take(listeners));
+            let order = LoopOrder::Serve { generation, listeners, done: done.clone() };
+            // A loop that has ended needs no order.
+            let _ = event_loop.orders.send(order);
         }
+        drop(done);
+        let None::<Infallible> = followed.recv().await;
+        self.listeners.replace(listener_places);
         arriving.into_iter().for_each(Arriving::stay);
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
@@ -261,6 +298,39 @@ impl Running {
         Ok(())
     }
 
+    /// The place of each listener of a configuration, and what each event loop has to change.
+    fn listeners(
+        &self,
+        sources: Vec<ListenerSource>,
+        config: &Config,
+    ) -> Result<(Vec<usize>, Vec<Listeners>), String> {
+        let before = self.listeners.borrow();
+        let mut of_loops = vec![Listeners::default(); self.loops.len()];
+        let mut places = Vec::new();
+        for (source, listener) in sources.into_iter().zip(&config.listen) {
+            let place = match source {
+                ListenerSource::Kept(number) => {
+                    let place =
+                        *before.get(number).ok_or("a listener that is to stay does not exist")?;
+                    for of_loop in &mut of_loops {
+                        of_loop.kept.push((place, listener.clone()));
+                    }
+                    place
+                }
+                ListenerSource::New(sockets) => {
+                    let place = self.listener_places.get();
+                    self.listener_places.set(place + 1);
+                    for (of_loop, socket) in of_loops.iter_mut().zip(sockets) {
+                        of_loop.new.push((place, listener.clone(), Arc::new(socket)));
+                    }
+                    place
+                }
+            };
+            places.push(place);
+        }
+        Ok((places, of_loops))
+    }
+
     /// Takes on a pool on every event loop, and then receives its workers.
     async fn add_pool(
         &self,
@@ -274,13 +344,14 @@ impl Running {
         let master =
             master.map_err(|error| format!("the PHP master takes no messages: {error}"))?;
         let shared = Pool::new(self.loops.len());
-        let pool =
-            NewPool { shared: Arc::clone(&shared), master, config: Arc::new(config.clone()) };
+        let config = Arc::new(config.clone());
+        let pool = NewPool { shared: Arc::clone(&shared), master, config: Arc::clone(&config) };
         let place = self.places.get();
         self.places.set(place + 1);
         self.tell_and_wait(|done| LoopOrder::AddPool { pool: pool.clone(), done }).await;
         let (users, _) = watch::channel(());
-        Ok((self.receive(place, users, socket, Phase::Arriving), shared))
+        let asked = (Arc::clone(&shared), config);
+        Ok((self.receive(place, users, socket, asked, Phase::Arriving), shared))
     }
 
     /// Ends the workers of a pool that no request uses. Their master ends because its socket is closed.

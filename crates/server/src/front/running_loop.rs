@@ -1,21 +1,28 @@
 //! An event loop that runs: what it serves by, its pools, and what it does when it is told something.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::rc::{Rc, Weak};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use sendoff_config::Listener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 
+use super::accept::accept;
 use super::announce::Announce;
+use super::budget::Budget;
 use super::generation::{Generation, NewPool, Tasks};
+use super::listener::Listening;
 use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
-use crate::observe::access_log::{AccessLog, FLUSH_INTERVAL};
+use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
-use crate::observe::status::{PoolStatus, Status, WorkerStatus};
+use crate::observe::status::{Counters, PoolStatus, Status, WorkerStatus};
 use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::upstream::{Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, tune};
@@ -27,14 +34,24 @@ pub(super) enum LoopOrder {
     Status(mpsc::UnboundedSender<Status>),
     /// Take on a pool, in the next place.
     AddPool { pool: NewPool, done: mpsc::Sender<Infallible> },
-    /// Serve by this from the next request on. `log` takes the place of the access log, if it is given.
-    Serve {
-        generation: Arc<Generation>,
-        log: Option<Option<AccessLog>>,
-        done: mpsc::Sender<Infallible>,
-    },
+    /// Serve by this from the next request on.
+    Serve { generation: Arc<Generation>, listeners: Listeners, done: mpsc::Sender<Infallible> },
     /// No request will ask for the pool in this place any more: end its workers.
     EndPool { place: usize },
+}
+
+/// What changes in the listeners of an event loop, by their places.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Listeners {
+    /// Those that are left, as they are now.
+    pub(super) kept: Vec<(usize, Listener)>,
+    pub(super) new: Vec<(usize, Listener, Arc<OwnedFd>)>,
+}
+
+/// A listener, and the task that accepts its connections until this is dropped.
+struct Accepting {
+    listener: Rc<Listening>,
+    _task: Tasks,
 }
 
 /// A pool on one event loop, and the tasks that keep its workers neither stuck nor too many nor too few.
@@ -68,6 +85,12 @@ pub(super) struct RunningLoop {
     places: RefCell<Vec<Place>>,
     claims: Rc<Claims>,
     lifecycle: Rc<Lifecycle>,
+    /// By their places.
+    listeners: RefCell<HashMap<usize, Accepting>>,
+    /// Connections that there may be.
+    most: usize,
+    log_sender: Sender,
+    flusher: Rc<Flusher>,
     /// Those of the current generation.
     tasks: RefCell<Tasks>,
 }
@@ -79,13 +102,18 @@ impl RunningLoop {
         explain: Option<Arc<Secret>>,
         places: Vec<Place>,
         lifecycle: Rc<Lifecycle>,
-        open_files: usize,
-        access_log: Option<AccessLog>,
+        budget: Budget,
+        log_sender: Sender,
     ) -> Self {
         let claims = Rc::<Claims>::default();
+        let logs = Logs::new(&generation.config, &generation.logs, &Logs::default(), &log_sender);
+        let flusher = Rc::<Flusher>::default();
+        flusher.add(logs.new_since(&Logs::default()));
+        let (flushes, sender) = (Rc::clone(&flusher), log_sender.clone());
+        spawn_local(async move { flushes.run(&sender).await });
         let services = Services {
             number,
-            sites: Sites::new(Arc::clone(&generation.config), open_files),
+            sites: Sites::new(Arc::clone(&generation.config), budget.static_files),
             config: Arc::clone(&generation.config),
             explain,
             pools: pools(generation, &places),
@@ -98,12 +126,77 @@ impl RunningLoop {
             patience: Rc::default(),
             auth: Rc::default(),
             clock: Rc::default(),
-            access_log: access_log.map(log_kept),
+            logs,
+            counters: Counters::renewed(
+                &generation.config,
+                &Counters::default(),
+                &generation.config,
+            ),
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
         let (services, places) = (Current::new(services), RefCell::new(places));
-        Self { number, services, places, claims, lifecycle, tasks }
+        let (listeners, most) = (RefCell::default(), budget.connections);
+        Self {
+            number,
+            services,
+            places,
+            claims,
+            lifecycle,
+            listeners,
+            most,
+            log_sender,
+            flusher,
+            tasks,
+        }
+    }
+
+    /// Accepts connections from a socket from now on.
+    ///
+    /// # Errors
+    /// The event loop cannot watch the socket.
+    pub(super) fn listen(
+        &self,
+        place: usize,
+        config: &Listener,
+        socket: OwnedFd,
+    ) -> io::Result<()> {
+        let listener = Rc::new(Listening::new(place, config, socket)?);
+        let (services, lifecycle) = (Rc::clone(&self.services), Rc::clone(&self.lifecycle));
+        let accepts = accept(Rc::clone(&listener), services, lifecycle, self.most);
+        let accepting = Accepting { listener, _task: Tasks(vec![spawn_local(accepts)]) };
+        self.listeners.borrow_mut().insert(place, accepting);
+        Ok(())
+    }
+
+    /// Closes every listener.
+    pub(super) fn close_listeners(&self) {
+        self.listeners.borrow_mut().clear();
+    }
+
+    /// Opens and closes listeners.
+    fn change_listeners(&self, Listeners { kept, new }: Listeners) {
+        let kept: HashMap<_, _> = kept.into_iter().collect();
+        let mut listeners = self.listeners.borrow_mut();
+        let before = listeners.len();
+        listeners.retain(|place, accepting| match kept.get(place) {
+            Some(config) => {
+                accepting.listener.change(config);
+                true
+            }
+            None => false,
+        });
+        if listeners.len() < before {
+            // No site listens there any more: their idle connections would get no answer.
+            self.lifecycle.evict_all();
+        }
+        drop(listeners);
+        for (place, config, socket) in new {
+            let opened = socket.try_clone().and_then(|socket| self.listen(place, &config, socket));
+            if let Err(error) = opened {
+                tracing::error!(%error, address = %config.address, "an event loop cannot listen");
+            }
+        }
     }
 
     /// Does what the loop is told.
@@ -115,19 +208,20 @@ impl RunningLoop {
                 LoopOrder::AddPool { pool, done: _done } => {
                     self.places.borrow_mut().push(Place::new(pool, self.number));
                 }
-                LoopOrder::Serve { generation, log, done: _done } => self.serve(&generation, log),
+                LoopOrder::Serve { generation, listeners, done: _done } => {
+                    self.serve(&generation);
+                    self.change_listeners(listeners);
+                }
                 LoopOrder::EndPool { place } => self.end_pool(place),
             }
         }
     }
 
     /// Serves by another generation. What was learned stays, and so do sites that are the same.
-    fn serve(&self, generation: &Generation, log: Option<Option<AccessLog>>) {
+    fn serve(&self, generation: &Generation) {
         let before = self.services.get();
-        let access_log = match log {
-            Some(log) => log.map(log_kept),
-            None => before.access_log.clone(),
-        };
+        let logs = Logs::new(&generation.config, &generation.logs, &before.logs, &self.log_sender);
+        self.flusher.add(logs.new_since(&before.logs));
         self.services.replace(Services {
             number: self.number,
             sites: before.sites.renewed(Arc::clone(&generation.config)),
@@ -143,7 +237,8 @@ impl RunningLoop {
             patience: Rc::clone(&before.patience),
             auth: Rc::clone(&before.auth),
             clock: Rc::clone(&before.clock),
-            access_log,
+            logs,
+            counters: Counters::renewed(&generation.config, &before.counters, &before.config),
             _in_use: in_use(generation),
         });
         *self.tasks.borrow_mut() = tasks(self.number, generation, &self.lifecycle);
@@ -166,12 +261,16 @@ impl RunningLoop {
         };
         let pool = |pool: &LocalPool| PoolStatus {
             waiting: pool.shared.waiting(),
+            requests: pool.shared.report().requests,
             workers: pool.links.borrow().values().map(worker).collect(),
         };
+        let services = self.services.get();
         Status {
             connections: self.lifecycle.connections(),
             idle_connections: self.lifecycle.idle_connections(),
-            pools: self.services.get().pools.iter().map(pool).collect(),
+            refused: services.counters.refused(),
+            sites: services.counters.sites(),
+            pools: services.pools.iter().map(pool).collect(),
         }
     }
 
@@ -213,21 +312,4 @@ fn tasks(event_loop: usize, generation: &Generation, lifecycle: &Rc<Lifecycle>) 
         tasks.push(spawn_local(sweep(applications)));
     }
     Tasks(tasks)
-}
-
-/// The log, with the task that passes its lines on in time.
-fn log_kept(log: AccessLog) -> Rc<AccessLog> {
-    let log = Rc::new(log);
-    spawn_local(flush(Rc::downgrade(&log)));
-    log
-}
-
-async fn flush(log: Weak<AccessLog>) {
-    loop {
-        tokio::time::sleep(FLUSH_INTERVAL).await;
-        match log.upgrade() {
-            Some(log) => log.flush(),
-            None => return,
-        }
-    }
 }

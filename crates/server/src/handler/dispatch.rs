@@ -163,6 +163,7 @@ impl Service for Services {
         let Planned { site, answer, effects, user } = planned;
         let context = Context { services: self, site, request, effects, user };
         responder.notes().site = Some(site.number);
+        responder.notes().is_unlogged = effects.access_log == Some(false);
         if !user.is_empty() {
             responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
         }
@@ -181,9 +182,13 @@ impl Service for Services {
     }
 
     fn log(&self, line: &Line<'_>) {
-        if let Some(log) = &self.access_log {
-            let site = line.notes.site.and_then(|number| self.config.sites.get(number));
-            log.write(line, site.map(|site| &*site.name), &self.clock.date());
+        let number = line.notes.site;
+        self.counters.note(number, line.body);
+        if !line.notes.is_unlogged
+            && let Some((log, format)) = self.logs.of(&self.config, number)
+        {
+            let site = number.and_then(|number| self.config.sites.get(number));
+            log.write(line, format, site.map(|site| &*site.name), &self.clock.date());
         }
     }
 }

@@ -77,20 +77,22 @@ fn asks_for(query: &[u8], name: &[u8]) -> bool {
     })
 }
 
-/// The request as the status page of its pool shows it; `None`: the pool has no such page.
+/// The request as the status page of its pool shows it, and `fpm_get_status()`; `None`: neither is used.
 pub(super) fn described(context: &Context<'_>, script: &Script) -> Option<Arc<Described>> {
     let Context { services, request, user, .. } = *context;
     let Upstream::Workers(pool) = script.upstream else { return None };
-    services.config.pools[pool].status_path.as_ref()?;
-    let mut uri = script.name.clone();
-    if let Some(query) = request.query.as_deref().filter(|query| !query.is_empty()) {
-        uri.push(b'?');
-        uri.extend_from_slice(&query[..query.len().min(MAX_URI)]);
+    if services.config.pools[pool].status_path.is_none() && !services.pools[pool].shared.describes()
+    {
+        return None;
     }
-    uri.truncate(MAX_URI);
+    let uri = script.name[..script.name.len().min(MAX_URI)].to_vec();
+    let query = request.query.as_deref().unwrap_or_default();
+    // The page puts a question mark between the two.
+    let query = query[..query.len().min(MAX_URI.saturating_sub(uri.len() + 1))].to_vec();
     Some(Arc::new(Described {
         method: request.method.clone(),
         uri,
+        query,
         body: request.body.len(),
         user: user[..user.len().min(MAX_USER)].to_vec(),
         script: script.filename[..script.filename.len().min(MAX_SCRIPT)].to_vec(),

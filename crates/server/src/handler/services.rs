@@ -12,8 +12,9 @@ use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::Logs;
 use crate::observe::explain::Secret;
+use crate::observe::status::Counters;
 use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, LocalPool};
 
@@ -39,7 +40,8 @@ pub(crate) struct Services {
     pub(crate) patience: Rc<Patience>,
     pub(crate) auth: Rc<Auth>,
     pub(crate) clock: Rc<Clock>,
-    pub(crate) access_log: Option<Rc<AccessLog>>,
+    pub(crate) logs: Logs,
+    pub(crate) counters: Counters,
     /// For each pool: that this value may still ask for its workers.
     pub(crate) _in_use: Vec<watch::Receiver<()>>,
 }

@@ -4,15 +4,17 @@
 //! lines of different loops never mix.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sendoff_config::LogFormat;
+use sendoff_config::{Config, LogFormat};
 
 use super::log_line::{self, Line};
 
@@ -22,122 +24,270 @@ const FLUSH_AT: usize = 32 * 1024;
 /// Batches that may wait for the disk; further lines are dropped and counted.
 const MAX_BATCHES: usize = 128;
 
-/// How long a line may stay in its batch.
-pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is said that lines are lost.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The thread that writes. It ends when the last [`AccessLog`] has been dropped.
+/// How long a line may stay in its batch.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A file that lines go to.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    /// Locked by the thread that writes, and by no other.
+    current: Mutex<File>,
+    /// What takes the place of the current file before the next line is written.
+    next: Mutex<Option<File>>,
+}
+
+impl LogFile {
+    /// A log that was opened for appending.
+    pub(crate) fn new(file: File) -> Arc<Self> {
+        Arc::new(Self { current: Mutex::new(file), next: Mutex::default() })
+    }
+
+    fn write(&self, lines: &str) -> std::io::Result<()> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = self.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            *current = next;
+        }
+        current.write_all(lines.as_bytes())
+    }
+}
+
+/// Lines for files; lines that are empty only have the next file taken.
+type Batch = Vec<(Arc<LogFile>, String)>;
+
+/// The thread that writes. It ends when the last [`Sender`] has been dropped.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    batches: SyncSender<String>,
-    format: Arc<LogFormat>,
-    dropped: Arc<AtomicU64>,
-    reopened: Reopened,
+    sender: Sender,
     thread: JoinHandle<()>,
 }
 
-/// The file that takes the place of the current one before the next batch is written.
-type Reopened = Arc<Mutex<Option<File>>>;
+/// Where lines are passed on to the thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Sender {
+    batches: SyncSender<Batch>,
+    dropped: Arc<AtomicU64>,
+}
 
 impl Writer {
-    /// Starts the thread on a log that was opened for appending.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(file: File, format: LogFormat) -> std::io::Result<Self> {
+    pub(crate) fn start() -> std::io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
         let dropped = Arc::<AtomicU64>::default();
-        let reopened = Reopened::default();
-        let (counted, next) = (Arc::clone(&dropped), Arc::clone(&reopened));
+        let counted = Arc::clone(&dropped);
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write(file, &waiting, &counted, &next))?;
-        Ok(Self { batches, format: Arc::new(format), dropped, reopened, thread })
+            .spawn(move || write(&waiting, &counted))?;
+        Ok(Self { sender: Sender { batches, dropped }, thread })
     }
 
-    /// Writes to `file` from the next batch on. Does not wait for a disk that is slow.
-    pub(crate) fn reopen(&self, file: File) {
-        *self.reopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-        // Wakes the thread, so that the old file is closed even if no request comes. If the queue is full, the thread will look anyway.
-        let _ = self.batches.try_send(String::new());
+    /// Has lines of `log` written to `file` from the next batch on. Does not wait for a disk that is slow.
+    pub(crate) fn reopen(&self, log: &Arc<LogFile>, file: File) {
+        *log.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        // Wakes the thread, so that the old file is closed even if no request comes. If the queue is full, the file waits for the
+        // next line.
+        let _ = self.sender.batches.try_send(vec![(Arc::clone(log), String::new())]);
     }
 
-    /// The log for one event loop.
-    pub(crate) fn log(&self) -> AccessLog {
-        AccessLog {
-            batches: self.batches.clone(),
-            batch: RefCell::default(),
-            format: Arc::clone(&self.format),
-            dropped: Arc::clone(&self.dropped),
-        }
+    /// For one event loop.
+    pub(crate) fn sender(&self) -> Sender {
+        self.sender.clone()
     }
 
     /// Waits until everything is written. The event loops must have ended.
     pub(crate) fn finish(self) {
-        drop(self.batches);
+        drop(self.sender);
         // A panic of the thread has been reported already.
         let _ended = self.thread.join();
     }
 }
 
-fn write(
-    mut file: File,
-    batches: &Receiver<String>,
-    dropped: &AtomicU64,
-    next: &Mutex<Option<File>>,
-) {
+fn write(batches: &Receiver<Batch>, dropped: &AtomicU64) {
+    let mut reported: Option<Instant> = None;
     for batch in batches {
-        if let Some(next) = next.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            file = next;
+        for (file, lines) in batch {
+            if let Err(error) = file.write(&lines) {
+                let count = lines.lines().count() as u64;
+                dropped.fetch_add(count, Ordering::Relaxed);
+                // A disk that is full stays so for a while.
+                if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                    tracing::error!(%error, "an access log cannot be written, lines are lost");
+                }
+            }
         }
-        if let Err(error) = file.write_all(batch.as_bytes()) {
-            tracing::error!(%error, "the access log cannot be written, lines are lost");
+        if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+            let dropped = dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                reported = Some(Instant::now());
+                tracing::error!(
+                    "{dropped} lines of access logs were lost: the disk is full or too slow"
+                );
+            }
         }
-        let dropped = dropped.swap(0, Ordering::Relaxed);
-        if dropped > 0 {
-            tracing::error!("the access log is written too slowly: {dropped} lines were dropped");
+    }
+    let dropped = dropped.swap(0, Ordering::Relaxed);
+    if dropped > 0 {
+        tracing::error!("{dropped} lines of access logs were lost: the disk is full or too slow");
+    }
+}
+
+impl Sender {
+    /// Passes lines on. If the thread is too slow, lines are lost, not requests.
+    fn send(&self, batch: Batch) {
+        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
+            self.batches.try_send(batch)
+        {
+            let lost: usize = batch.iter().map(|(_, lines)| lines.lines().count()).sum();
+            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
         }
     }
 }
 
-/// The access log for one event loop.
+/// A log on one event loop.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
-    batches: SyncSender<String>,
-    batch: RefCell<String>,
-    format: Arc<LogFormat>,
-    dropped: Arc<AtomicU64>,
+    file: Arc<LogFile>,
+    sender: Sender,
+    lines: RefCell<String>,
 }
 
 impl AccessLog {
+    pub(crate) fn new(file: Arc<LogFile>, sender: Sender) -> Self {
+        Self { file, sender, lines: RefCell::default() }
+    }
+
     /// Adds a line. `site`: the name of the request's site. `date`: an IMF-fixdate.
-    pub(crate) fn write(&self, line: &Line<'_>, site: Option<&str>, date: &[u8]) {
-        let mut batch = self.batch.borrow_mut();
+    pub(crate) fn write(
+        &self,
+        line: &Line<'_>,
+        format: &LogFormat,
+        site: Option<&str>,
+        date: &[u8],
+    ) {
+        let mut lines = self.lines.borrow_mut();
         let date = std::str::from_utf8(date).unwrap_or_default();
-        log_line::write(&mut batch, &self.format, line, site, date);
-        if batch.len() >= FLUSH_AT {
-            drop(batch);
+        log_line::write(&mut lines, format, line, site, date);
+        if lines.len() >= FLUSH_AT {
+            drop(lines);
             self.flush();
         }
     }
 
-    /// Passes the batch on to the thread. If the thread is too slow, lines are lost, not requests.
+    /// Passes its lines on to the thread.
     pub(crate) fn flush(&self) {
-        let batch = std::mem::take(&mut *self.batch.borrow_mut());
-        if batch.is_empty() {
-            return;
-        }
-        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
-            self.batches.try_send(batch)
-        {
-            self.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
-        }
+        self.sender.send(self.take().into_iter().collect());
+    }
+
+    /// The lines that have not been passed on; `None`: there are none.
+    fn take(&self) -> Option<(Arc<LogFile>, String)> {
+        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        (!lines.is_empty()).then(|| (Arc::clone(&self.file), lines))
     }
 }
 
 impl Drop for AccessLog {
     /// The last lines are those of responses that are cut when their event loop ends.
     fn drop(&mut self) {
-        self.flush();
+        if let Some(lines) = self.take() {
+            self.sender.send(vec![lines]);
+        }
+    }
+}
+
+/// The logs of a configuration on one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    files: Vec<Rc<AccessLog>>,
+    /// Which of them is the server's.
+    of_server: Option<usize>,
+    /// Which of them is that of each site.
+    of_sites: Vec<Option<usize>>,
+}
+
+impl Logs {
+    /// `files`: those of the configuration's targets, in their order. Logs of `before` with the same file go on.
+    pub(crate) fn new(
+        config: &Config,
+        files: &[Arc<LogFile>],
+        before: &Self,
+        sender: &Sender,
+    ) -> Self {
+        let known: HashMap<_, _> =
+            before.files.iter().map(|log| (Arc::as_ptr(&log.file), log)).collect();
+        let log = |file: &Arc<LogFile>| match known.get(&Arc::as_ptr(file)) {
+            Some(log) => Rc::clone(log),
+            None => Rc::new(AccessLog::new(Arc::clone(file), sender.clone())),
+        };
+        let targets = config.log_targets().into_iter().enumerate();
+        let numbers: HashMap<_, _> = targets.map(|(number, to)| (to, number)).collect();
+        let number = |site| config.log_of(site).and_then(|log| numbers.get(&log.to).copied());
+        Self {
+            files: files.iter().map(log).collect(),
+            of_server: number(None),
+            of_sites: (0..config.sites.len()).map(|site| number(Some(site))).collect(),
+        }
+    }
+
+    /// The log of a site's requests, and how lines look there; without a site, those of requests that belong to none. The
+    /// configuration is that which the value was made of.
+    pub(crate) fn of<'c>(
+        &self,
+        config: &'c Config,
+        site: Option<usize>,
+    ) -> Option<(&AccessLog, &'c LogFormat)> {
+        let file = match site {
+            Some(site) => *self.of_sites.get(site)?,
+            None => self.of_server,
+        };
+        Some((self.files.get(file?)?, &config.log_of(site)?.format))
+    }
+
+    /// Logs that `before` does not have.
+    pub(crate) fn new_since<'l>(
+        &'l self,
+        before: &Self,
+    ) -> impl Iterator<Item = &'l Rc<AccessLog>> {
+        let known: HashSet<_> = before.files.iter().map(Rc::as_ptr).collect();
+        self.files.iter().filter(move |log| !known.contains(&Rc::as_ptr(log)))
+    }
+}
+
+/// Passes the lines of logs on in time, as long as each exists.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher(RefCell<Vec<Weak<AccessLog>>>);
+
+impl Flusher {
+    /// Takes on logs.
+    pub(crate) fn add<'l>(&self, logs: impl Iterator<Item = &'l Rc<AccessLog>>) {
+        self.0.borrow_mut().extend(logs.map(Rc::downgrade));
+    }
+
+    /// Goes on for ever. Logs with few lines share a batch.
+    pub(crate) async fn run(&self, sender: &Sender) {
+        loop {
+            tokio::time::sleep(FLUSH_INTERVAL).await;
+            let (mut batch, mut size) = (Batch::new(), 0);
+            self.0.borrow_mut().retain(|log| {
+                let Some(log) = log.upgrade() else { return false };
+                if let Some((file, lines)) = log.take() {
+                    size += lines.len();
+                    batch.push((file, lines));
+                }
+                if size >= FLUSH_AT {
+                    sender.send(std::mem::take(&mut batch));
+                    size = 0;
+                }
+                true
+            });
+            if !batch.is_empty() {
+                sender.send(batch);
+            }
+        }
     }
 }
 
@@ -153,8 +303,8 @@ mod tests {
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let writer = Writer::start(file.reopen().unwrap(), LogFormat::combined()).unwrap();
-        let log = writer.log();
+        let writer = Writer::start().unwrap();
+        let log = AccessLog::new(LogFile::new(file.reopen().unwrap()), writer.sender());
         let mut asked = request(None);
         let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
         asked.headers.insert("user-agent", forged);
@@ -168,7 +318,7 @@ mod tests {
             body: BodyBytes::default(),
             notes: &Notes::default(),
         };
-        log.write(&line, None, b"Sat, 21 Nov 2026 04:53:00 GMT");
+        log.write(&line, &LogFormat::combined(), None, b"Sat, 21 Nov 2026 04:53:00 GMT");
         log.flush();
         drop(log);
         writer.finish();
@@ -183,8 +333,9 @@ mod tests {
     fn a_log_that_takes_nothing_holds_up_no_request() {
         let (reader, pipe) = std::io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
-        let writer = Writer::start(pipe, LogFormat::combined()).unwrap();
-        let log = writer.log();
+        let writer = Writer::start().unwrap();
+        let log = AccessLog::new(LogFile::new(pipe), writer.sender());
+        let format = LogFormat::combined();
         let mut asked = request(None);
         let long = HeaderValue::from_bytes(&[b'r'; 1000]).unwrap();
         asked.headers.insert("referer", long);
@@ -198,8 +349,8 @@ mod tests {
             body: BodyBytes::default(),
             notes: &Notes::default(),
         };
-        while writer.dropped.load(Ordering::Relaxed) == 0 {
-            log.write(&line, None, b"");
+        while writer.sender.dropped.load(Ordering::Relaxed) == 0 {
+            log.write(&line, &format, None, b"");
         }
         drop((log, reader));
         writer.finish();

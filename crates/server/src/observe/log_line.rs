@@ -39,6 +39,8 @@ pub(crate) struct BodyBytes {
 pub(crate) struct Notes {
     /// The number of its site.
     pub(crate) site: Option<usize>,
+    /// It is logged nowhere, because a route says so.
+    pub(crate) is_unlogged: bool,
     /// The name that the client has authenticated with.
     pub(crate) user: Option<String>,
     /// The process id of the worker that answered.
@@ -313,6 +315,7 @@ mod tests {
         asked.uri = "/%61?a=b".into();
         asked.path = b"/a".to_vec();
         let notes = Notes {
+            is_unlogged: false,
             site: Some(0),
             user: Some("eve".to_owned()),
             worker: Some(4711),

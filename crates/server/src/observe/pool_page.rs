@@ -1,7 +1,7 @@
 //! The status page of a pool, with the names, the order and the formats of php-fpm's, so that programs which read the one read the
 //! other.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::SystemTime;
 
 use sendoff_config::Workers;
@@ -118,10 +118,11 @@ impl PoolPage<'_> {
 
     fn worker_fields(&self, worker: &WorkerReport) -> [Field; 13] {
         let WorkerReport { pid, started, requests, is_idle, ref request, took } = *worker;
-        let shown = |value: fn(&Described) -> &[u8]| match request.as_deref().map(value) {
-            None | Some([]) => Value::text(b"-"),
-            Some(value) => Value::text(value),
-        };
+        let shown = |value: fn(&Described) -> &[u8]| shown(request.as_deref().map(value));
+        let uri = request.as_deref().map(|Described { uri, query, .. }| match &query[..] {
+            [] => uri.clone(),
+            query => [uri, &b"?"[..], query].concat(),
+        });
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         [
             ("pid", Value::Number(pid.unsigned_abs().into())),
@@ -131,7 +132,7 @@ impl PoolPage<'_> {
             ("requests", Value::Number(requests)),
             ("request duration", Value::Number(took)),
             ("request method", shown(|request| request.method.as_str().as_bytes())),
-            ("request uri", shown(|request| &request.uri)),
+            ("request uri", self::shown(uri.as_deref())),
             ("content length", Value::Number(request.as_ref().map_or(0, |request| request.body))),
             ("user", shown(|request| &request.user)),
             ("script", shown(|request| &request.script)),
@@ -140,8 +141,43 @@ impl PoolPage<'_> {
         ]
     }
 
+    /// The array that `fpm_get_status()` returns, as JSON: the fields of the page, with names and an order of its own.
+    pub(crate) fn as_array(&self) -> String {
+        let mut out = "{".to_owned();
+        members(&mut out, &self.pool_fields().map(|(name, value)| (name.replace(' ', "-"), value)));
+        out.push_str(",\"procs\":[");
+        for (at, worker) in self.workers.iter().flatten().enumerate() {
+            out.push_str(if at == 0 { "{" } else { ",{" });
+            let fields = self.worker_fields(worker).into_iter().flat_map(|(name, value)| {
+                let text = |value: fn(&Described) -> &[u8]| {
+                    Value::text(worker.request.as_deref().map(value).unwrap_or_default())
+                };
+                match name {
+                    "request uri" => vec![
+                        ("request-uri".to_owned(), text(|request| &request.uri)),
+                        ("query-string".to_owned(), text(|request| &request.query)),
+                    ],
+                    "content length" => vec![("request-length".to_owned(), value)],
+                    _ => vec![(name.replace(' ', "-"), value)],
+                }
+            });
+            members(&mut out, &fields.collect::<Vec<_>>());
+            out.push('}');
+        }
+        out.push_str("]}");
+        out
+    }
+
     fn since(&self, started: SystemTime) -> Value {
         Value::Number(self.now.duration_since(started).map_or(0, |since| since.as_secs()))
+    }
+}
+
+/// A text, or a dash if there is none.
+fn shown(value: Option<&[u8]>) -> Value {
+    match value {
+        None | Some([]) => Value::text(b"-"),
+        Some(value) => Value::text(value),
     }
 }
 
@@ -268,7 +304,7 @@ fn as_json(pool: &[Field], workers: Option<&[[Field; 13]]>) -> String {
     out
 }
 
-fn members(out: &mut String, fields: &[Field]) {
+fn members(out: &mut String, fields: &[(impl fmt::Display, Value)]) {
     for (at, (name, value)) in fields.iter().enumerate() {
         let separator = if at == 0 { "" } else { "," };
         let _ = write!(out, "{separator}\"{name}\":");
@@ -315,7 +351,8 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_316_413);
         let uri = b"/\"<&>\n\\\xff".to_vec();
         let (method, user, script) = (http::Method::GET, Vec::new(), b"/s.php".to_vec());
-        let request = Some(Arc::new(Described { method, uri, body: 7, user, script }));
+        let query = b"a".to_vec();
+        let request = Some(Arc::new(Described { method, uri, query, body: 7, user, script }));
         let (requests, took) = (3, Duration::from_millis(2));
         let worker = WorkerReport { pid: 9, started: now, requests, is_idle: true, request, took };
         let report = PoolReport {
@@ -335,14 +372,14 @@ mod tests {
         let text = page.write(Format::Text);
         assert!(text.contains("start time:           22/Nov/2026:02:59:13 +0000\n"), "{text}");
         assert!(text.contains("active processes:     2\n"), "{text}");
-        assert!(text.contains("request URI:          /\"<&>?\\\u{fffd}\n"), "{text}");
+        assert!(text.contains("request URI:          /\"<&>?\\\u{fffd}?a\n"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&page.write(Format::Json)).unwrap();
         assert_eq!(json["start since"], 60);
-        assert_eq!(json["processes"][0]["request uri"], "/\"<&>?\\\u{fffd}");
+        assert_eq!(json["processes"][0]["request uri"], "/\"<&>?\\\u{fffd}?a");
         assert_eq!(json["processes"][0]["request duration"], 2000);
         for format in [Format::Xml, Format::Html] {
             let text = page.write(format);
-            assert!(text.contains(">/&quot;&lt;&amp;&gt;?\\\u{fffd}</"), "{text}");
+            assert!(text.contains(">/&quot;&lt;&amp;&gt;?\\\u{fffd}?a</"), "{text}");
             assert!(text.contains(">-</"), "no user: {text}");
         }
         let metrics = page.write(Format::OpenMetrics);

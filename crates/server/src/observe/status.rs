@@ -1,6 +1,13 @@
 //! What the front is doing at this moment, for `sendoff status`.
 
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use sendoff_config::Config;
 use serde::{Deserialize, Serialize};
+
+use super::log_line::BodyBytes;
 
 /// What the front is doing, or one of its event loops.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,8 +16,71 @@ pub struct Status {
     pub connections: usize,
     /// Those of them that have no request.
     pub idle_connections: usize,
+    /// Requests that belong to no site, because they could not be understood.
+    pub refused: u64,
+    /// What was sent for each site, by its number.
+    pub sites: Vec<SiteStatus>,
     /// By the number of the pool.
     pub pools: Vec<PoolStatus>,
+}
+
+/// What was sent for a site since the front has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// Requests that were answered, or whose client left.
+    pub requests: u64,
+    /// Bytes of bodies that came as parts of files and were not copied by the server.
+    pub handed_over: u64,
+    /// Bytes of bodies that came as bytes.
+    pub copied: u64,
+}
+
+impl SiteStatus {
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.handed_over += other.handed_over;
+        self.copied += other.copied;
+    }
+}
+
+/// Counts what one event loop sends for each site. A request costs a few additions.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    sites: Vec<Rc<Cell<SiteStatus>>>,
+    refused: Rc<Cell<u64>>,
+}
+
+impl Counters {
+    /// Those for another configuration. Sites of `before`, known by their names, go on counting.
+    pub(crate) fn renewed(config: &Config, before: &Self, config_before: &Config) -> Self {
+        let known = config_before.sites.iter().zip(&before.sites);
+        let mut known: HashMap<_, _> = known.map(|(site, count)| (&site.name, count)).collect();
+        let sites = config.sites.iter().map(|site| known.remove(&site.name).cloned());
+        let sites = sites.map(Option::unwrap_or_default).collect();
+        Self { sites, refused: Rc::clone(&before.refused) }
+    }
+
+    /// Counts a request of the site with this number.
+    pub(crate) fn note(&self, site: Option<usize>, body: BodyBytes) {
+        match site.and_then(|number| self.sites.get(number)) {
+            Some(count) => {
+                let mut sum = count.get();
+                let BodyBytes { handed_over, copied } = body;
+                sum.add(SiteStatus { requests: 1, handed_over, copied });
+                count.set(sum);
+            }
+            None => self.refused.set(self.refused.get() + 1),
+        }
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    pub(crate) fn sites(&self) -> Vec<SiteStatus> {
+        self.sites.iter().map(|count| count.get()).collect()
+    }
 }
 
 /// The state of a pool.
@@ -18,6 +88,8 @@ pub struct Status {
 pub struct PoolStatus {
     /// Requests that wait for a worker.
     pub waiting: usize,
+    /// Requests that workers were given since the front has the pool.
+    pub requests: u64,
     /// The workers, by process id.
     pub workers: Vec<WorkerStatus>,
 }
@@ -36,10 +108,14 @@ impl Status {
     pub(crate) fn add(&mut self, other: Self) {
         self.connections += other.connections;
         self.idle_connections += other.idle_connections;
+        self.refused += other.refused;
+        self.sites.resize_with(self.sites.len().max(other.sites.len()), SiteStatus::default);
+        self.sites.iter_mut().zip(other.sites).for_each(|(site, other)| site.add(other));
         let count = self.pools.len().max(other.pools.len());
         self.pools.resize_with(count, PoolStatus::default);
         for (pool, other) in self.pools.iter_mut().zip(other.pools) {
-            // The queue is common to all loops.
+            // These are common to all loops.
+            pool.requests = pool.requests.max(other.requests);
             pool.waiting = pool.waiting.max(other.waiting);
             for worker in other.workers {
                 match pool.workers.binary_search_by_key(&worker.pid, |known| known.pid) {
@@ -65,13 +141,17 @@ mod tests {
         let of_loop = |workers| Status {
             connections: 2,
             idle_connections: 1,
-            pools: vec![PoolStatus { waiting: 3, workers }],
+            refused: 1,
+            sites: vec![SiteStatus { requests: 2, handed_over: 3, copied: 4 }],
+            pools: vec![PoolStatus { waiting: 3, requests: 5, workers }],
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
         sum.add(of_loop(vec![worker(4, None), worker(9, Some("GET /b"))]));
         let workers = vec![worker(4, Some("GET /a")), worker(9, Some("GET /b"))];
-        let pools = vec![PoolStatus { waiting: 3, workers }];
-        assert_eq!(sum, Status { connections: 4, idle_connections: 2, pools });
+        let pools = vec![PoolStatus { waiting: 3, requests: 5, workers }];
+        let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
+        let expected = Status { connections: 4, idle_connections: 2, refused: 2, sites, pools };
+        assert_eq!(sum, expected);
     }
 }

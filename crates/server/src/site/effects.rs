@@ -27,6 +27,8 @@ pub(crate) struct Effects {
     pub(crate) max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.
     pub(crate) request_timeout: Option<Duration>,
+    /// Whether the request is logged; `None`: as the site says.
+    pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.
     pub(crate) auth: Option<Rc<BasicAuth>>,
     /// The charset of a static file whose type is text and names none.

@@ -30,6 +30,7 @@ struct OneRoute {
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
     request_timeout: Option<Duration>,
+    access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     clients: Option<Clients>,
     handler: Option<OneHandler>,
@@ -162,6 +163,7 @@ impl OneRoute {
             params: params.collect(),
             max_body: rules.max_body,
             request_timeout: rules.request_timeout,
+            access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
             handler: handler.as_ref().map(OneHandler::parse).transpose()?,
@@ -226,6 +228,7 @@ impl OneRoute {
         }
         effects.max_body = self.max_body.or(effects.max_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
+        effects.access_log = self.access_log.or(effects.access_log);
     }
 
     /// Takes the first candidate that exists. Returns a status if that is what the list ends with.

@@ -121,7 +121,10 @@ impl Sites {
 }
 
 fn by_listener(config: &Config) -> Vec<Hosts> {
-    let mut listeners: Vec<Hosts> = config.listen.iter().map(|_| Hosts::default()).collect();
+    // A front that has been reloaded has its own numbers of listeners.
+    let count =
+        config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
+    let mut listeners: Vec<Hosts> = (0..count).map(|_| Hosts::default()).collect();
     for (number, site) in config.sites.iter().enumerate() {
         for &listener in &site.listeners {
             if let Some(hosts) = listeners.get_mut(listener) {

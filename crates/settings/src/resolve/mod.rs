@@ -13,7 +13,7 @@ use std::path::Path;
 
 use sendoff_config::{
     AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS,
-    ProxyFields, Site, Timeouts, TrustedProxies, Variable,
+    ProxyFields, Site, SiteLog, Timeouts, TrustedProxies, Variable,
 };
 
 pub(crate) use context::{Context, unusable};
@@ -22,7 +22,7 @@ use crate::keys::Top;
 use crate::machine::{Chosen, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
-use crate::words::{FilePath, ProxyField};
+use crate::words::{FilePath, LogPath, ProxyField};
 
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -63,7 +63,7 @@ impl Context<'_> {
                 hosts.take(section, &listeners, self);
             }
             let tls = self.tls(section, &listeners, &all_listeners);
-            let site = self.site(section, listeners, &mut pools);
+            let site = self.site(section, top, listeners, &mut pools);
             sites.extend(site.map(|site| Site {
                 tls: tls.tls,
                 https_port: tls.https_port,
@@ -72,18 +72,18 @@ impl Context<'_> {
         }
         let listen = all_listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
-        let access_log = top.access_log.as_ref().map(|log| match log.value.0.as_path() {
-            path if path.ends_with("-") => LogTarget::Stdout,
-            path => {
-                self.is_a_file_alone(log);
-                self.log_can_be_written(log);
-                LogTarget::File(path.to_owned())
-            }
-        });
+        let access_log = top.access_log.as_ref().and_then(|log| self.log_target(log));
         let format = top.access_log_format.value.resolved();
-        // JSON has an id in any case where there is one.
-        let asks_for_ids = format != LogFormat::json() && format.has(Variable::RequestId);
         let access_log = access_log.map(|to| AccessLog { to, format });
+        let own = sites.iter().filter_map(|site| match &site.access_log {
+            SiteLog::Own(log) => Some(log),
+            SiteLog::Server | SiteLog::Off => None,
+        });
+        // JSON has an id in any case where there is one.
+        let asks = |log: &AccessLog| {
+            log.format.has(Variable::RequestId) && log.format != LogFormat::json()
+        };
+        let asks_for_ids = access_log.iter().chain(own).any(asks);
         for network in top.trusted_proxies.iter().flat_map(|list| &list.value.0) {
             if network.value.0.prefix == 0 {
                 self.problems
@@ -142,6 +142,18 @@ impl Context<'_> {
         })
     }
 
+    /// Where requests are logged; `None`: nowhere. A file must be one that can be written.
+    pub(crate) fn log_target(&mut self, log: &At<LogPath>) -> Option<LogTarget> {
+        let path = match &log.value {
+            LogPath::Off => return None,
+            LogPath::Stdout => return Some(LogTarget::Stdout),
+            LogPath::File(path) => At { value: path.clone(), place: log.place },
+        };
+        self.is_a_file_alone(&path);
+        self.log_can_be_written(&path);
+        Some(LogTarget::File(path.value.0))
+    }
+
     /// An access log is the path of a file, without a format or nginx's words.
     fn is_a_file_alone(&mut self, log: &At<FilePath>) {
         const FORMATS: [&str; 4] = ["combined", "json", "main", "common"];
@@ -149,10 +161,9 @@ impl Context<'_> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let format = path.rsplit_once(' ').filter(|(_, format)| FORMATS.contains(format));
         let (says, help) = match (name, format) {
-            ("off" | "none" | "false", _) => (
-                format!("\"{name}\" is a file here"),
-                "remove the key: without it no request is logged".to_owned(),
-            ),
+            ("none" | "false", _) => {
+                (format!("\"{name}\" is a file here"), "write access_log = \"off\"".to_owned())
+            }
             (_, Some((path, format))) => {
                 let format = if format == "json" { format } else { "combined" };
                 (

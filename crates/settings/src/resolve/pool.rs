@@ -1,6 +1,6 @@
 //! The pools of PHP workers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers};
 
@@ -9,7 +9,7 @@ use crate::keys::{Pool, Top};
 use crate::php_settings;
 use crate::place::{At, Place};
 use crate::read::similar;
-use crate::words::{Count, Free, IniSettings};
+use crate::words::{Count, FilePath, Free, IniSettings};
 
 /// With `workers = "auto"`, workers for each core that are kept while no request comes.
 const FEWEST_PER_CORE: usize = 2;
@@ -22,6 +22,8 @@ const MOST_WORKERS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Pools {
     all: Vec<(PoolConfig, Place)>,
+    /// The groups that they name, with the places of the names.
+    groups: Vec<Option<(u32, Place)>>,
     /// Whether a site or a route refers to it.
     is_named: Vec<bool>,
 }
@@ -30,6 +32,7 @@ impl Pools {
     /// Resolves the sections; without any there is one pool with the defaults.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
+        let mut groups = Vec::new();
         for section in &top.pool.value.0 {
             let name = &section.name.value.0;
             let place = match section.name.place {
@@ -44,11 +47,13 @@ impl Pools {
                     .help("give each [[pool]] a name of its own");
             }
             all.push((pool(section, context), place));
+            groups.push(section.group.as_ref().and_then(|name| group(name, context)));
         }
         if all.is_empty() {
             all.push((pool(&Pool::empty(Place::Default), context), Place::Default));
+            groups.push(None);
         }
-        Self { is_named: vec![false; all.len()], all }
+        Self { is_named: vec![false; all.len()], all, groups }
     }
 
     /// The number of the pool with a name; without a name, the first.
@@ -113,8 +118,12 @@ impl Pools {
                 ));
             }
         }
-        let used = self.all.into_iter().zip(numbers).filter(|(_, number)| number.is_some());
-        used.map(|((pool, _), _)| PoolConfig { account: pool.account.or(account), ..pool })
+        let used = self.all.into_iter().zip(self.groups).zip(numbers);
+        used.filter(|(_, number)| number.is_some())
+            .map(|(((pool, _), group), _)| {
+                let account = pool.account.or(account);
+                PoolConfig { account: account.map(|user| with_group(user, group, context)), ..pool }
+            })
             .collect()
     }
 }
@@ -168,7 +177,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         account: section.user.as_ref().and_then(|user| account(user, context)),
         umask: section.umask.map(|mask| mask.value.0),
         chroot: section.chroot.as_ref().and_then(|path| context.folder(path)),
-        chdir: section.chdir.value.0.clone(),
+        chdir: working_folder(section, context),
         environment: environment
             .map(|(name, value)| (name.value.0.clone(), value.value.0.clone()))
             .collect(),
@@ -217,6 +226,39 @@ fn account(user: &At<Free>, context: &mut Context<'_>) -> Option<Account> {
             None
         }
     }
+}
+
+fn group(name: &At<Free>, context: &mut Context<'_>) -> Option<(u32, Place)> {
+    match context.machine.worker_group(&name.value.0) {
+        Ok(gid) => Some((gid, name.place)),
+        Err(says) => {
+            context.problems.error(name.place, says);
+            None
+        }
+    }
+}
+
+/// The account with another group.
+fn with_group(user: Account, group: Option<(u32, Place)>, context: &mut Context<'_>) -> Account {
+    let Some((gid, place)) = group else { return user };
+    if user.uid == 0 && gid != user.gid {
+        context
+            .problems
+            .error(place, "scripts that run as root have root's group")
+            .help("name a user");
+    }
+    Account { gid, ..user }
+}
+
+/// The working folder of workers, which must exist inside the root directory of scripts.
+fn working_folder(section: &Pool, context: &mut Context<'_>) -> PathBuf {
+    let folder = &section.chdir.value.0;
+    if folder != Path::new("/") {
+        let root = section.chroot.as_ref().map_or(Path::new("/"), |root| &root.value.0);
+        let path = root.join(folder.strip_prefix("/").unwrap_or(folder));
+        context.folder(&At { value: FilePath(path), place: section.chdir.place });
+    }
+    folder.clone()
 }
 
 /// Between which numbers of workers `auto` chooses on this machine.

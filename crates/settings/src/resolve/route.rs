@@ -83,6 +83,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .collect(),
             max_body: section.max_body.as_ref().map(|size| size.value.0),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
+            access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             clients: clients(section),
         }

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use sendoff_config::{
-    Accel, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host, Site,
+    Accel, AccessLog, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host,
+    Site, SiteLog,
 };
 
 use super::context::Context;
@@ -21,6 +22,7 @@ impl Context<'_> {
     pub(crate) fn site(
         &mut self,
         section: &keys::Site,
+        top: &keys::Top,
         listeners: Vec<usize>,
         pools: &mut Pools,
     ) -> Option<Site> {
@@ -81,6 +83,7 @@ impl Context<'_> {
             maintenance: section.maintenance.as_ref().map(|path| path.value.0.clone()),
             server_software: section.server_software.as_ref().map(|text| text.value.0.clone()),
             htaccess: section.htaccess.value,
+            access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
             fastcgi: attached,
             fastcgi_timeout: section.fastcgi_timeout.value.0,
@@ -94,6 +97,29 @@ impl Context<'_> {
         self.scripts_exist(section, &site);
         self.htaccess_is_obeyed(section, &site);
         Some(site)
+    }
+
+    /// Where the requests of a site are logged.
+    fn access_log(&mut self, section: &keys::Site, top: &keys::Top) -> SiteLog {
+        let format = section.access_log_format.as_ref();
+        let to = match (&section.access_log, format) {
+            (None, None) => return SiteLog::Server,
+            (Some(to), _) => self.log_target(to),
+            (None, Some(_)) => top.access_log.as_ref().and_then(|to| self.log_target(to)),
+        };
+        match (to, format) {
+            (Some(to), _) => {
+                let format = format.unwrap_or(&top.access_log_format).value.resolved();
+                SiteLog::Own(AccessLog { to, format })
+            }
+            (None, Some(format)) => {
+                self.problems
+                    .error(format.place, "there is no log that could have this format")
+                    .help("name its file: access_log = \"/var/log/sendoff/access.log\"");
+                SiteLog::Off
+            }
+            (None, None) => SiteLog::Off,
+        }
     }
 
     /// Warns of a site that has `.htaccess` files, which may protect something, and does not say what to do with them.

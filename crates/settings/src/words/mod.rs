@@ -11,7 +11,8 @@ mod tls;
 pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use choice::{App, ClientCertificates, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion};
 pub use plain::{
-    Count, FilePath, Free, IniSettings, LineFormat, PositiveTime, Raw, Size, Status, Time, Umask,
+    Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
+    Umask,
 };
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,

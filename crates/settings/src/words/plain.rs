@@ -53,6 +53,37 @@ impl Word for Raw {
     }
 }
 
+/// Where requests are logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPath {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(FilePath),
+}
+
+impl Word for LogPath {
+    const KIND: &'static str = "a path, \"-\" or \"off\"";
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        Ok(match text {
+            "off" => Self::Off,
+            "-" => Self::Stdout,
+            path => Self::File(FilePath::parse(path, scope)?),
+        })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Off => "off".to_owned(),
+            Self::Stdout => "-".to_owned(),
+            Self::File(path) => path.text(),
+        }
+    }
+}
+
 /// How a line of the access log looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineFormat(pub String);

@@ -112,6 +112,10 @@ impl Machine for Fake {
         }
     }
 
+    fn worker_group(&self, name: &str) -> Result<u32, String> {
+        if name == "www-data" { Ok(33) } else { Err(format!("there is no group {name}")) }
+    }
+
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         match host {
             "two.test" => Ok(vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]),

@@ -1,6 +1,7 @@
 //! Which worker takes the next request. The event loops share the pool.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +23,8 @@ pub struct Pool {
     loops: usize,
     limits: QueueLimits,
     started: SystemTime,
+    /// Whether requests are described although there is no status page: a script has asked for the state of the pool.
+    describes: AtomicBool,
     /// Told when a link to a worker is made.
     link_made: Notify,
     /// Told when a request begins to wait, and when a worker takes requests.
@@ -129,7 +132,8 @@ impl Pool {
             counts: Counts::default(),
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
-        Arc::new(Self { state, loops, limits, started: SystemTime::now(), link_made, news })
+        let (started, describes) = (SystemTime::now(), AtomicBool::new(false));
+        Arc::new(Self { state, loops, limits, started, describes, link_made, news })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -230,6 +234,17 @@ impl Pool {
         let mut complete: Vec<_> = complete.collect();
         complete.sort_unstable_by_key(|(id, _)| id.0);
         complete.into_iter().map(|(id, worker)| worker.report(state.idle.contains(id))).collect()
+    }
+
+    /// Has requests described from now on.
+    pub fn describe_requests(&self) {
+        self.describes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether requests are described although there is no status page.
+    #[must_use]
+    pub fn describes(&self) -> bool {
+        self.describes.load(Ordering::Relaxed)
     }
 
     /// Counts a request that is slow.
@@ -527,8 +542,8 @@ mod tests {
             assert!(futures_poll(&mut gone).await.is_none());
             drop(gone);
             let (method, uri) = (http::Method::GET, b"/a.php".to_vec());
-            let script = b"/srv/a.php".to_vec();
-            let described = Arc::new(Described { method, uri, body: 3, user: Vec::new(), script });
+            let (query, user, script) = (Vec::new(), Vec::new(), b"/srv/a.php".to_vec());
+            let described = Arc::new(Described { method, uri, query, body: 3, user, script });
             second.describe(Arc::clone(&described), Instant::now());
             pool.note_slow();
             pool.note_limit_reached();

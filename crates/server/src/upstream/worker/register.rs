@@ -44,8 +44,11 @@ pub enum Origin {
 /// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
 const MESSAGE_LEN: usize = 8;
 
-/// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. Ends when the supervisor
-/// closes the other side.
+/// The message that comes with the socket on which workers ask for the state of the pool: no process, no links.
+const QUESTIONS: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
+
+/// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. `questions` gets
+/// the sockets on which workers ask for the state of the pool, one from each master. Ends when the supervisor closes the other side.
 ///
 /// # Errors
 /// The pool socket cannot be read.
@@ -53,6 +56,7 @@ pub async fn receive_workers(
     pool: usize,
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
+    mut questions: impl FnMut(OwnedFd),
 ) -> io::Result<()> {
     // A packet socket; the type is used to wait for it and for nothing else.
     let socket = std::os::unix::net::UnixStream::from(pool_socket);
@@ -73,6 +77,10 @@ pub async fn receive_workers(
                 continue;
             }
             Err(error) => return Err(error),
+        }
+        if *message == QUESTIONS {
+            fds.into_iter().for_each(&mut questions);
+            continue;
         }
         let origin = Origin::Pool { pool, worker: WorkerId(next) };
         if register(&message, fds, origin, loops).is_none() {

@@ -52,8 +52,10 @@ pub struct WorkerReport {
 pub struct Described {
     /// Its method.
     pub method: Method,
-    /// `SCRIPT_NAME`, with the query behind a question mark.
+    /// `SCRIPT_NAME`.
     pub uri: Vec<u8>,
+    /// The query.
+    pub query: Vec<u8>,
     /// Bytes of its body.
     pub body: u64,
     /// The name that the client has authenticated with; empty: none.

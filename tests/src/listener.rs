@@ -1,0 +1,27 @@
+//! Waiting until a peer that the tests have started is up.
+
+use crate::{Client, LIMIT, Request, wait};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Child;
+
+/// Waits until the child answers `request` with `ours`. `None`: it has ended, because another process took the port before it bound
+/// it, or something else answers there; the child is ended then.
+pub(crate) fn up(
+    mut child: Child,
+    addr: SocketAddr,
+    request: &Request,
+    ours: &str,
+) -> Option<Child> {
+    let mut up = false;
+    wait::until(LIMIT, || {
+        up = TcpStream::connect(addr).is_ok()
+            && Client::connect(addr).try_ask(request).is_ok_and(|response| response.text() == ours);
+        up || child.try_wait().unwrap().is_some()
+    });
+    if !up {
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    }
+    Some(child)
+}
