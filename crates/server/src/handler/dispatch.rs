@@ -154,7 +154,7 @@ impl Service for Services {
                 return error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
             }
             Who::Broken(why) => {
-                let request = shown(request);
+                let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
                 let responder = &mut common(self, responder);
                 return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
@@ -244,16 +244,25 @@ impl Planned {
 
     /// Checks the name and the password that a route or `.htaccess` files ask for.
     async fn authenticate(&mut self, services: &Services, request: &mut Request) {
-        if let Some(auth) = self.effects.auth.clone() {
-            self.check(services, request, &auth.realm, &auth.users).await;
+        if !self.check_route(services, request).await {
+            return;
         }
-        if let Answer::Authenticate { realm, users } = &self.answer {
-            let (realm, users) = (realm.clone(), users.clone());
-            if self.check(services, request, &realm, &users).await {
-                let user = User { file: users, name: self.user.clone() };
-                let pools = &services.config.pools;
-                self.answer = self.site.answer(pools, request, &mut self.effects, Some(user));
-            }
+        let Answer::Authenticate { realm, users } = &self.answer else { return };
+        let (realm, users) = (realm.clone(), users.clone());
+        if self.check(services, request, &realm, &users).await {
+            let user = User { file: users, name: self.user.clone() };
+            let pools = &services.config.pools;
+            self.answer = self.site.answer(pools, request, &mut self.effects, Some(user));
+            // The files may have led to a path for which a route asks for another password.
+            self.check_route(services, request).await;
+        }
+    }
+
+    /// Checks what a route asks for, once. Returns false, with the answer for that, if the client has not shown it.
+    async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
+        match self.effects.auth.take() {
+            Some(auth) => self.check(services, request, &auth.realm, &auth.users).await,
+            None => true,
         }
     }
 
@@ -274,7 +283,7 @@ impl Planned {
             }
             Ok(Access::Denied) => {
                 let why = if field.is_some() { "a wrong name or password" } else { "no password" };
-                let (request, client) = (shown(request), &request.peer);
+                let (request, client) = (request.shown(), &request.peer);
                 tracing::warn!(request, %client, "answered with 401: {why}");
                 let realm = realm.replace(['\\', '"'], "");
                 let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into();
@@ -287,10 +296,6 @@ impl Planned {
         }
         false
     }
-}
-
-fn shown(request: &Request) -> String {
-    request.shown()
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.
@@ -320,7 +325,7 @@ async fn handle(
         }
         Answer::Route(Route::Refused { status, why }) => {
             if let Some(why) = why {
-                let (request, code) = (shown(request), status.as_u16());
+                let (request, code) = (request.shown(), status.as_u16());
                 tracing::warn!(request, "answered with {code}: {why}");
             }
             Ok(Outcome::refused(*status, []))
@@ -386,32 +391,18 @@ async fn refuse(
 }
 
 /// The request for the page of an error.
-fn for_page(request: &Request, path: &str) -> Request {
-    let mut headers = request.headers.clone();
+fn for_page(failed: &Request, page: &str) -> Request {
+    let mut request = Request { body: Body::default(), has_body: false, ..failed.clone() };
     for name in OF_THE_PAGE {
-        headers.remove(name);
+        request.headers.remove(name);
     }
-    let method = if request.method == Method::HEAD { Method::HEAD } else { Method::GET };
-    let (path, query) = path.split_once('?').map_or((path, None), |(path, q)| (path, Some(q)));
-    Request {
-        method,
-        target: request.target.clone(),
-        uri: request.uri.clone(),
-        path: path.as_bytes().to_vec(),
-        query: query.map(|query| query.to_owned().into()),
-        host: request.host.clone(),
-        headers,
-        version: request.version,
-        scheme: request.scheme,
-        tls: request.tls.clone(),
-        port: request.port,
-        body: Body::default(),
-        has_body: false,
-        id: request.id.clone(),
-        listener: request.listener,
-        peer: request.peer.clone(),
-        local: request.local.clone(),
+    if request.method != Method::HEAD {
+        request.method = Method::GET;
     }
+    let (path, query) = page.split_once('?').map_or((page, None), |(path, q)| (path, Some(q)));
+    request.path = path.as_bytes().to_vec();
+    request.query = query.map(|query| query.to_owned().into());
+    request
 }
 
 /// What `sendoff explain` shows about the handler.

@@ -119,11 +119,13 @@ impl Htaccess {
         });
         let answer = self.answer(router, request, effects, &outcome);
         let Outcome { response, request_fields, environment, php, error_documents, .. } = outcome;
-        for (name, value) in request_fields {
-            change_field(&mut request.headers, &name, value.as_deref());
-        }
         effects.environment.clone_from(&environment);
-        if !php.is_empty() {
+        // With a name and a password the files are applied again.
+        let is_last = !matches!(answer, Answer::Authenticate { .. });
+        for (name, value) in request_fields.iter().filter(|_| is_last) {
+            change_field(&mut request.headers, name, value.as_deref());
+        }
+        if is_last && !php.is_empty() {
             let lines: Vec<u8> = php.iter().flat_map(php_ini_line).collect();
             effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines));
         }
