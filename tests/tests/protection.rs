@@ -45,3 +45,65 @@ fn one_password_does_not_stand_for_another() {
     assert_eq!(way.status(), 401, "{}", way.text());
     assert_eq!(way.header("WWW-Authenticate"), Some("Basic realm=\"secret\", charset=\"UTF-8\""));
 }
+
+/// Routes that deny also hold for paths that later routes make, and for the index file of a folder that a route has looked for.
+#[test]
+fn no_rewrite_leads_to_what_is_denied() {
+    let site = Site::with("index.php", "<?php echo 'front ', $_SERVER['SCRIPT_NAME'];");
+    site.write("private/x.txt", "private");
+    site.write("private/index.html", "private");
+    site.write("open/x.txt", "open");
+    site.write("uploads/index.php", "<?php echo 'evil';");
+    site.write_at(site.outside("users"), ANN);
+    let server = run(
+        &site,
+        r#"
+[[site]]
+root = 'root'
+[[site.route]]
+prefix = '/private'
+deny = true
+[[site.route]]
+path = '/open/x.txt'
+auth = { users = 'users' }
+[[site.route]]
+match = '^/p/(.*)$'
+rewrite = '/$1'
+[[site.route]]
+match = '^/t/(.*)$'
+try_files = ['/$1', '/$1/', '=404']
+[[site.route]]
+match = '^/s/(.*)$'
+rewrite = '/$1'
+static = true
+[[site.route]]
+match = '.'
+try_files = ['$path', '$path/', '/index.php']
+[[site.route]]
+match = '^/uploads/.*\.php'
+deny = true
+"#,
+    );
+    for (target, status) in [
+        ("/p/private/x.txt", 403),
+        ("/p/private/", 403),
+        ("/p/x/../private/x.txt", 403),
+        ("/p/x/%2e%2e/private/x.txt", 403),
+        ("/p//private/x.txt", 403),
+        ("/t/private/x.txt", 403),
+        ("/t/private", 403),
+        ("/s/private/x.txt", 403),
+        ("/p/t/private/x.txt", 403),
+        ("/p/open/x.txt", 401),
+        ("/t/open/x.txt", 401),
+        ("/uploads/", 403),
+        ("/uploads/index.php", 403),
+        ("/p/uploads/", 403),
+    ] {
+        assert_eq!(server.get(target).status(), status, "{target}");
+    }
+    for target in ["/none", "/p/p/private/x.txt"] {
+        assert_eq!(server.page(target), "front /index.php");
+    }
+    assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
+}

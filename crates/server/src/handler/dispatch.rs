@@ -27,7 +27,7 @@ use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::Site;
-use crate::site::effects::{Answer, Effects, User};
+use crate::site::effects::{Answer, Effects, Failure, User};
 use crate::site::router::Route;
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
@@ -115,7 +115,7 @@ impl Service for Services {
                     let mut planned = Planned { site, answer, effects, user: Vec::new() };
                     if planned.asks_for_password() {
                         // On the heap, because few requests come here.
-                        Box::pin(planned.authenticate(self, request)).await;
+                        Box::pin(planned.authenticate(self, request, None)).await;
                     }
                     Who::Site(planned)
                 }
@@ -242,8 +242,13 @@ impl Planned {
         self.effects.auth.is_some() || matches!(self.answer, Answer::Authenticate { .. })
     }
 
-    /// Checks the name and the password that a route or `.htaccess` files ask for.
-    async fn authenticate(&mut self, services: &Services, request: &mut Request) {
+    /// Checks the name and the password that a route or `.htaccess` files ask for. `failure`: the request is for the page of this error.
+    async fn authenticate(
+        &mut self,
+        services: &Services,
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) {
         if !self.check_route(services, request).await {
             return;
         }
@@ -252,7 +257,8 @@ impl Planned {
         if self.check(services, request, &realm, &users).await {
             let user = User { file: users, name: self.user.clone() };
             let pools = &services.config.pools;
-            self.answer = self.site.answer(pools, request, &mut self.effects, Some(user));
+            let effects = &mut self.effects;
+            self.answer = self.site.answer(pools, request, effects, Some(user), failure);
             // The files may have led to a path for which a route asks for another password.
             self.check_route(services, request).await;
         }
@@ -372,22 +378,52 @@ async fn refuse(
         None => context.site.error_page(status).map(str::to_owned),
     };
     let Some(page) = page else { return error::respond(responder, status, fields).await };
+    let failure = Failure { status, request: context.request, response: rules };
     let mut request = for_page(context.request, &page);
-    let mut effects = Effects::default();
-    let failed = context.request;
-    let answer = context.site.answer_error(&mut request, &mut effects, status, failed, rules);
-    let context = Context { request: &request, effects: &effects, ..*context };
+    let planned = plan_page(context, &mut request, failure).await;
+    if !planned.answer.has_contents() {
+        let why = match &planned.answer {
+            Answer::Route(Route::Refused { why: Some(why), .. }) => why,
+            _ => "it is no file and no script that the client may ask for",
+        };
+        let request = request.shown();
+        tracing::warn!(
+            request,
+            "the page {page} for status {} is not shown: {why}",
+            status.as_u16()
+        );
+        return error::respond(responder, status, fields).await;
+    }
+    let Planned { effects, user, answer, .. } = &planned;
+    let context = Context { request: &request, effects, user, ..*context };
     let mut with_status = Layer::new(responder, false, |head| {
         (head.status, head.reason) = (status, None);
         for (name, value) in &fields {
             head.field(name, value.clone());
         }
     });
-    match handle(&context, &answer, &mut with_status).await? {
+    match handle(&context, answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
-        // The page itself is missing or fails.
+        // The page itself fails.
         Outcome::Refused(_) => error::respond(responder, status, fields).await,
     }
+}
+
+/// Who answers the request for the page of an error: as if the client had asked for the page (nginx and Apache do the same).
+async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> Planned {
+    let services = context.services;
+    let (answer, effects) = context.site.decide_page(&services.config.pools, request, failure);
+    let user = context.user.to_vec();
+    let mut planned = Planned { site: Rc::clone(context.site), answer, effects, user };
+    if planned.asks_for_password() {
+        if failure.status == StatusCode::UNAUTHORIZED {
+            // The client has just failed to show one.
+            planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+        } else {
+            Box::pin(planned.authenticate(services, request, Some(failure))).await;
+        }
+    }
+    planned
 }
 
 /// The request for the page of an error.

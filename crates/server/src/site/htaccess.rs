@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Failed, Files, Found, Identity, Look, Outcome, Target};
 
-use super::effects::{Answer, Effects, FieldChange, Response, User};
+use super::effects::{Answer, Effects, Failure, FieldChange, Response, User};
 use super::router::{Route, Router};
 use crate::request::{Endpoint, Request, Scheme, protocol};
 use crate::response::ResponseHead;
@@ -67,15 +67,6 @@ impl Version {
     }
 }
 
-/// An error whose page is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Error<'a> {
-    pub(super) status: StatusCode,
-    /// The request that failed.
-    pub(super) request: &'a Request,
-    pub(super) response: &'a Response,
-}
-
 impl Htaccess {
     /// For a site that obeys the files.
     pub(super) fn new(config: &sendoff_config::Site, software: &[u8]) -> Self {
@@ -105,14 +96,14 @@ impl Htaccess {
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
-        error: Option<Error<'_>>,
+        failure: Option<Failure<'_>>,
     ) -> Answer {
-        let failed = error.map(|error| Failed {
-            status: error.status.as_u16(),
-            method: error.request.method.as_str().as_bytes(),
-            path: &error.request.path,
-            query: error.request.query.as_deref(),
-            environment: &error.response.environment,
+        let failed = failure.map(|failure| Failed {
+            status: failure.status.as_u16(),
+            method: failure.request.method.as_str().as_bytes(),
+            path: &failure.request.path,
+            query: failure.request.query.as_deref(),
+            environment: failure.response.map_or(&[], |response| &response.environment),
         });
         let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
             apache::evaluate(site, view, self)

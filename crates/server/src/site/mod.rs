@@ -25,8 +25,8 @@ use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::CacheShare;
-use effects::{Answer, Effects, Response, User};
-use htaccess::{Error, Htaccess};
+use effects::{Answer, Effects, Failure, Response, User};
+use htaccess::Htaccess;
 use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
@@ -112,14 +112,32 @@ impl Site {
             let refused = Route::Refused { status, why: Some(why.into()) };
             return (Answer::Route(refused), Effects::default());
         }
+        self.decide_for(pools, request, None)
+    }
+
+    /// The same for the page of an error, which is there during maintenance, too.
+    pub(crate) fn decide_page(
+        &self,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        failure: Failure<'_>,
+    ) -> (Answer, Effects) {
+        self.decide_for(pools, request, Some(failure))
+    }
+
+    fn decide_for(
+        &self,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) -> (Answer, Effects) {
         let mut effects = Effects::default();
-        let answer = self.rules.apply(&self.router, pools, request, &mut effects);
-        let answer = match answer {
+        let answer = match self.rules.apply(&self.router, pools, request, &mut effects) {
             Some(answer) => {
                 let seen = request.path.clone();
                 self.protected(request, &seen, answer, &mut effects)
             }
-            None => self.answer(pools, request, &mut effects, None),
+            None => self.answer(pools, request, &mut effects, None, failure),
         };
         (answer, effects)
     }
@@ -143,29 +161,31 @@ impl Site {
             Answer::Route(Route::File(_) | Route::Folder) => request.path.clone(),
             _ => return answer,
         };
-        if last == seen {
+        if last == seen && !effects.is_rewritten {
             return answer;
         }
         let path = std::mem::replace(&mut request.path, last);
-        let refused = self.rules.protect(request, effects);
+        let refused = self.rules.protect(&self.router, request, effects);
         request.path = path;
         refused.unwrap_or(answer)
     }
 
-    /// Who answers a request that no route answers. `user`: the client has shown this user's password.
+    /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
+    /// the page of this error.
     pub(crate) fn answer(
         &self,
         pools: &[PoolConfig],
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
+        failure: Option<Failure<'_>>,
     ) -> Answer {
         let pool = self.router.pool();
         let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
         let answer = match (&self.htaccess, page) {
             (Some(files), _) => {
                 let seen = request.path.clone();
-                let answer = files.apply(&self.router, request, effects, user, None);
+                let answer = files.apply(&self.router, request, effects, user, failure);
                 self.protected(request, &seen, answer, effects)
             }
             (None, Some(page)) => return Answer::PoolPage(page),
@@ -179,31 +199,6 @@ impl Site {
         match page {
             Some(page) if !answer.turns_away() => Answer::PoolPage(page),
             _ => answer,
-        }
-    }
-
-    /// Who answers the request for the page of an error.
-    pub(crate) fn answer_error(
-        &self,
-        request: &mut Request,
-        effects: &mut Effects,
-        status: StatusCode,
-        failed: &Request,
-        response: Option<&Response>,
-    ) -> Answer {
-        match (&self.htaccess, response) {
-            (Some(files), Some(response)) => {
-                let error = Error { status, request: failed, response };
-                let answer = files.apply(&self.router, request, effects, None, Some(error));
-                let mut protection = Effects::default();
-                let answer = self.protected(request, &failed.path, answer, &mut protection);
-                // The page of an error asks for no password.
-                match protection.auth {
-                    Some(_) => Answer::Route(Route::NOT_FOUND),
-                    None => answer,
-                }
-            }
-            _ => Answer::Route(self.router.route(&request.path)),
         }
     }
 
