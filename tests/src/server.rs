@@ -128,8 +128,23 @@ impl Server {
     /// # Panics
     /// If it neither becomes ready nor ends.
     pub fn try_run(config: &Path, root: &Path, workers: usize) -> Result<Self, Failed> {
-        let mut command = dies_with_us(&binary(), "KILL");
-        command.arg("run").arg("--config").arg(config);
+        Self::try_run_by(dies_with_us(Path::new("env"), "KILL"), config, root, workers)
+    }
+
+    /// As [`try_run`](Self::try_run), by a command that executes the command at its end.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run_by(
+        mut command: Command,
+        config: &Path,
+        root: &Path,
+        workers: usize,
+    ) -> Result<Self, Failed> {
+        command.arg(binary()).arg("run").arg("--config").arg(config);
         Self::launch(command, root, workers, 1)
     }
 

@@ -1,7 +1,12 @@
 //! What a site's rules deny is denied by every way that leads to it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Request, Response, Server, Site};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{XattrFlags, setxattr};
+use sendoff_tests::{Request, Response, Server, Site, dies_with_us};
 
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
 
@@ -106,4 +111,135 @@ deny = true
         assert_eq!(server.page(target), "front /index.php");
     }
     assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
+}
+
+const NO_SCRIPTS: &str = "[[site]]\nroot = 'root'\nscripts_in_writable_folders = false\n";
+
+/// Gives everything to root, except for the folders named.
+fn give_to_root(site: &Site, workers: &[&str]) {
+    fn give(path: &Path) {
+        lchown(path, Some(0), Some(0)).unwrap();
+        if path.is_dir() && !path.is_symlink() {
+            path.read_dir().unwrap().for_each(|entry| give(&entry.unwrap().path()));
+        }
+    }
+    give(&site.outside(""));
+    for folder in workers {
+        chown(site.outside(folder), Some(33), Some(33)).unwrap();
+    }
+}
+
+/// Scripts reached through symbolic links run only if the workers' user can change nothing on the whole way.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: chown")]
+fn links_into_writable_folders_as_root() {
+    let site = Site::new();
+    for script in ["root/app/x.php", "safe/x.php", "writable/safe/x.php", "writable/x.php"] {
+        site.write_at(site.outside(script), "<?php echo 'ran';");
+    }
+    for (name, target) in [
+        ("safe.php", "../safe/x.php".into()),
+        ("back.php", site.path("app/x.php").display().to_string()),
+        ("round.php", "../root/app/x.php".into()),
+        ("below.php", "../writable/safe/x.php".into()),
+        ("in.php", "../writable/x.php".into()),
+        ("hop.php", "../writable/hop".into()),
+        ("folder", "../writable/safe".into()),
+    ] {
+        symlink(target, site.path(name)).unwrap();
+    }
+    symlink("../safe/x.php", site.outside("writable/hop")).unwrap();
+    give_to_root(&site, &["writable"]);
+    let server = run(&site, NO_SCRIPTS);
+    for (target, status) in [
+        ("/app/x.php", 200),
+        ("/safe.php", 200),
+        ("/back.php", 200),
+        ("/round.php", 200),
+        ("/below.php", 403),
+        ("/in.php", 403),
+        ("/hop.php", 403),
+        ("/folder/x.php", 403),
+        ("/folder/x.php/more", 403),
+    ] {
+        assert_eq!(server.get(target).status(), status, "{target}");
+    }
+    server.await_log("/writable; scripts_in_writable_folders = true");
+}
+
+/// An access control list with one more user, as setfacl(1) writes it (acl(5), `linux/posix_acl_xattr.h`).
+fn allow(path: &Path, user: u32, permissions: u16, mask: u16) {
+    let entries = [
+        (1, 7, u32::MAX),
+        (2, permissions, user),
+        (4, 5, u32::MAX),
+        (16, mask, u32::MAX),
+        (32, 5, u32::MAX),
+    ];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(u16::to_le_bytes(tag));
+        list.extend(u16::to_le_bytes(permissions));
+        list.extend(u32::to_le_bytes(id));
+    }
+    setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+}
+
+/// Access control lists let the workers' user write to what its mode seems to keep from it.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: chown")]
+fn access_control_lists_as_root() {
+    let site = Site::new();
+    for folder in ["plain", "listed", "masked", "other"] {
+        site.write(&format!("{folder}/in/x.php"), "<?php echo 'ran';");
+    }
+    give_to_root(&site, &[]);
+    allow(&site.path("listed"), 33, 7, 7);
+    allow(&site.path("masked"), 33, 7, 5);
+    allow(&site.path("other"), 34, 7, 7);
+    let server = run(&site, NO_SCRIPTS);
+    for (target, status) in [
+        ("/plain/in/x.php", 200),
+        ("/listed/in/x.php", 403),
+        ("/masked/in/x.php", 200),
+        ("/other/in/x.php", 200),
+    ] {
+        assert_eq!(server.get(target).status(), status, "{target}");
+        // What the kernel says to a process of that user.
+        let folder = site.path(target.split('/').nth(1).unwrap());
+        let asked = Command::new("setpriv")
+            .args(["--reuid=33", "--regid=33", "--init-groups", "test", "-w"])
+            .arg(folder)
+            .status();
+        assert_eq!(asked.unwrap().success(), status == 403, "{target}");
+    }
+}
+
+/// The workers' user may write to folders of all its groups. The server runs where the groups are others than on this machine.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: mount")]
+fn groups_of_the_workers_user_as_root() {
+    const GROUP: u32 = 64_321;
+    let site = Site::new();
+    site.write("app/x.php", "<?php echo 'ran as ', implode(' ', posix_getgroups());");
+    site.write("shared/x.php", "<?php echo 'ran';");
+    give_to_root(&site, &[]);
+    chown(site.path("shared"), Some(0), Some(GROUP)).unwrap();
+    let writable = std::fs::Permissions::from_mode(0o775);
+    std::fs::set_permissions(site.path("shared"), writable).unwrap();
+    let groups = std::fs::read_to_string("/etc/group").unwrap();
+    let groups = format!("{groups}sendoff-test:x:{GROUP}:www-data\n");
+    let groups = site.write_at(site.outside("group"), groups);
+    let config = site.write_at(site.outside("sendoff.toml"), format!("{TOP}{NO_SCRIPTS}"));
+    let mut command = dies_with_us(Path::new("unshare"), "KILL");
+    command
+        .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/group && exec \"$@\""])
+        .arg(groups);
+    let server = Server::try_run_by(command, &config, site.root(), 2)
+        .unwrap_or_else(|f| panic!("{}", f.stderr));
+    let page = server.page("/app/x.php");
+    assert!(page.contains(&GROUP.to_string()), "{page}");
+    server.get("/shared/x.php").expect(403);
+    // Without the group.
+    run(&site, NO_SCRIPTS).get("/shared/x.php").expect(200);
 }

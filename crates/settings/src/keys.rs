@@ -146,8 +146,8 @@ section! {
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
-    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script
-    /// itself, as in folders of uploads.
+    /// Whether a script runs if the user of its workers may write to the root, to a folder on the way to the script, or to the
+    /// script itself, as in folders of uploads (operation.md, "Folders that scripts may write to").
     scripts_in_writable_folders: bool = true,
         example "false";
     /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.

@@ -20,11 +20,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_config::{Account, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_sys::process::groups_of;
 
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
-use crate::static_files::CacheShare;
+use crate::static_files::{CacheShare, Writer};
 use effects::{Answer, Effects, Failure, Response, User};
 use htaccess::Htaccess;
 use pool_page::PoolPage;
@@ -66,19 +67,16 @@ impl Site {
     pub(crate) fn open(config: &Config, number: usize, share: &Rc<CacheShare>) -> io::Result<Self> {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
-        let own = || {
-            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-            (user.as_raw(), group.as_raw())
-        };
         let software = site.server_software.clone().map(Bytes::from);
         let software = software.unwrap_or_else(|| Bytes::from_static(SOFTWARE.as_bytes()));
-        let pool = site.pool.and_then(|pool| config.pools.get(pool));
-        let account = pool.and_then(|pool| pool.account).or(config.account);
-        let account = account.map_or_else(own, |account| (account.uid, account.gid));
+        let distrusted = match site.scripts_in_writable_folders {
+            true => None,
+            false => Some(user_of_scripts(config, site)?),
+        };
         Ok(Self {
             number,
             release,
-            router: Router::new(site, account, share)?,
+            router: Router::new(site, distrusted, share)?,
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
@@ -213,6 +211,19 @@ impl Site {
     pub(crate) fn error_page(&self, status: StatusCode) -> Option<&str> {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
+    }
+}
+
+/// Who runs the scripts of a site: the user of its pool, else the server's own.
+fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<Writer> {
+    let pool = site.pool.and_then(|pool| config.pools.get(pool));
+    match pool.and_then(|pool| pool.account).or(config.account) {
+        Some(Account { uid, gid }) => Ok(Writer { uid, groups: groups_of(uid, gid)? }),
+        None => {
+            let groups = rustix::process::getgroups()?.into_iter();
+            let groups = groups.chain([rustix::process::getegid()]).map(|group| group.as_raw());
+            Ok(Writer { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
+        }
     }
 }
 
