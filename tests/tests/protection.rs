@@ -1,11 +1,15 @@
 //! What a site's rules deny is denied by every way that leads to it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{XattrFlags, setxattr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use sendoff_tests::{Request, Response, Server, Site, dies_with_us};
 
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
@@ -242,4 +246,54 @@ fn groups_of_the_workers_user_as_root() {
     server.get("/shared/x.php").expect(403);
     // Without the group.
     run(&site, NO_SCRIPTS).get("/shared/x.php").expect(200);
+}
+
+/// `u` with the password `\u{fc}`, whose hash takes a quarter of a second.
+const COSTLY: &str = "u:$2y$12$cng/h67gst4M6uYN21rdV.gewJg9RwLlR1njL5uNnlmB3hJZ03mmW\n";
+const AS_U: &str = "Basic dTrDvA==";
+
+/// Asks from an address of its own, and returns the status.
+fn ask_from(address: [u8; 4], server: SocketAddr, host: &str, credentials: &str) -> String {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    bind(&socket, &SocketAddr::from((address, 0))).unwrap();
+    connect(&socket, &server).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(sendoff_tests::LIMIT)).unwrap();
+    let request = format!(
+        "GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: {credentials}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[9..12]).into_owned()
+}
+
+/// Clients that guess passwords at one site, each from an address of its own, do not hold up the users of another.
+#[test]
+fn an_attack_on_one_site_does_not_hold_up_another() {
+    const ATTACKERS: u8 = 20;
+    let site = Site::with("index.html", "index");
+    site.write_at(site.outside("users"), COSTLY);
+    let one = |host: &str| {
+        format!(
+            "[[site]]\nhosts = '{host}'\nroot = 'root'\n[[site.route]]\nauth = {{ users = 'users', realm = 'r' }}\n"
+        )
+    };
+    let server = run(&site, &[one("a.test"), one("b.test")].concat());
+    let addr = server.addr();
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for number in 1..=ATTACKERS {
+            let answered = &answered;
+            scope.spawn(move || {
+                assert_eq!(ask_from([127, 0, 1, number], addr, "a.test", "Basic dTp4"), "401");
+                answered.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        sendoff_tests::wait::until(sendoff_tests::LIMIT, || answered.load(Ordering::Relaxed) > 0);
+        assert_eq!(ask_from([127, 0, 2, 1], addr, "b.test", AS_U), "200");
+        let before = answered.load(Ordering::Relaxed);
+        assert!(before < usize::from(ATTACKERS) / 2, "{before} attackers came before");
+    });
 }

@@ -91,6 +91,7 @@ impl Front {
             tls,
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
+            auth: Arc::default(),
             pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
             config: Arc::new(config),
         });

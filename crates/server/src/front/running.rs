@@ -230,6 +230,7 @@ impl Running {
         let generation = Arc::new(Generation {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
+            auth: Arc::clone(&before.auth),
             tls,
             pools: pools.iter().map(used).collect(),
             config,

@@ -281,8 +281,7 @@ impl Planned {
         users: &Path,
     ) -> bool {
         let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        let client = request.peer.address();
-        match services.auth.check(users, field, &client).await {
+        match services.auth.check(&self.site.line, users, field, &request.peer).await {
             Ok(Access::User(name)) => {
                 self.user = name;
                 return true;
@@ -294,6 +293,10 @@ impl Planned {
                 let realm = realm.replace(['\\', '"'], "");
                 let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into();
                 self.answer = Answer::Unauthorized { challenge };
+            }
+            Ok(Access::TooMany) => {
+                let why = format!("too many passwords from {} wait to be checked", request.peer);
+                self.answer = Answer::refused(StatusCode::TOO_MANY_REQUESTS, why);
             }
             Err(error) => {
                 let why = format!("the password file {}: {error}", users.display());

@@ -37,7 +37,7 @@ pub(crate) struct Services {
     pub(crate) sizes: Rc<Sizes>,
     pub(crate) choice: Rc<Choice>,
     pub(crate) patience: Rc<Patience>,
-    pub(crate) auth: Rc<Auth>,
+    pub(crate) auth: Arc<Auth>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) access_log: Option<Rc<AccessLog>>,
     /// For each pool: that this value may still ask for its workers.

@@ -23,6 +23,7 @@ use http::StatusCode;
 use sendoff_config::{Account, Config, Delivery, ErrorPage, PoolConfig};
 use sendoff_sys::process::groups_of;
 
+use crate::auth::Line;
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::{CacheShare, Writer};
@@ -51,6 +52,8 @@ pub(crate) struct Site {
     pub(crate) delivery: Delivery,
     /// `SERVER_SOFTWARE`.
     pub(crate) software: Bytes,
+    /// Where clients that show a password wait.
+    pub(crate) line: Line,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
     /// The port that requests in the clear are redirected to.
@@ -82,6 +85,7 @@ impl Site {
             delivery: site.delivery,
             htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
             software,
+            line: Line::default(),
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,
