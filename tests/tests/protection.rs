@@ -297,3 +297,60 @@ fn an_attack_on_one_site_does_not_hold_up_another() {
         assert!(before < usize::from(ATTACKERS) / 2, "{before} attackers came before");
     });
 }
+
+/// A browser takes `//evil.test` for another host.
+#[test]
+fn a_redirect_to_the_path_as_sent_stays_on_the_site() {
+    let site = Site::new();
+    let server = run(
+        &site,
+        "[[site]]\nroot = 'root'\n[[site.route]]\nmatch = '^/out'\nredirect = '//cdn.test$uri'\n\
+         [[site.route]]\nmatch = '[^/]$'\nredirect = '$uri/'\n",
+    );
+    for (target, location) in [
+        ("/folder", "/folder/"),
+        ("//evil.test", "/evil.test/"),
+        ("/\\evil.test", "/evil.test/"),
+        ("/.//evil.test", "/.//evil.test/"),
+        ("///\\//evil.test", "/evil.test/"),
+        ("/out", "//cdn.test/out"),
+    ] {
+        assert_eq!(server.get(target).header("Location"), Some(location), "{target}");
+    }
+}
+
+/// Names of files, which clients may choose at an upload, begin no line of the log.
+#[test]
+fn names_forge_no_lines_of_the_log() {
+    let site = Site::with("up/a\nWARN forged.php", "<?php echo 'ran';");
+    let server = run(&site, "[[site]]\nroot = 'root'\nphp_only = '/index.php'\n");
+    server.get("/up/a%0AWARN%20forged.php").expect(403);
+    server.await_log("forged.php");
+    assert!(!server.log().contains("\nWARN forged"), "{}", server.log());
+}
+
+/// A folder's `.htaccess` file, which an application may let clients write, sets nothing for the scripts of other folders.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: chown")]
+fn settings_of_a_writable_folder_stay_there_as_root() {
+    let site = Site::with("index.php", "<?php echo 'index ', ini_get('memory_limit');");
+    let evil = site.write("up/evil.txt", "<?php echo 'evil ';");
+    let settings = format!("php_value auto_prepend_file {}\n", evil.display());
+    for (folder, rules) in [
+        ("plain", "AddHandler application/x-httpd-php .txt\n"),
+        ("index", "DirectoryIndex /index.php\n"),
+        ("rewrite", "RewriteEngine On\nRewriteRule . /index.php [L]\n"),
+        ("fallback", "FallbackResource /index.php\n"),
+    ] {
+        site.write(&format!("up/{folder}/.htaccess"), format!("{settings}{rules}"));
+        site.write(&format!("up/{folder}/evil.txt"), "<?php echo 'evil ';");
+    }
+    site.write(".htaccess", "php_value memory_limit 99M\n");
+    give_to_root(&site, &["root/up"]);
+    let server =
+        run(&site, &format!("{NO_SCRIPTS}htaccess = true\nfront_controller = '/index.php'\n"));
+    for target in ["/none", "/up/plain/none", "/up/index/", "/up/rewrite/x", "/up/fallback/none"] {
+        assert_eq!(server.page(target), "index 99M", "{target}");
+    }
+    server.get("/up/plain/evil.txt").expect(403);
+}

@@ -334,7 +334,7 @@ async fn handle(
         }
         Answer::Route(Route::Refused { status, why }) => {
             if let Some(why) = why {
-                let (request, code) = (request.shown(), status.as_u16());
+                let (request, code, why) = (request.shown(), status.as_u16(), one_line(why));
                 tracing::warn!(request, "answered with {code}: {why}");
             }
             Ok(Outcome::refused(*status, []))
@@ -389,7 +389,7 @@ async fn refuse(
             Answer::Route(Route::Refused { why: Some(why), .. }) => why,
             _ => "it is no file and no script that the client may ask for",
         };
-        let request = request.shown();
+        let (request, page, why) = (request.shown(), one_line(&page), one_line(why));
         tracing::warn!(
             request,
             "the page {page} for status {} is not shown: {why}",
@@ -442,6 +442,11 @@ fn for_page(failed: &Request, page: &str) -> Request {
     request.path = path.as_bytes().to_vec();
     request.query = query.map(|query| query.to_owned().into());
     request
+}
+
+/// A reason for the log. It may name files, whose names clients choose at uploads: they begin no lines of their own.
+fn one_line(why: &str) -> String {
+    why.replace(char::is_control, "\u{fffd}")
 }
 
 /// What `sendoff explain` shows about the handler.

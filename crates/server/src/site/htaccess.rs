@@ -105,10 +105,21 @@ impl Htaccess {
             query: failure.request.query.as_deref(),
             environment: failure.response.map_or(&[], |response| &response.environment),
         });
-        let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
+        let mut outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
             apache::evaluate(site, view, self)
         });
-        let answer = self.answer(router, request, effects, &outcome);
+        let mut answer = self.answer(router, request, effects, &outcome);
+        if let (apache::Answer::Missing(_), Answer::Route(Route::Script(script))) =
+            (&outcome.answer, &answer)
+        {
+            // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
+            outcome = self.evaluate_at(router, request, user.as_ref(), &script.name);
+            if !matches!(outcome.answer, apache::Answer::Serve(_) | apache::Answer::Redirect { .. })
+            {
+                let why = "the front controller is refused".to_owned();
+                answer = Answer::refused(StatusCode::FORBIDDEN, why);
+            }
+        }
         let Outcome { response, request_fields, environment, php, error_documents, .. } = outcome;
         effects.environment.clone_from(&environment);
         // With a name and a password the files are applied again.
@@ -239,15 +250,7 @@ impl Htaccess {
             )),
             apache::Answer::Missing(target) => {
                 self.rewrite(request, target);
-                match router.missing_at(&target.path) {
-                    Route::Script(script) if !self.allow(router, request, &script.name) => {
-                        Answer::refused(
-                            StatusCode::FORBIDDEN,
-                            "the front controller is refused".into(),
-                        )
-                    }
-                    route => Answer::Route(route),
-                }
+                Answer::Route(router.missing_at(&target.path))
             }
             apache::Answer::Redirect { status, location } => match StatusCode::from_u16(*status) {
                 Ok(status) => Answer::Redirect { status, location: location.clone().into() },
@@ -270,13 +273,19 @@ impl Htaccess {
         }
     }
 
-    /// Whether the files let a request for the script at this path through.
-    fn allow(&self, router: &Router, request: &mut Request, script: &[u8]) -> bool {
+    /// What the files make of a request for the script at this path.
+    fn evaluate_at(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        user: Option<&User>,
+        script: &[u8],
+    ) -> Outcome {
         let path = std::mem::replace(&mut request.path, script.to_vec());
         let outcome =
-            self.view(router, request, None, None, |site, view| apache::evaluate(site, view, self));
+            self.view(router, request, user, None, |site, view| apache::evaluate(site, view, self));
         request.path = path;
-        matches!(outcome.answer, apache::Answer::Serve(_) | apache::Answer::Redirect { .. })
+        outcome
     }
 
     fn rewrite(&self, request: &mut Request, target: &Target) {

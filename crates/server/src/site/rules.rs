@@ -425,8 +425,9 @@ impl OneHandler {
                 Answer::Route(router.application(name, rest, *application))
             }
             Self::Redirect { status, to } => {
-                let location = to.render(request, &matched.groups, Use::Uri).into();
-                Answer::Redirect { status: *status, location }
+                let location = to.render(request, &matched.groups, Use::Uri);
+                let location = if to.begins_with(b"//") { location } else { on_site(location) };
+                Answer::Redirect { status: *status, location: location.into() }
             }
             Self::Respond { status, content_type, body } => Answer::Respond {
                 status: *status,
@@ -436,6 +437,15 @@ impl OneHandler {
             Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
         }
     }
+}
+
+/// A path as the client sent it may begin with `//` or `/\\`, behind which browsers expect a host: one slash takes their place.
+fn on_site(mut location: Vec<u8>) -> Vec<u8> {
+    if location.starts_with(b"/") {
+        let slashes = location.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+        location.drain(1..slashes);
+    }
+    location
 }
 
 fn status(code: u16) -> Result<StatusCode, String> {
