@@ -149,6 +149,23 @@ impl Server {
         Self::launch(command, root, workers, threads)
     }
 
+    /// As [`try_run`](Self::try_run), by a command that executes the command at its end.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run_by(
+        mut command: Command,
+        config: &Path,
+        root: &Path,
+        workers: usize,
+    ) -> Result<Self, Failed> {
+        command.arg(binary()).arg("run").arg("--config").arg(config);
+        Self::launch(command, root, workers, 1)
+    }
+
     fn launch(
         mut command: Command,
         root: &Path,

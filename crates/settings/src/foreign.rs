@@ -148,7 +148,6 @@ const TABLE: &[(&[&str], &str)] = &[
         &["listen.allowed_clients"],
         "rules about addresses are routes: [[site.route]] with allow_from",
     ),
-    
     (
         &["fastcgi_hide_header"],
         "response_headers = { X-Powered-By = false } of [[site.route]] removes a field",

@@ -147,8 +147,8 @@ section! {
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
-    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script
-    /// itself, as in folders of uploads.
+    /// Whether a script runs if the user of its workers may write to the root, to a folder on the way to the script, or to the
+    /// script itself, as in folders of uploads (operation.md, "Folders that scripts may write to").
     scripts_in_writable_folders: bool = true,
         example "false";
     /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
@@ -157,7 +157,7 @@ section! {
     /// Media types by ending, on top of the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
-    /// Pages of the site for error statuses; the status stays.
+    /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny is not shown.
     error_pages: Map<Status, UrlPath>, unless "the built-in ones",
         example "{ 404 = \"/404.html\" }", also "error_page" "ErrorDocument" "errors" "handle_errors";
     /// While this file exists, every request is answered with 503.

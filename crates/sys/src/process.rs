@@ -8,6 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::process::{Gid, Pid, Signal, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+/// Bytes of a user's entry in the list of users, beyond which the list is broken.
+const MAX_ENTRY: usize = 1 << 20;
+
+/// The kernel's limit for one process (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65536;
+
 /// Which side of a fork this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forked {
@@ -88,6 +94,48 @@ fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
         unsafe { libc::initgroups(CStr::from_ptr((*account).pw_name).as_ptr(), gid.as_raw()) }
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The groups of a process that has become this user ([`become_user`]).
+///
+/// # Errors
+/// The user's name, or the groups, cannot be looked up.
+pub fn groups_of(uid: u32, gid: u32) -> io::Result<Vec<u32>> {
+    let mut text = vec![0; 1024];
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut found = std::ptr::null_mut();
+    let result = loop {
+        // SAFETY: all pointers are valid, and the buffer has the length given.
+        let result = unsafe {
+            let (buffer, length) = (text.as_mut_ptr(), text.len());
+            libc::getpwuid_r(uid, entry.as_mut_ptr(), buffer, length, &raw mut found)
+        };
+        if result != libc::ERANGE || text.len() > MAX_ENTRY {
+            break result;
+        }
+        text.resize(text.len() * 2, 0);
+    };
+    if result != 0 {
+        return Err(io::Error::from_raw_os_error(result));
+    }
+    if found.is_null() {
+        return Ok(vec![gid]);
+    }
+    // SAFETY: `found` points to `entry`, which has been filled in; the name is a C string in `text`.
+    let name = unsafe { (*found).pw_name };
+    let mut groups: Vec<u32> = vec![0; 64];
+    loop {
+        let mut count = libc::c_int::try_from(groups.len()).map_err(io::Error::other)?;
+        // SAFETY: the name is a C string, and the array has the length given.
+        if unsafe { libc::getgrouplist(name, gid, groups.as_mut_ptr(), &raw mut count) } >= 0 {
+            groups.truncate(usize::try_from(count).map_err(io::Error::other)?);
+            return Ok(groups);
+        }
+        if groups.len() > MAX_GROUPS {
+            return Err(io::Error::other("the user has too many groups"));
+        }
+        groups.resize(groups.len() * 2, 0);
+    }
 }
 
 /// A user's numbers.
@@ -237,4 +285,27 @@ pub fn give_back_freed_memory(bytes: usize) -> bool {
     let freed = unsafe { libc::mallinfo2() }.fordblks;
     // SAFETY: gives free pages to the kernel, under the allocator's locks; memory in use stays as it is.
     freed > bytes && unsafe { libc::malloc_trim(bytes) } == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_that_id_shows() {
+        let users = std::fs::read_to_string("/etc/passwd").unwrap();
+        for line in users.lines() {
+            let fields: Vec<_> = line.split(':').collect();
+            let [uid, gid] = [2, 3].map(|at| fields[at].parse().unwrap());
+            let shown = std::process::Command::new("id").args(["-G", fields[0]]).output().unwrap();
+            let shown = String::from_utf8(shown.stdout).unwrap();
+            let mut expected: Vec<u32> =
+                shown.split_whitespace().map(|group| group.parse().unwrap()).collect();
+            let mut groups = groups_of(uid, gid).unwrap();
+            expected.sort_unstable();
+            groups.sort_unstable();
+            assert_eq!(groups, expected, "{line}");
+        }
+        assert_eq!(groups_of(4_000_000_001, 7).unwrap(), [7], "a user without a name");
+    }
 }

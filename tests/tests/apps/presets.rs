@@ -4,14 +4,17 @@
 use sendoff_tests::{Server, Site};
 
 /// A script that says its name and what it was asked for.
-const SCRIPT: &str = "<?php echo basename(__FILE__), ' ', $_SERVER['PATH_INFO'] ?? '';";
+const SCRIPT: &str =
+    "<?php header('X-File: ' . substr(__FILE__, strlen($_SERVER['DOCUMENT_ROOT'])));
+    echo basename(__FILE__), ' ', $_SERVER['PATH_INFO'] ?? '';";
 
 /// Starts a server with the preset on a site with these files, and asks. What is expected is a status, and the
 /// beginning of the body, or of `Location` for a redirect.
 fn expect(app: &str, files: &[&str], answers: &[(&str, u16, &str)]) {
     let site = Site::new();
     for file in files {
-        site.write(file, if file.ends_with(".php") { SCRIPT } else { "file" });
+        let text = format!("file /{file}");
+        site.write(file, if file.ends_with(".php") { SCRIPT } else { &text });
     }
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\napp = '{app}'\n"
@@ -33,7 +36,98 @@ fn expect(app: &str, files: &[&str], answers: &[(&str, u16, &str)]) {
             ));
         }
     }
+    let denied = answers.iter().filter(|(_, status, _)| *status >= 400).map(|(target, ..)| *target);
+    for target in denied.clone() {
+        for way in ways(target) {
+            let response = server.get(&way);
+            let text = response.text();
+            let shown = response.header("X-File").or(text.strip_prefix("file "));
+            if let Some(shown) = shown.filter(|shown| denied.clone().any(|denied| denied == *shown))
+            {
+                wrong.push(format!("{way} leads to {shown}"));
+            }
+        }
+    }
     assert!(wrong.is_empty(), "{app}:\n{}", wrong.join("\n"));
+}
+
+/// Other ways to write a path, and paths that some servers or PHP take for the same file.
+fn ways(path: &str) -> Vec<String> {
+    let name = &path[1..];
+    let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let behind = [
+        "/",
+        "//",
+        "/.",
+        "/x",
+        "/x.php",
+        "/x.css",
+        ";x",
+        ";.css",
+        "%00",
+        "%00.css",
+        ".",
+        "%20",
+        "%09",
+        "%0a",
+        "%0d%0a",
+        "::$DATA",
+        "%23",
+        "%3f",
+        "%3fx.css",
+        "?x.css",
+        "~",
+        "/%2e%2e/x",
+        "/x/..",
+    ];
+    let before = [
+        "/",
+        "/.",
+        "/x/..",
+        "/x/%2e%2e",
+        "/x/..%2f.",
+        "/index.php/..",
+        "/index.php/%2e%2e",
+        "/a.css/..",
+        "/.well-known/..",
+        "/.well-known/acme-challenge/..%2f..",
+        "/wiki/..",
+        "/wiki",
+        "/core/..",
+        "/..",
+        "/%2e%2e",
+        "/..;",
+        "/index.php",
+        "/%5c..",
+    ];
+    let replaced = [
+        ("/", "//"),
+        ("/", "/./"),
+        ("/", "%2f"),
+        ("/", "%5c"),
+        ("/", "\\"),
+        ("/", "%252f"),
+        ("/", "/%c0%af"),
+        (".", "%2e"),
+        (".", "%c0%ae"),
+        (".", "%e0%80%ae"),
+        (".php", ".PHP"),
+        (".php", ".pHp"),
+        ("/", "%20/"),
+        ("/", "./"),
+        ("/", ";/"),
+    ];
+    let mut ways = vec![
+        format!("/{encoded}"),
+        format!("/{}", encoded.replace('%', "%25")),
+        path.to_uppercase(),
+    ];
+    ways.extend(behind.iter().map(|end| format!("{path}{end}")));
+    ways.extend(before.iter().map(|start| format!("{start}{path}")));
+    ways.extend(replaced.iter().map(|(from, to)| format!("/{}", name.replace(from, to))));
+    // The index file of a folder.
+    ways.extend(path.rfind('/').map(|slash| path[..=slash].to_owned()));
+    ways
 }
 
 #[test]

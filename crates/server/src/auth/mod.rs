@@ -1,28 +1,37 @@
 //! Basic authentication (RFC 7617): who may ask for a path that a route protects.
 //!
-//! A hash takes up to a tenth of a second to compute, so that is done beside the event loop, for one client at a time, and a name and
-//! password that were right are remembered for a while. After a wrong password the next attempts from the same address wait.
+//! A hash takes up to a second to compute, so that is done beside the event loop, and a name and password that were right are
+//! remembered for a while. An attempt waits in up to four lines, each of which lets one attempt through at a time:
+//!
+//! | line | so that |
+//! |---|---|
+//! | of its address, with a pause after wrong passwords | passwords are not guessed quickly |
+//! | of its site, for addresses whose last password was wrong | others come before them |
+//! | of its site (on its event loop) | sites take turns, however many attempts one of them has |
+//! | of the server: half of the CPUs | other requests are answered meanwhile |
 
+mod address;
 mod apr1;
 mod passwords;
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lru::LruCache;
 use rustix::fs::{Mode, OFlags};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
+use crate::request::Endpoint;
+use address::Addresses;
 use passwords::Passwords;
 
 /// The largest password file, in bytes.
@@ -35,31 +44,30 @@ const MAX_FILES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// Addresses whose last attempts were wrong.
-const MAX_FAILING: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
-
-/// How long an address waits after its first wrong password. The time doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Attempts of one address that may wait; further ones count as wrong.
-const MAX_ATTEMPTS: usize = 32;
-
-/// After this time without an attempt the pause begins anew.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
-
-/// What the clients of one event loop have shown.
+/// What clients have shown; one value for all event loops.
 #[derive(Debug)]
 pub(crate) struct Auth {
-    files: RefCell<LruCache<PathBuf, File>>,
+    files: Mutex<LruCache<PathBuf, File>>,
     /// By a hash of file, version, name and password. Its key is random, so nothing can be learned from the hash.
-    known: RefCell<LruCache<u64, Instant>>,
-    failing: RefCell<LruCache<Vec<u8>, Failing>>,
+    known: Mutex<LruCache<u64, Instant>>,
+    addresses: Addresses,
     hasher: RandomState,
-    /// For each address with attempts under way.
-    attempts: RefCell<HashMap<Vec<u8>, Arc<Semaphore>>>,
-    /// One hash is computed at a time.
-    turn: Arc<Semaphore>,
+    /// Hashes that are computed at a time.
+    turns: Arc<Semaphore>,
+}
+
+/// The attempts at one site.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Of addresses whose last password was wrong.
+    failing: Semaphore,
+    all: Semaphore,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { failing: Semaphore::new(1), all: Semaphore::new(1) }
+    }
 }
 
 /// Differs when a file was changed or replaced: device, inode, bytes, time of the last change.
@@ -71,21 +79,15 @@ struct File {
     passwords: Arc<Passwords>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Failing {
-    pause: Duration,
-    last: Instant,
-}
-
 impl Default for Auth {
     fn default() -> Self {
+        let cpus = available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
-            files: RefCell::new(LruCache::new(MAX_FILES)),
-            known: RefCell::new(LruCache::new(MAX_KNOWN)),
-            failing: RefCell::new(LruCache::new(MAX_FAILING)),
+            files: Mutex::new(LruCache::new(MAX_FILES)),
+            known: Mutex::new(LruCache::new(MAX_KNOWN)),
+            addresses: Addresses::default(),
             hasher: RandomState::new(),
-            attempts: RefCell::default(),
-            turn: Arc::new(Semaphore::new(1)),
+            turns: Arc::new(Semaphore::new((cpus / 2).max(1))),
         }
     }
 }
@@ -97,66 +99,69 @@ pub(crate) enum Access {
     User(Vec<u8>),
     /// It has shown no password, or a wrong one.
     Denied,
+    /// Too many attempts of its address are waiting.
+    TooMany,
 }
 
 impl Auth {
-    /// Checks the value of `Authorization` against a password file. `client` is the client's address.
+    /// Checks the value of `Authorization` against a password file. `line`: that of the site.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(crate) async fn check(
         &self,
+        line: &Line,
         users: &Path,
         authorization: Option<&[u8]>,
-        client: &[u8],
+        client: &Endpoint,
     ) -> io::Result<Access> {
         let Some((user, password)) = authorization.and_then(credentials) else {
             return Ok(Access::Denied);
         };
         let File { version, passwords } = self.file(users)?;
         let key = self.hasher.hash_one((users, version, &user, &password));
-        if self.known.borrow_mut().get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR) {
+        if self.is_known(key) {
             return Ok(Access::User(user));
         }
-        // One attempt of an address at a time, so that its pauses add up and others get their turn.
-        let Some(_attempt) = self.begin_attempt(client).await else { return Ok(Access::Denied) };
-        if self.known.borrow_mut().get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR) {
+        let address = self.addresses.of(client);
+        let Some(_attempt) = address.begin().await else { return Ok(Access::TooMany) };
+        // The previous attempt may have shown the same.
+        if self.is_known(key) {
             return Ok(Access::User(user));
         }
-        self.pause(client).await;
-        let turn = self.turn.acquire().await;
+        let mut failing = None;
+        if let Some(pause) = address.pause() {
+            sleep(pause).await;
+            failing = line.failing.acquire().await.ok();
+        }
+        let all = line.all.acquire().await;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
         let name = user.clone();
-        let verified = tokio::task::spawn_blocking(move || passwords.verify(&name, &password));
+        let verified = tokio::task::spawn_blocking(move || {
+            let is_right = passwords.verify(&name, &password);
+            // Not before, even if the client has gone meanwhile.
+            drop(turn);
+            is_right
+        });
         let is_right = verified.await.map_err(io::Error::other)?;
-        drop(turn);
+        drop((failing, all));
+        address.note(is_right);
         if !is_right {
-            self.note_failure(client);
             return Ok(Access::Denied);
         }
-        self.failing.borrow_mut().pop(client);
-        self.known.borrow_mut().put(key, Instant::now());
+        locked(&self.known).put(key, Instant::now());
         Ok(Access::User(user))
     }
 
-    /// Waits until no other attempt of the address is under way. `None`: too many wait already.
-    async fn begin_attempt(&self, client: &[u8]) -> Option<OwnedSemaphorePermit> {
-        let attempts = {
-            let mut attempts = self.attempts.borrow_mut();
-            attempts.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-            Arc::clone(
-                attempts.entry(client.to_vec()).or_insert_with(|| Arc::new(Semaphore::new(1))),
-            )
-        };
-        if Arc::strong_count(&attempts) > MAX_ATTEMPTS {
-            return None;
-        }
-        attempts.acquire_owned().await.ok()
+    /// Whether a name and password were right a short while ago.
+    fn is_known(&self, key: u64) -> bool {
+        locked(&self.known).get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR)
     }
 
     /// The current contents of a password file.
     fn file(&self, path: &Path) -> io::Result<File> {
         let (file, version) = open(path)?;
-        if let Some(file) = self.files.borrow_mut().get(path)
+        if let Some(file) = locked(&self.files).get(path)
             && file.version == version
         {
             return Ok(file.clone());
@@ -168,26 +173,13 @@ impl Auth {
         }
         let passwords = Arc::new(Passwords::parse(&bytes));
         let file = File { version, passwords };
-        self.files.borrow_mut().put(path.to_owned(), file.clone());
+        locked(&self.files).put(path.to_owned(), file.clone());
         Ok(file)
     }
+}
 
-    /// Waits as long as the address must after its wrong passwords.
-    async fn pause(&self, client: &[u8]) {
-        let failing = self.failing.borrow_mut().get(client).copied();
-        let recent = failing.filter(|failing| failing.last.elapsed() < FORGIVEN_AFTER);
-        if let Some(Failing { pause, .. }) = recent {
-            sleep(pause).await;
-        }
-    }
-
-    fn note_failure(&self, client: &[u8]) {
-        let mut failing = self.failing.borrow_mut();
-        let last = Instant::now();
-        let before = failing.get(client).filter(|failing| failing.last.elapsed() < FORGIVEN_AFTER);
-        let pause = before.map_or(FIRST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
-        failing.put(client.to_vec(), Failing { pause, last });
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a password file. A FIFO or a device would block the event loop or never end.
@@ -216,16 +208,23 @@ fn credentials(field: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::address::{FIRST_PAUSE, LONGEST_PAUSE};
     use super::*;
+
+    /// A client by the last number of its address.
+    fn client(number: u8) -> Endpoint {
+        Endpoint::Ip(([192, 0, 2, number], 1).into())
+    }
 
     fn field(credentials: &str) -> Vec<u8> {
         format!("basic  {}", STANDARD.encode(credentials)).into_bytes()
     }
 
     /// Checks the credentials and says how long that took in virtual time.
-    async fn check(auth: &Auth, file: &Path, text: &str, client: &str) -> (bool, Duration) {
+    async fn check(auth: &Auth, file: &Path, text: &str, address: u8) -> (bool, Duration) {
         let before = Instant::now();
-        let access = auth.check(file, Some(&field(text)), client.as_bytes()).await.unwrap();
+        let access =
+            auth.check(&Line::default(), file, Some(&field(text)), &client(address)).await.unwrap();
         let user = text.split(':').next().unwrap();
         let may = access == Access::User(user.as_bytes().to_vec());
         assert_eq!(!may, access == Access::Denied);
@@ -238,21 +237,21 @@ mod tests {
         let line = "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
         std::fs::write(file.path(), line).unwrap();
         let auth = Auth::default();
-        let check = async |text: &str, client: &str| check(&auth, file.path(), text, client).await;
-        assert!(!check("ann:wrong", "a").await.0);
+        let check = async |text: &str, client| check(&auth, file.path(), text, client).await;
+        assert!(!check("ann:wrong", 1).await.0);
         for (attempt, least) in [(1, 100), (2, 200), (3, 400)] {
-            let (may, time) = check("ann:wrong", "a").await;
+            let (may, time) = check("ann:wrong", 1).await;
             assert!(!may && time >= Duration::from_millis(least), "{attempt}: {time:?}");
         }
-        let (may, time) = check("ann:open sesame", "b").await;
+        let (may, time) = check("ann:open sesame", 2).await;
         assert!(may && time < FIRST_PAUSE, "{time:?}");
         // Who has the right password is known and does not wait, wherever the request comes from.
-        let (may, time) = check("ann:open sesame", "a").await;
+        let (may, time) = check("ann:open sesame", 1).await;
         assert!(may && time < FIRST_PAUSE, "{time:?}");
         for _ in 0..10 {
-            assert!(!check("bob:x", "c").await.0);
+            assert!(!check("bob:x", 3).await.0);
         }
-        let (_, time) = check("bob:x", "c").await;
+        let (_, time) = check("bob:x", 3).await;
         assert!(time <= LONGEST_PAUSE + FIRST_PAUSE, "{time:?}");
     }
 
@@ -261,14 +260,16 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n").unwrap();
         let auth = Auth::default();
-        assert!(check(&auth, file.path(), "ann:open sesame", "a").await.0);
+        assert!(check(&auth, file.path(), "ann:open sesame", 1).await.0);
         std::fs::write(file.path(), "bob:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n\n").unwrap();
-        assert!(!check(&auth, file.path(), "ann:open sesame", "b").await.0);
-        assert!(check(&auth, file.path(), "bob:open sesame", "c").await.0);
+        assert!(!check(&auth, file.path(), "ann:open sesame", 2).await.0);
+        assert!(check(&auth, file.path(), "bob:open sesame", 3).await.0);
         drop(file);
-        let gone = auth.check(Path::new("/nonexistent"), Some(&field("a:b")), b"d").await;
+        let line = Line::default();
+        let gone =
+            auth.check(&line, Path::new("/nonexistent"), Some(&field("a:b")), &client(4)).await;
         assert!(gone.is_err());
-        let none = auth.check(Path::new("/nonexistent"), None, b"d").await;
+        let none = auth.check(&line, Path::new("/nonexistent"), None, &client(4)).await;
         assert_eq!(none.unwrap(), Access::Denied);
     }
 

@@ -10,6 +10,7 @@ use sendoff_tls::{Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::auth::Auth;
 use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
@@ -30,6 +31,8 @@ pub(super) struct Generation {
     pub(super) logs: Vec<Arc<LogFile>>,
     /// By the number of the pool in the configuration.
     pub(super) pools: Vec<PoolUse>,
+    /// What clients have shown: the same in all generations.
+    pub(super) auth: Arc<Auth>,
 }
 
 /// A generation's use of a pool.

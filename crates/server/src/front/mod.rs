@@ -92,6 +92,7 @@ impl Front {
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),
+            auth: Arc::default(),
             pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
             config: Arc::new(config),
         });

@@ -267,6 +267,7 @@ impl Running {
             applications: before.applications_for(&config),
             channel: before.channel.clone(),
             logs,
+            auth: Arc::clone(&before.auth),
             tls,
             pools: pools.iter().map(used).collect(),
             config,

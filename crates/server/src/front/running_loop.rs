@@ -124,7 +124,7 @@ impl RunningLoop {
             sizes: Rc::default(),
             choice: Rc::default(),
             patience: Rc::default(),
-            auth: Rc::default(),
+            auth: Arc::clone(&generation.auth),
             clock: Rc::default(),
             logs,
             counters: Counters::renewed(
@@ -235,7 +235,7 @@ impl RunningLoop {
             sizes: Rc::clone(&before.sizes),
             choice: Rc::clone(&before.choice),
             patience: Rc::clone(&before.patience),
-            auth: Rc::clone(&before.auth),
+            auth: Arc::clone(&generation.auth),
             clock: Rc::clone(&before.clock),
             logs,
             counters: Counters::renewed(&generation.config, &before.counters, &before.config),

@@ -1,5 +1,7 @@
 //! What a handler knows about a request.
 
+use std::rc::Rc;
+
 use super::services::Services;
 use crate::request::Request;
 use crate::site::Site;
@@ -9,7 +11,7 @@ use crate::site::effects::Effects;
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) services: &'a Services,
-    pub(super) site: &'a Site,
+    pub(super) site: &'a Rc<Site>,
     pub(super) request: &'a Request,
     /// What the site's routes say about the response and about parameters for scripts.
     pub(super) effects: &'a Effects,

@@ -27,7 +27,7 @@ use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::Site;
-use crate::site::effects::{Answer, Effects, User};
+use crate::site::effects::{Answer, Effects, Failure, User};
 use crate::site::router::Route;
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
@@ -115,7 +115,7 @@ impl Service for Services {
                     let mut planned = Planned { site, answer, effects, user: Vec::new() };
                     if planned.asks_for_password() {
                         // On the heap, because few requests come here.
-                        Box::pin(planned.authenticate(self, request)).await;
+                        Box::pin(planned.authenticate(self, request, None)).await;
                     }
                     Who::Site(planned)
                 }
@@ -154,7 +154,7 @@ impl Service for Services {
                 return error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
             }
             Who::Broken(why) => {
-                let request = shown(request);
+                let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
                 let responder = &mut common(self, responder);
                 return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
@@ -247,18 +247,33 @@ impl Planned {
         self.effects.auth.is_some() || matches!(self.answer, Answer::Authenticate { .. })
     }
 
-    /// Checks the name and the password that a route or `.htaccess` files ask for.
-    async fn authenticate(&mut self, services: &Services, request: &mut Request) {
-        if let Some(auth) = self.effects.auth.clone() {
-            self.check(services, request, &auth.realm, &auth.users).await;
+    /// Checks the name and the password that a route or `.htaccess` files ask for. `failure`: the request is for the page of this error.
+    async fn authenticate(
+        &mut self,
+        services: &Services,
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) {
+        if !self.check_route(services, request).await {
+            return;
         }
-        if let Answer::Authenticate { realm, users } = &self.answer {
-            let (realm, users) = (realm.clone(), users.clone());
-            if self.check(services, request, &realm, &users).await {
-                let user = User { file: users, name: self.user.clone() };
-                let pools = &services.config.pools;
-                self.answer = self.site.answer(pools, request, &mut self.effects, Some(user));
-            }
+        let Answer::Authenticate { realm, users } = &self.answer else { return };
+        let (realm, users) = (realm.clone(), users.clone());
+        if self.check(services, request, &realm, &users).await {
+            let user = User { file: users, name: self.user.clone() };
+            let pools = &services.config.pools;
+            let effects = &mut self.effects;
+            self.answer = self.site.answer(pools, request, effects, Some(user), failure);
+            // The files may have led to a path for which a route asks for another password.
+            self.check_route(services, request).await;
+        }
+    }
+
+    /// Checks what a route asks for, once. Returns false, with the answer for that, if the client has not shown it.
+    async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
+        match self.effects.auth.take() {
+            Some(auth) => self.check(services, request, &auth.realm, &auth.users).await,
+            None => true,
         }
     }
 
@@ -271,19 +286,22 @@ impl Planned {
         users: &Path,
     ) -> bool {
         let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        let client = request.peer.address();
-        match services.auth.check(users, field, &client).await {
+        match services.auth.check(&self.site.line, users, field, &request.peer).await {
             Ok(Access::User(name)) => {
                 self.user = name;
                 return true;
             }
             Ok(Access::Denied) => {
                 let why = if field.is_some() { "a wrong name or password" } else { "no password" };
-                let (request, client) = (shown(request), &request.peer);
+                let (request, client) = (request.shown(), &request.peer);
                 tracing::warn!(request, %client, "answered with 401: {why}");
                 let realm = realm.replace(['\\', '"'], "");
                 let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into();
                 self.answer = Answer::Unauthorized { challenge };
+            }
+            Ok(Access::TooMany) => {
+                let why = format!("too many passwords from {} wait to be checked", request.peer);
+                self.answer = Answer::refused(StatusCode::TOO_MANY_REQUESTS, why);
             }
             Err(error) => {
                 let why = format!("the password file {}: {error}", users.display());
@@ -292,10 +310,6 @@ impl Planned {
         }
         false
     }
-}
-
-fn shown(request: &Request) -> String {
-    request.shown()
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.
@@ -325,7 +339,7 @@ async fn handle(
         }
         Answer::Route(Route::Refused { status, why }) => {
             if let Some(why) = why {
-                let (request, code) = (shown(request), status.as_u16());
+                let (request, code, why) = (request.shown(), status.as_u16(), one_line(why));
                 tracing::warn!(request, "answered with {code}: {why}");
             }
             Ok(Outcome::refused(*status, []))
@@ -372,51 +386,72 @@ async fn refuse(
         None => context.site.error_page(status).map(str::to_owned),
     };
     let Some(page) = page else { return error::respond(responder, status, fields).await };
+    let failure = Failure { status, request: context.request, response: rules };
     let mut request = for_page(context.request, &page);
-    let mut effects = Effects::default();
-    let failed = context.request;
-    let answer = context.site.answer_error(&mut request, &mut effects, status, failed, rules);
-    let context = Context { request: &request, effects: &effects, ..*context };
+    let planned = plan_page(context, &mut request, failure).await;
+    if !planned.answer.has_contents() {
+        let why = match &planned.answer {
+            Answer::Route(Route::Refused { why: Some(why), .. }) => why,
+            _ => "it is no file and no script that the client may ask for",
+        };
+        let (request, page, why) = (request.shown(), one_line(&page), one_line(why));
+        tracing::warn!(
+            request,
+            "the page {page} for status {} is not shown: {why}",
+            status.as_u16()
+        );
+        return error::respond(responder, status, fields).await;
+    }
+    let Planned { effects, user, answer, .. } = &planned;
+    let context = Context { request: &request, effects, user, ..*context };
     let mut with_status = Layer::new(responder, false, |head| {
         (head.status, head.reason) = (status, None);
         for (name, value) in &fields {
             head.field(name, value.clone());
         }
     });
-    match handle(&context, &answer, &mut with_status).await? {
+    match handle(&context, answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
-        // The page itself is missing or fails.
+        // The page itself fails.
         Outcome::Refused(_) => error::respond(responder, status, fields).await,
     }
 }
 
+/// Who answers the request for the page of an error: as if the client had asked for the page (nginx and Apache do the same).
+async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> Planned {
+    let services = context.services;
+    let (answer, effects) = context.site.decide_page(&services.config.pools, request, failure);
+    let user = context.user.to_vec();
+    let mut planned = Planned { site: Rc::clone(context.site), answer, effects, user };
+    if planned.asks_for_password() {
+        if failure.status == StatusCode::UNAUTHORIZED {
+            // The client has just failed to show one.
+            planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+        } else {
+            Box::pin(planned.authenticate(services, request, Some(failure))).await;
+        }
+    }
+    planned
+}
+
 /// The request for the page of an error.
-fn for_page(request: &Request, path: &str) -> Request {
-    let mut headers = request.headers.clone();
+fn for_page(failed: &Request, page: &str) -> Request {
+    let mut request = Request { body: Body::default(), has_body: false, ..failed.clone() };
     for name in OF_THE_PAGE {
-        headers.remove(name);
+        request.headers.remove(name);
     }
-    let method = if request.method == Method::HEAD { Method::HEAD } else { Method::GET };
-    let (path, query) = path.split_once('?').map_or((path, None), |(path, q)| (path, Some(q)));
-    Request {
-        method,
-        target: request.target.clone(),
-        uri: request.uri.clone(),
-        path: path.as_bytes().to_vec(),
-        query: query.map(|query| query.to_owned().into()),
-        host: request.host.clone(),
-        headers,
-        version: request.version,
-        scheme: request.scheme,
-        tls: request.tls.clone(),
-        port: request.port,
-        body: Body::default(),
-        has_body: false,
-        id: request.id.clone(),
-        listener: request.listener,
-        peer: request.peer.clone(),
-        local: request.local.clone(),
+    if request.method != Method::HEAD {
+        request.method = Method::GET;
     }
+    let (path, query) = page.split_once('?').map_or((page, None), |(path, q)| (path, Some(q)));
+    request.path = path.as_bytes().to_vec();
+    request.query = query.map(|query| query.to_owned().into());
+    request
+}
+
+/// A reason for the log. It may name files, whose names clients choose at uploads: they begin no lines of their own.
+fn one_line(why: &str) -> String {
+    why.replace(char::is_control, "\u{fffd}")
 }
 
 /// What `sendoff explain` shows about the handler.

@@ -38,7 +38,7 @@ pub(crate) struct Services {
     pub(crate) sizes: Rc<Sizes>,
     pub(crate) choice: Rc<Choice>,
     pub(crate) patience: Rc<Patience>,
-    pub(crate) auth: Rc<Auth>,
+    pub(crate) auth: Arc<Auth>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
     pub(crate) counters: Counters,

@@ -20,7 +20,7 @@ pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
 /// The byte strings share the memory they were received in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Any token, case-sensitive; never `CONNECT`.
     pub method: Method,

@@ -11,10 +11,13 @@ use sendoff_htaccess as apache;
 
 use super::pool_page::PoolPage;
 use super::router::Route;
+use crate::request::Request;
 
 /// What routes change beside the choice of the handler.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
+    /// A route has changed the path, so the routes before it have not seen where the request leads.
+    pub(super) is_rewritten: bool,
     /// Changes of the response's fields, in order.
     pub(crate) response_headers: Vec<FieldChange>,
     /// What caches are told.
@@ -68,6 +71,19 @@ impl Answer {
         Self::Route(Route::Refused { status, why: Some(why.into()) })
     }
 
+    /// Whether the client gets contents, and not an error, a redirect, or a question for a password.
+    pub(crate) fn has_contents(&self) -> bool {
+        match self {
+            Self::Route(Route::Script(_) | Route::File(_))
+            | Self::Respond { .. }
+            | Self::PoolPage(_) => true,
+            Self::Route(Route::Folder | Route::Refused { .. })
+            | Self::Redirect { .. }
+            | Self::Authenticate { .. }
+            | Self::Unauthorized { .. } => false,
+        }
+    }
+
     /// Whether the client is refused, asked for a password or sent elsewhere, and not because there is nothing at the path.
     pub(super) fn turns_away(&self) -> bool {
         match self {
@@ -78,6 +94,15 @@ impl Answer {
             Self::Redirect { .. } | Self::Authenticate { .. } | Self::Unauthorized { .. } => true,
         }
     }
+}
+
+/// A request that is answered with an error, and whose page is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failure<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) request: &'a Request,
+    /// What `.htaccess` files have said about its response.
+    pub(crate) response: Option<&'a Response>,
 }
 
 /// What the rules say about the response, kept until its head is known.

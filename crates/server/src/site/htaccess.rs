@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Failed, Files, Found, Identity, Look, Outcome, Target};
 
-use super::effects::{Answer, Effects, FieldChange, Response, User};
+use super::effects::{Answer, Effects, Failure, FieldChange, Response, User};
 use super::router::{Route, Router};
 use crate::request::{Endpoint, Request, Scheme, protocol};
 use crate::response::ResponseHead;
@@ -67,15 +67,6 @@ impl Version {
     }
 }
 
-/// An error whose page is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Error<'a> {
-    pub(super) status: StatusCode,
-    /// The request that failed.
-    pub(super) request: &'a Request,
-    pub(super) response: &'a Response,
-}
-
 impl Htaccess {
     /// For a site that obeys the files.
     pub(super) fn new(config: &sendoff_config::Site, software: &[u8]) -> Self {
@@ -105,25 +96,38 @@ impl Htaccess {
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
-        error: Option<Error<'_>>,
+        failure: Option<Failure<'_>>,
     ) -> Answer {
-        let failed = error.map(|error| Failed {
-            status: error.status.as_u16(),
-            method: error.request.method.as_str().as_bytes(),
-            path: &error.request.path,
-            query: error.request.query.as_deref(),
-            environment: &error.response.environment,
+        let failed = failure.map(|failure| Failed {
+            status: failure.status.as_u16(),
+            method: failure.request.method.as_str().as_bytes(),
+            path: &failure.request.path,
+            query: failure.request.query.as_deref(),
+            environment: failure.response.map_or(&[], |response| &response.environment),
         });
-        let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
+        let mut outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
             apache::evaluate(site, view, self)
         });
-        let answer = self.answer(router, request, effects, &outcome);
-        let Outcome { response, request_fields, environment, php, error_documents, .. } = outcome;
-        for (name, value) in request_fields {
-            change_field(&mut request.headers, &name, value.as_deref());
+        let mut answer = self.answer(router, request, effects, &outcome);
+        if let (apache::Answer::Missing(_), Answer::Route(Route::Script(script))) =
+            (&outcome.answer, &answer)
+        {
+            // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
+            outcome = self.evaluate_at(router, request, user.as_ref(), &script.name);
+            if !matches!(outcome.answer, apache::Answer::Serve(_) | apache::Answer::Redirect { .. })
+            {
+                let why = "the front controller is refused".to_owned();
+                answer = Answer::refused(StatusCode::FORBIDDEN, why);
+            }
         }
+        let Outcome { response, request_fields, environment, php, error_documents, .. } = outcome;
         effects.environment.clone_from(&environment);
-        if !php.is_empty() {
+        // With a name and a password the files are applied again.
+        let is_last = !matches!(answer, Answer::Authenticate { .. });
+        for (name, value) in request_fields.iter().filter(|_| is_last) {
+            change_field(&mut request.headers, name, value.as_deref());
+        }
+        if is_last && !php.is_empty() {
             let lines: Vec<u8> = php.iter().flat_map(php_ini_line).collect();
             effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines));
         }
@@ -246,15 +250,7 @@ impl Htaccess {
             )),
             apache::Answer::Missing(target) => {
                 self.rewrite(request, target);
-                match router.missing_at(&target.path) {
-                    Route::Script(script) if !self.allow(router, request, &script.name) => {
-                        Answer::refused(
-                            StatusCode::FORBIDDEN,
-                            "the front controller is refused".into(),
-                        )
-                    }
-                    route => Answer::Route(route),
-                }
+                Answer::Route(router.missing_at(&target.path))
             }
             apache::Answer::Redirect { status, location } => match StatusCode::from_u16(*status) {
                 Ok(status) => Answer::Redirect { status, location: location.clone().into() },
@@ -277,13 +273,19 @@ impl Htaccess {
         }
     }
 
-    /// Whether the files let a request for the script at this path through.
-    fn allow(&self, router: &Router, request: &mut Request, script: &[u8]) -> bool {
+    /// What the files make of a request for the script at this path.
+    fn evaluate_at(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        user: Option<&User>,
+        script: &[u8],
+    ) -> Outcome {
         let path = std::mem::replace(&mut request.path, script.to_vec());
         let outcome =
-            self.view(router, request, None, None, |site, view| apache::evaluate(site, view, self));
+            self.view(router, request, user, None, |site, view| apache::evaluate(site, view, self));
         request.path = path;
-        matches!(outcome.answer, apache::Answer::Serve(_) | apache::Answer::Redirect { .. })
+        outcome
     }
 
     fn rewrite(&self, request: &mut Request, target: &Target) {

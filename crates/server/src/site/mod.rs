@@ -20,13 +20,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_config::{Account, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_sys::process::groups_of;
 
+use crate::auth::Line;
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
-use crate::static_files::CacheShare;
-use effects::{Answer, Effects, Response, User};
-use htaccess::{Error, Htaccess};
+use crate::static_files::{CacheShare, Writer};
+use effects::{Answer, Effects, Failure, Response, User};
+use htaccess::Htaccess;
 use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
@@ -50,6 +52,8 @@ pub(crate) struct Site {
     pub(crate) delivery: Delivery,
     /// `SERVER_SOFTWARE`.
     pub(crate) software: Bytes,
+    /// Where clients that show a password wait.
+    pub(crate) line: Line,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
     /// The port that requests in the clear are redirected to.
@@ -66,24 +70,22 @@ impl Site {
     pub(crate) fn open(config: &Config, number: usize, share: &Rc<CacheShare>) -> io::Result<Self> {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
-        let own = || {
-            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-            (user.as_raw(), group.as_raw())
-        };
         let software = site.server_software.clone().map(Bytes::from);
         let software = software.unwrap_or_else(|| Bytes::from_static(SOFTWARE.as_bytes()));
-        let pool = site.pool.and_then(|pool| config.pools.get(pool));
-        let account = pool.and_then(|pool| pool.account).or(config.account);
-        let account = account.map_or_else(own, |account| (account.uid, account.gid));
+        let distrusted = match site.scripts_in_writable_folders {
+            true => None,
+            false => Some(user_of_scripts(config, site)?),
+        };
         Ok(Self {
             number,
             release,
-            router: Router::new(site, account, share)?,
+            router: Router::new(site, distrusted, share)?,
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
             htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
             software,
+            line: Line::default(),
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,
@@ -112,14 +114,32 @@ impl Site {
             let refused = Route::Refused { status, why: Some(why.into()) };
             return (Answer::Route(refused), Effects::default());
         }
+        self.decide_for(pools, request, None)
+    }
+
+    /// The same for the page of an error, which is there during maintenance, too.
+    pub(crate) fn decide_page(
+        &self,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        failure: Failure<'_>,
+    ) -> (Answer, Effects) {
+        self.decide_for(pools, request, Some(failure))
+    }
+
+    fn decide_for(
+        &self,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) -> (Answer, Effects) {
         let mut effects = Effects::default();
-        let answer = self.rules.apply(&self.router, pools, request, &mut effects);
-        let answer = match answer {
+        let answer = match self.rules.apply(&self.router, pools, request, &mut effects) {
             Some(answer) => {
                 let seen = request.path.clone();
                 self.protected(request, &seen, answer, &mut effects)
             }
-            None => self.answer(pools, request, &mut effects, None),
+            None => self.answer(pools, request, &mut effects, None, failure),
         };
         (answer, effects)
     }
@@ -143,29 +163,31 @@ impl Site {
             Answer::Route(Route::File(_) | Route::Folder) => request.path.clone(),
             _ => return answer,
         };
-        if last == seen {
+        if last == seen && !effects.is_rewritten {
             return answer;
         }
         let path = std::mem::replace(&mut request.path, last);
-        let refused = self.rules.protect(request, effects);
+        let refused = self.rules.protect(&self.router, request, effects);
         request.path = path;
         refused.unwrap_or(answer)
     }
 
-    /// Who answers a request that no route answers. `user`: the client has shown this user's password.
+    /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
+    /// the page of this error.
     pub(crate) fn answer(
         &self,
         pools: &[PoolConfig],
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
+        failure: Option<Failure<'_>>,
     ) -> Answer {
         let pool = self.router.pool();
         let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
         let answer = match (&self.htaccess, page) {
             (Some(files), _) => {
                 let seen = request.path.clone();
-                let answer = files.apply(&self.router, request, effects, user, None);
+                let answer = files.apply(&self.router, request, effects, user, failure);
                 self.protected(request, &seen, answer, effects)
             }
             (None, Some(page)) => return Answer::PoolPage(page),
@@ -182,31 +204,6 @@ impl Site {
         }
     }
 
-    /// Who answers the request for the page of an error.
-    pub(crate) fn answer_error(
-        &self,
-        request: &mut Request,
-        effects: &mut Effects,
-        status: StatusCode,
-        failed: &Request,
-        response: Option<&Response>,
-    ) -> Answer {
-        match (&self.htaccess, response) {
-            (Some(files), Some(response)) => {
-                let error = Error { status, request: failed, response };
-                let answer = files.apply(&self.router, request, effects, None, Some(error));
-                let mut protection = Effects::default();
-                let answer = self.protected(request, &failed.path, answer, &mut protection);
-                // The page of an error asks for no password.
-                match protection.auth {
-                    Some(_) => Answer::Route(Route::NOT_FOUND),
-                    None => answer,
-                }
-            }
-            _ => Answer::Route(self.router.route(&request.path)),
-        }
-    }
-
     /// Changes the head of a response as `.htaccess` files say.
     pub(crate) fn change(&self, request: &Request, response: &Response, head: &mut ResponseHead) {
         if let Some(files) = &self.htaccess {
@@ -218,6 +215,19 @@ impl Site {
     pub(crate) fn error_page(&self, status: StatusCode) -> Option<&str> {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
+    }
+}
+
+/// Who runs the scripts of a site: the user of its pool, else the server's own.
+fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<Writer> {
+    let pool = site.pool.and_then(|pool| config.pools.get(pool));
+    match pool.and_then(|pool| pool.account).or(config.account) {
+        Some(Account { uid, gid }) => Ok(Writer { uid, groups: groups_of(uid, gid)? }),
+        None => {
+            let groups = rustix::process::getgroups()?.into_iter();
+            let groups = groups.chain([rustix::process::getegid()]).map(|group| group.as_raw());
+            Ok(Writer { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::static_files::{CacheShare, FileCache, Found, Kind, MediaTypes, Refusal, Root};
+use crate::static_files::{CacheShare, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer};
 
 /// All folders of a site, the longest path first. The last is the root.
 #[derive(Debug)]
@@ -100,11 +100,9 @@ impl Place<'_, '_> {
         [&self.mount.folder[..], b"/", self.path].concat()
     }
 
-    /// The outermost path that this user may write to: the site's folder, a folder on the way to the place, or the place itself.
-    pub(super) fn writable_above(&self, uid: u32, gid: u32) -> Option<Vec<u8>> {
-        let files = self.mount.files.borrow();
-        let folder = files.root().writable_above(self.path, uid, gid)?;
-        Some([&self.mount.folder[..], b"/", folder].concat())
+    /// The outermost folder on the way to the place, from the site's folder on, or the file itself, if this user may write to it.
+    pub(super) fn writable_above(&self, user: &Writer) -> Result<Option<PathBuf>, Refusal> {
+        self.mount.files.borrow().root().writable_above(self.path, user)
     }
 }
 

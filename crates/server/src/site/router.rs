@@ -11,7 +11,7 @@ use sendoff_config::{FrontController, Matching};
 use super::matching::contains;
 use super::mounts::{Mounts, Place};
 use super::protect::{Exceptions, has_ending, is_source};
-use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal};
+use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal, Writer};
 
 /// How many beginnings of a path are tried as a script with path info: each costs a system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
@@ -73,18 +73,18 @@ pub(crate) struct Router {
     prefixes: Vec<(Vec<u8>, usize)>,
     /// The only scripts that run, or folders of such, with a slash at their end; empty: all.
     php_only: Vec<Vec<u8>>,
-    /// The user and group whose writable folders run no scripts; `None`: scripts run there, too.
-    distrusted: Option<(u32, u32)>,
+    /// The user whose writable folders run no scripts; `None`: scripts run there, too.
+    distrusted: Option<Writer>,
 }
 
 impl Router {
-    /// A router for a site. `user` and `group` are those of its workers.
+    /// A router for a site. No scripts run in folders that `distrusted` may write to.
     ///
     /// # Errors
     /// One of the site's folders cannot be opened.
     pub(crate) fn new(
         config: &sendoff_config::Site,
-        (user, group): (u32, u32),
+        distrusted: Option<Writer>,
         share: &Rc<CacheShare>,
     ) -> io::Result<Self> {
         let bytes = |names: &[String]| names.iter().map(|name| name.clone().into_bytes()).collect();
@@ -98,7 +98,7 @@ impl Router {
             endings: workers.into_iter().collect(),
             prefixes: Vec::new(),
             php_only: bytes(&config.php_only),
-            distrusted: (!config.scripts_in_writable_folders).then_some((user, group)),
+            distrusted,
         };
         for (number, attachment) in config.fastcgi.iter().enumerate() {
             router.attach(&attachment.matching, number);
@@ -321,12 +321,20 @@ impl Router {
             let name = String::from_utf8_lossy(name);
             return Route::forbidden(format!("php_only (--php-only) does not list {name}"));
         }
-        let writable = self.distrusted.and_then(|(user, group)| place.writable_above(user, group));
-        if let Some(folder) = writable {
-            let folder = String::from_utf8_lossy(&folder);
-            return Route::forbidden(format!(
-                "the workers' user may write to {folder}; scripts_in_writable_folders = true would run scripts there"
-            ));
+        let writable = self.distrusted.as_ref().map(|user| place.writable_above(user));
+        match writable {
+            None | Some(Ok(None)) => {}
+            Some(Ok(Some(folder))) => {
+                return Route::forbidden(format!(
+                    "the workers' user may write to {}; scripts_in_writable_folders = true would run scripts there",
+                    folder.display()
+                ));
+            }
+            Some(Err(refusal)) => {
+                return Route::forbidden(format!(
+                    "whether the workers' user may write to it cannot be found out: {refusal}"
+                ));
+            }
         }
         Route::Script(Script {
             filename: place.filename(),
@@ -421,7 +429,7 @@ mod tests {
     use crate::static_files::CacheLimits;
 
     fn router(site: &sendoff_config::Site) -> Router {
-        Router::new(site, (0, 0), &CacheShare::new(CacheLimits::default())).unwrap()
+        Router::new(site, None, &CacheShare::new(CacheLimits::default())).unwrap()
     }
 
     fn site(files: &[&str]) -> (tempfile::TempDir, Router) {

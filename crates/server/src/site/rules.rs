@@ -109,18 +109,23 @@ impl Rules {
     }
 
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
-    /// it in the path, an index file, a path that `.htaccess` files made. Returns the answer if they refuse it; a password that they
-    /// ask for is an effect.
-    pub(super) fn protect(&self, request: &Request, effects: &mut Effects) -> Option<Answer> {
+    /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
+    /// password that they ask for is an effect.
+    pub(super) fn protect(
+        &self,
+        router: &Router,
+        request: &Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
         for route in &self.0 {
-            match route.conditions.matches(request) {
+            let matched = match route.conditions.matches(request) {
                 Ok(None) => continue,
-                Ok(Some(_)) => {}
+                Ok(Some(matched)) => matched,
                 Err(why) => {
                     let why = format!("{}: {}", route.origin, why.0);
                     return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
                 }
-            }
+            };
             if let Some(refused) = route.turned_away(request) {
                 return Some(refused);
             }
@@ -135,8 +140,8 @@ impl Rules {
                 }
                 Some(_) => return None,
             }
-            // The routes that follow are about the path that the rewrite makes.
-            if route.rewrite.is_some() || !route.try_files.is_empty() {
+            // The routes that follow are about another path.
+            if route.leads_elsewhere(router, request, &matched.groups) {
                 return None;
             }
         }
@@ -186,11 +191,9 @@ impl OneRoute {
         for change in &self.request_headers {
             change.apply_to_request(request, &matched.groups);
         }
-        let rewritten = match &self.rewrite {
-            Some(rewrite) => rewrite.apply(request, &matched.groups),
-            None => Ok(()),
-        };
-        let found = rewritten.and_then(|()| self.try_files(router, request, &matched.groups));
+        let before = self.rewrites().then(|| request.path.clone());
+        let found = self.rewrite(router, request, &matched.groups);
+        effects.is_rewritten |= before.is_some_and(|before| before != request.path);
         match found {
             Ok(None) => {}
             Ok(Some(status)) => {
@@ -203,6 +206,33 @@ impl OneRoute {
         }
         let handler = self.handler.as_ref()?;
         Some(handler.answer(router, pools, request, matched, &self.origin))
+    }
+
+    fn rewrites(&self) -> bool {
+        self.rewrite.is_some() || !self.try_files.is_empty()
+    }
+
+    /// Changes the path and the query. Returns a status if that is what the list of candidates ends with.
+    fn rewrite(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        groups: &Groups,
+    ) -> Result<Option<StatusCode>, &'static str> {
+        if let Some(rewrite) = &self.rewrite {
+            rewrite.apply(request, groups)?;
+        }
+        self.try_files(router, request, groups)
+    }
+
+    /// Whether the route would change the path of a request that it concerns.
+    fn leads_elsewhere(&self, router: &Router, request: &Request, groups: &Groups) -> bool {
+        if !self.rewrites() {
+            return false;
+        }
+        let mut direct = request.clone();
+        let found = self.rewrite(router, &mut direct, groups);
+        found != Ok(None) || direct.path != request.path
     }
 
     /// The answer to a client that may not ask.
@@ -398,8 +428,9 @@ impl OneHandler {
                 Answer::Route(router.application(name, rest, *application))
             }
             Self::Redirect { status, to } => {
-                let location = to.render(request, &matched.groups, Use::Uri).into();
-                Answer::Redirect { status: *status, location }
+                let location = to.render(request, &matched.groups, Use::Uri);
+                let location = if to.begins_with(b"//") { location } else { on_site(location) };
+                Answer::Redirect { status: *status, location: location.into() }
             }
             Self::Respond { status, content_type, body } => Answer::Respond {
                 status: *status,
@@ -409,6 +440,15 @@ impl OneHandler {
             Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
         }
     }
+}
+
+/// A path as the client sent it may begin with `//` or `/\\`, behind which browsers expect a host: one slash takes their place.
+fn on_site(mut location: Vec<u8>) -> Vec<u8> {
+    if location.starts_with(b"/") {
+        let slashes = location.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+        location.drain(1..slashes);
+    }
+    location
 }
 
 fn status(code: u16) -> Result<StatusCode, String> {

@@ -103,6 +103,11 @@ impl Text {
         Self(parts)
     }
 
+    /// Whether the text begins so for every request.
+    pub(crate) fn begins_with(&self, beginning: &[u8]) -> bool {
+        matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
+    }
+
     /// The text for a request.
     pub(crate) fn render(&self, request: &Request, groups: &Groups, for_use: Use) -> Vec<u8> {
         let mut out = Vec::new();

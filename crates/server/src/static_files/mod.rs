@@ -9,6 +9,8 @@ mod owner;
 pub mod range;
 mod refusal;
 mod resolve;
+mod walk;
+mod writable;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use http::{HeaderMap, Method, StatusCode};
 pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes};
 pub use refusal::{Forbidden, Refusal, place};
 pub use resolve::Root;
+pub use writable::Writer;
 
 use crate::segment::Segment;
 use conditional::{Outcome, Validators};

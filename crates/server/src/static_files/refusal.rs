@@ -35,6 +35,16 @@ pub enum Forbidden {
     RootReplaced,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("it is not there"),
+            Self::Forbidden(why) => why.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for Forbidden {
     /// The reason and, if there is one, the key and the option that would help.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

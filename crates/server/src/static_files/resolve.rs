@@ -13,6 +13,7 @@ use sendoff_config::Symlinks;
 
 use super::owner;
 use super::refusal::{Forbidden, Refusal, place, proc_path};
+use super::writable::{self, Writer};
 
 /// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
 const ATTEMPTS: u8 = 8;
@@ -154,24 +155,12 @@ impl Root {
             .map(|stat| Identity::of(&stat))
     }
 
-    /// The outermost of the root, the folders above `path` and the file itself that this user may write to, by its mode.
-    pub fn writable_above<'p>(&self, path: &'p [u8], uid: u32, gid: u32) -> Option<&'p [u8]> {
-        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-        let mut places = [&path[..0]].into_iter().chain(ends.map(|end| &path[..end])).chain([path]);
-        places.find(|folder| {
-            let flags = StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID;
-            let stat = rustix::fs::statx(&self.directory, name(folder), AtFlags::empty(), flags);
-            stat.is_ok_and(|stat| {
-                let mode = Mode::from_raw_mode(stat.stx_mode.into());
-                let needed = match () {
-                    () if uid == 0 => return true,
-                    () if stat.stx_uid == uid => Mode::WUSR,
-                    () if stat.stx_gid == gid => Mode::WGRP,
-                    () => Mode::WOTH,
-                };
-                mode.contains(needed)
-            })
-        })
+    /// The first place on the way from the root to `path`, both included, that a user may write to.
+    ///
+    /// # Errors
+    /// The file, or a list of permissions, cannot be looked at.
+    pub fn writable_above(&self, path: &[u8], user: &Writer) -> Result<Option<PathBuf>, Refusal> {
+        writable::on_the_way(&self.directory, path, user)
     }
 
     /// Finds the path without opening the file (`O_PATH`): to open a FIFO or a device can have effects.
