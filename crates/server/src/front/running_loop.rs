@@ -10,6 +10,7 @@ use tokio::task::spawn_local;
 
 use super::announce::Announce;
 use super::generation::{Generation, NewPool, Tasks};
+use crate::compress::Compressor;
 use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
@@ -61,6 +62,13 @@ impl Place {
     }
 }
 
+/// What all event loops share, whatever the configuration says.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) explain: Option<Arc<Secret>>,
+    pub(super) compressor: Arc<Compressor>,
+}
+
 /// An event loop that runs.
 pub(super) struct RunningLoop {
     number: usize,
@@ -76,7 +84,7 @@ impl RunningLoop {
     pub(super) fn new(
         number: usize,
         generation: &Generation,
-        explain: Option<Arc<Secret>>,
+        shared: Shared,
         places: Vec<Place>,
         lifecycle: Rc<Lifecycle>,
         open_files: usize,
@@ -87,7 +95,8 @@ impl RunningLoop {
             number,
             sites: Sites::new(Arc::clone(&generation.config), open_files),
             config: Arc::clone(&generation.config),
-            explain,
+            explain: shared.explain,
+            compressor: shared.compressor,
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
@@ -133,6 +142,7 @@ impl RunningLoop {
             sites: before.sites.renewed(Arc::clone(&generation.config)),
             config: Arc::clone(&generation.config),
             explain: before.explain.clone(),
+            compressor: Arc::clone(&before.compressor),
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),

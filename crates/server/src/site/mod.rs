@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_config::{Compression, Config, Delivery, ErrorPage, PoolConfig};
 
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
@@ -50,6 +50,7 @@ pub(crate) struct Site {
     pub(crate) delivery: Delivery,
     /// `SERVER_SOFTWARE`.
     pub(crate) software: Bytes,
+    pub(crate) compression: Compression,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
     /// The port that requests in the clear are redirected to.
@@ -84,6 +85,7 @@ impl Site {
             delivery: site.delivery,
             htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
             software,
+            compression: site.compression.clone(),
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,
