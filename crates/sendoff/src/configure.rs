@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sendoff_config::{Accel, Attachment};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
 use sendoff_settings::words::{
-    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, IniSettings, Listen,
-    Matching, PositiveTime, Prefix, Size, Time, UrlPath,
+    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, IniSettings,
+    Listen, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
 };
 use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
 

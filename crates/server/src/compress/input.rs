@@ -57,10 +57,6 @@ impl Input {
         self.in_memory >= MOST_IN_MEMORY || self.pieces.len() >= MOST_PIECES
     }
 
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.in_memory as u64 == self.len
-    }
-
     pub(super) fn len(&self) -> u64 {
         self.len
     }

@@ -210,7 +210,10 @@ fn forbids_transform(head: &ResponseHead) -> bool {
 /// site itself. Browsers set the former in every request; a page cannot change it.
 fn may_be_attack(request: &Request) -> bool {
     let headers = &request.headers;
-    let has_credentials = headers.contains_key(COOKIE) || headers.contains_key(AUTHORIZATION);
+    let has_certificate =
+        || request.tls.as_ref().is_some_and(|shown| shown.client_certificate.is_some());
+    let has_credentials =
+        headers.contains_key(COOKIE) || headers.contains_key(AUTHORIZATION) || has_certificate();
     if request.scheme != Scheme::Https || !has_credentials {
         return false;
     }

@@ -63,9 +63,11 @@ pub(crate) struct Compressed<'r> {
     input: Input,
     /// Bytes that are missing of the announced length, of a body that is held or compressed.
     left: Option<u64>,
-    /// The body is complete.
+    /// The body is complete: its end was told, or its announced length was reached.
     has_ended: bool,
     status: Option<StatusCode>,
+    /// Nothing has come since other tasks had their turn, such as the one that reads what the application sends.
+    has_paused: bool,
     /// Bytes pushed as bytes, while the body is held or compressed.
     generated: u64,
 }
@@ -85,6 +87,7 @@ impl<'r> Compressed<'r> {
             left: None,
             has_ended: false,
             status: None,
+            has_paused: false,
             generated: 0,
         }
     }
@@ -135,6 +138,18 @@ impl<'r> Compressed<'r> {
         Ok(())
     }
 
+    /// Sends a head that was held.
+    fn leave_hold(&mut self) -> Result<(), Cut> {
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Held(head, coding) if self.has_ended => self.send_held(*head, coding),
+            State::Held(head, coding) => self.stream(*head, coding),
+            other => {
+                self.state = other;
+                Ok(())
+            }
+        }
+    }
+
     /// Sends a body that is complete before its head has left, or begins to.
     fn send_held(&mut self, head: ResponseHead, coding: Coding) -> Result<(), Cut> {
         let len = self.input.len();
@@ -158,7 +173,7 @@ impl<'r> Compressed<'r> {
                 }
             }
         }
-        if len > AT_ONCE || !self.input.is_in_memory() {
+        if len > AT_ONCE {
             return self.stream(head, coding);
         }
         let mut body = Vec::new();
@@ -189,6 +204,9 @@ impl<'r> Compressed<'r> {
                 return Ok(false);
             }
             if self.input.is_empty() {
+                if !std::mem::replace(&mut self.has_paused, true) {
+                    return Ok(true);
+                }
                 // The application has paused: what it has sent shall arrive.
                 let out = encoder.flush()?;
                 self.put(out)?;
@@ -278,6 +296,9 @@ impl Responder for Compressed<'_> {
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        if self.has_ended {
+            return Ok(if segment.is_empty() { Fit::Whole } else { Fit::Cut });
+        }
         if let State::Waiting | State::Passing = self.state {
             return self.client.push(segment);
         }
@@ -291,23 +312,25 @@ impl Responder for Compressed<'_> {
                 segment.truncate(*left);
             }
             *left -= segment.len();
+            self.has_ended = *left == 0;
         }
+        self.has_paused = false;
         self.input.push(segment)?;
         Ok(fit)
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
-        if let State::Waiting | State::Passing = self.state {
-            return self.client.end();
+        match &self.state {
+            // It has been told so with the last byte of its announced length.
+            State::Passing if self.has_ended => return Ok(0),
+            State::Waiting | State::Passing => return self.client.end(),
+            State::Held(..) | State::Streaming(_) => {}
         }
         if let Some(left @ 1..) = self.left {
             return Ok(left);
         }
         self.has_ended = true;
-        match std::mem::replace(&mut self.state, State::Waiting) {
-            State::Held(head, coding) => self.send_held(*head, coding)?,
-            other => self.state = other,
-        }
+        self.leave_hold()?;
         Ok(0)
     }
 
@@ -317,10 +340,12 @@ impl Responder for Compressed<'_> {
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
         if let State::Held(..) = self.state
-            && let State::Held(head, coding) = std::mem::replace(&mut self.state, State::Waiting)
+            && !self.has_ended
+            && !std::mem::replace(&mut self.has_paused, true)
         {
-            self.stream(*head, coding)?;
+            return Ok(Progress::Yield);
         }
+        self.leave_hold()?;
         let has_more = self.work()?;
         let progress = self.client.send_now()?;
         Ok(match progress {

@@ -111,8 +111,7 @@ impl Service for Services {
                 Ok(site) => {
                     if let Some(answer) = self.before_rules(&site, request) {
                         let (effects, user) = (Effects::default(), Vec::new());
-                        let planned =
-                            Planned { site, answer, effects, if_none_match: None, user };
+                        let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
                     let (answer, effects) = site.decide(&self.config.pools, request);
