@@ -6,11 +6,12 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Coding, Compress, Count,
-    Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free,
-    FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw,
-    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Coding,
+    Compress, Count, Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName,
+    FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat,
+    Listen, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
+    QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion,
+    Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
