@@ -11,6 +11,7 @@
 
 mod access_log;
 mod account;
+mod compression;
 mod config;
 mod error;
 mod front;
@@ -27,6 +28,7 @@ pub mod units;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
+pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compression::Compress;
+
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +76,8 @@ pub struct Rules {
     pub response_headers: Vec<HeaderRule>,
     /// What caches are told, unless the application says so itself.
     pub cache: Option<Cache>,
+    /// Which responses are compressed; `None`: those that the site says.
+    pub compress: Option<Compress>,
     /// CGI parameters for scripts: names and texts. They replace the server's own of the same name.
     pub params: Vec<(String, String)>,
     /// Bytes of a request body.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::access_log::SiteLog;
+use crate::compression::Compression;
 use crate::route::Route;
 use crate::tls::Tls;
 
@@ -54,6 +55,8 @@ pub struct Site {
     pub php_only: Vec<String>,
     /// Media types by ending (without its dot) on top of the built-in ones.
     pub media_types: Vec<(String, String)>,
+    /// Which responses are compressed, and how.
+    pub compression: Compression,
     /// Pages of the site for error statuses.
     pub error_pages: Vec<ErrorPage>,
     /// While this file exists every request is answered with 503.
@@ -106,6 +109,7 @@ impl Site {
             scripts_in_writable_folders: true,
             php_only: Vec::new(),
             media_types: Vec::new(),
+            compression: Compression::default(),
             error_pages: Vec::new(),
             maintenance: None,
             server_software: None,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sendoff_config::{Accel, Attachment};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
 use sendoff_settings::words::{
-    AppAddress, CertificateFrom, Count, FilePath, Free, FrontController, IniSettings, Listen,
-    LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
+    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, IniSettings,
+    Listen, LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
 };
 use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
 
@@ -145,6 +145,9 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
         At::option("--no-scripts-in-writable-folders", !serve.no_scripts_in_writable_folders);
     site.serve = given("--serve", &serve.serve);
     site.media_types = map("--media-type", &serve.media_type);
+    if serve.compress {
+        site.compress = At::option("--compress", Compress::All);
+    }
     site.error_pages = map("--error-page", &serve.error_page);
     let maintenance = serve.maintenance.as_deref();
     site.maintenance = maintenance.map(|path| file("--maintenance", path)).transpose()?;
@@ -414,6 +417,7 @@ mod tests {
                 "--tls-key",
                 "/etc/group",
             ],
+            &["--compress"],
         ];
         /// Of these there can be only one, or those of one group exclude another.
         const ONCE: &[&str] =

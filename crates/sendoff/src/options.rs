@@ -262,6 +262,9 @@ pub(crate) struct Serve {
     /// Do not obey .htaccess files.
     #[arg(long, overrides_with = "htaccess")]
     pub(crate) no_htaccess: bool,
+    /// Compress responses for clients that accept it.
+    #[arg(long)]
+    pub(crate) compress: bool,
     /// Print the configuration file that stands for this command line, and serve nothing.
     #[arg(long)]
     pub(crate) print_config: bool,

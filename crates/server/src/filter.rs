@@ -3,10 +3,12 @@
 //! 1. rules of the site's routes: header fields, what caches are told;
 //! 2. rules of `.htaccess` files (`site/htaccess.rs`);
 //! 3. `Strict-Transport-Security`, under TLS;
-//! 4. common fields: `Server` and `Date`, unless the application has set them.
+//! 4. common fields: `Server` and `Date`, unless the application has set them;
+//! 5. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a [`Layer`](crate::layer::Layer) around the protocol's responder. One that
-//! changes the body, too, is a responder of its own, as the table of `handler/explain.rs`.
+//! changes the body, too, is a responder of its own, as `compress/responder.rs` and the
+//! table of `handler/explain.rs`.
 
 use std::time::SystemTime;
 

@@ -14,6 +14,7 @@
 
 mod auth;
 mod clock;
+mod compress;
 mod cut;
 pub mod delivery;
 pub use delivery::segment;

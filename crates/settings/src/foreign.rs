@@ -4,8 +4,7 @@
 
 const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
-const COMPRESSION: &str =
-    "responses are not compressed: a proxy in front can do it (docs/proxies.md)";
+const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const NO_PROXY: &str = "requests are not passed on over HTTP; `fastcgi` speaks FastCGI";
 const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
@@ -35,26 +34,7 @@ const TABLE: &[(&[&str], &str)] = &[
     ),
     (&["http2", "protocols"], "HTTP/2 needs no key: with TLS, clients choose it"),
     (&["http3", "quic"], "HTTP/3 is not implemented"),
-    (
-        &[
-            "addoutputfilterbytype",
-            "brotli",
-            "compress",
-            "compression",
-            "deflate",
-            "encode",
-            "gzip",
-            "gzip_comp_level",
-            "gzip_disable",
-            "gzip_min_length",
-            "gzip_proxied",
-            "gzip_static",
-            "gzip_types",
-            "gzip_vary",
-            "setoutputfilter",
-        ],
-        COMPRESSION,
-    ),
+    (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
     (
         &[
             "proxy",

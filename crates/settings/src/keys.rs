@@ -6,10 +6,10 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Count,
-    Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName, FilePath, Free,
-    FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen,
-    LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
+    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Coding,
+    Compress, Count, Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName,
+    FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat,
+    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
     QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion,
     Umask, UrlPath,
 };
@@ -158,6 +158,23 @@ section! {
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
     /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny is not shown.
+    /// Whether responses are compressed for clients that accept it: all, none, or those that are static files.
+    compress: Compress = Compress::Off,
+        example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
+    /// The codings that may be used; of those that a client accepts equally, the first is chosen.
+    compress_with: List<Coding> = List::of([Coding::Zstd, Coding::Brotli, Coding::Gzip]),
+        example "[\"gzip\"]", also "codings" "encodings";
+    /// Media types that are compressed; `text/*` stands for all of text.
+    compress_types: List<MimeType>, unless "text, scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed already",
+        example "[\"text/*\", \"application/json\"]", also "gzip_types" "brotli_types" "AddOutputFilterByType";
+    /// Shorter bodies are not compressed.
+    compress_min_length: Size = Size(sendoff_config::Compression::MIN_LENGTH),
+        example "\"256\"", also "gzip_min_length" "minimum_length";
+    /// Whether responses over TLS to requests that carry credentials and that another site has caused are compressed, too: the
+    /// BREACH attack needs such responses.
+    compress_cross_site: bool = false,
+        example "true";
+    /// Pages of the site for error statuses; the status stays.
     error_pages: Map<Status, UrlPath>, unless "the built-in ones",
         example "{ 404 = \"/404.html\" }", also "error_page" "ErrorDocument" "errors" "handle_errors";
     /// While this file exists, every request is answered with 503.
@@ -238,6 +255,9 @@ section! {
     /// Rule: what caches are told, unless the application says so itself.
     cache: Caching,
         example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";
+    /// Rule: whether responses are compressed, as for the site.
+    compress: Compress,
+        example "false", also "gzip" "encode" "brotli" "zstd" "compression" "SetOutputFilter";
     /// Rule: parameters for scripts, in place of the server's own of the same name.
     params: Map<ParamName, Template>,
         example "{ APP_ENV = \"production\" }", also "fastcgi_param" "env" "SetEnv" "environment";

@@ -1,7 +1,7 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
-//! that `--delivery` alone, or in php-fpm with our extension (`fpm`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
+//! that `--delivery` alone, in php-fpm with our extension (`fpm`), or with compressed responses (`compressed`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
 //! for as long as it still is, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
@@ -12,6 +12,7 @@ use generator::{Asks, Program};
 use rustix::fs::{FlockOperation, flock};
 use sendoff_tests::{Broken, Client, Fpm, Progress, Request, Response, Server, Site, Stock};
 use sendoff_tests::{difference, extension};
+use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -56,6 +57,8 @@ struct Arena {
     folders: u32,
     /// File segments that ours has sent, as far as scripts could see.
     segments: u64,
+    /// Responses of ours that were compressed.
+    compressed: Cell<u64>,
 }
 
 impl Arena {
@@ -81,12 +84,24 @@ impl Arena {
             ours.expect_linked_processes(fpm.processes());
             (ours, Some(fpm))
         } else {
-            let mut options =
-                vec!["--workers", "1", "--max-requests", "90", "--delivery", delivery];
+            let mut options = vec!["--workers", "1", "--max-requests", "90"];
+            match delivery {
+                "compressed" => options.push("--compress"),
+                delivery => options.extend(["--delivery", delivery]),
+            }
             options.extend(settings.iter().flat_map(|setting| ["--php-ini", setting]));
             (Server::start(site.root(), &options), None)
         };
-        Self { site, stock, ours, _fpm: fpm, logs, folders: 0, segments: 0 }
+        Self {
+            site,
+            stock,
+            ours,
+            _fpm: fpm,
+            logs,
+            folders: 0,
+            segments: 0,
+            compressed: Cell::new(0),
+        }
     }
 
     /// How ours answers the program differently; `None` if it does not.
@@ -146,7 +161,7 @@ impl Arena {
             let mut log = fs::File::open(&self.logs[log]).unwrap();
             log.seek(SeekFrom::End(0)).unwrap();
             let begin = Instant::now();
-            let answer = ask(program.asks, addr, &format!("/{folder}/index.php"));
+            let answer = self.ask(program.asks, addr, &format!("/{folder}/index.php"));
             let answer = answer.map_err(|broken| format!("{broken:?}"));
             self.wait_for_the_end(folder);
             let took = begin.elapsed();
@@ -180,29 +195,46 @@ impl Arena {
         }
         program
     }
-}
 
-fn ask(asks: Asks, addr: SocketAddr, page: &str) -> Result<Response, Broken> {
-    let request = Request::new(if asks == Asks::Head { "HEAD" } else { "GET" }, page);
-    match asks {
-        Asks::Usually | Asks::Head => Client::connect(addr).try_ask(&request),
-        Asks::Http10 => Client::connect(addr).try_ask(&request.http10()),
-        Asks::Once => Client::connect(addr).try_ask(&request.header("Connection", "close")),
-        Asks::Twice => {
-            let mut client = Client::connect(addr);
-            client.send(request.bytes().repeat(2));
-            let first = client.try_response("GET")?;
-            let mut second = client.try_response("GET")?;
-            second.body.extend_from_slice(&first.body);
-            Ok(second)
+    fn ask(&self, asks: Asks, addr: SocketAddr, page: &str) -> Result<Response, Broken> {
+        let request = Request::new(if asks == Asks::Head { "HEAD" } else { "GET" }, page);
+        let request = request.header("Accept-Encoding", "zstd");
+        let response = match asks {
+            Asks::Usually | Asks::Head => Client::connect(addr).try_ask(&request),
+            Asks::Http10 => Client::connect(addr).try_ask(&request.http10()),
+            Asks::Once => Client::connect(addr).try_ask(&request.header("Connection", "close")),
+            Asks::Twice => {
+                let mut client = Client::connect(addr);
+                client.send(request.bytes().repeat(2));
+                let first = self.decoded(client.try_response("GET")?);
+                let mut second = self.decoded(client.try_response("GET")?);
+                second.body.extend_from_slice(&first.body);
+                return Ok(second);
+            }
+            Asks::Leaves => {
+                let mut client = Client::connect(addr);
+                client.send(request.bytes());
+                client.head()?;
+                Err(Broken::Closed)
+            }
+            Asks::Narrow => Client::connect_narrow(addr, 32 * 1024).try_ask(&request),
+        };
+        response.map(|response| self.decoded(response))
+    }
+
+    /// The response as it was before it was compressed.
+    fn decoded(&self, mut response: Response) -> Response {
+        let fields = &mut response.head.headers;
+        fields.retain(|(name, value)| (&**name, &**value) != ("Vary", "Accept-Encoding"));
+        if response.header("content-encoding") == Some("zstd") {
+            self.compressed.set(self.compressed.get() + 1);
+            let fields = &mut response.head.headers;
+            fields.retain(|(name, _)| !["Content-Encoding", "Content-Length"].contains(&&**name));
+            if !response.body.is_empty() {
+                response.body = zstd::decode_all(&response.body[..]).unwrap();
+            }
         }
-        Asks::Leaves => {
-            let mut client = Client::connect(addr);
-            client.send(request.bytes());
-            client.head()?;
-            Err(Broken::Closed)
-        }
-        Asks::Narrow => Client::connect_narrow(addr, 32 * 1024).try_ask(&request),
+        response
     }
 }
 
@@ -231,6 +263,11 @@ fn number(name: &str) -> Option<u64> {
 fn programs_are_answered_as_stock_answers_them() {
     let first = number("SENDOFF_SEED").unwrap_or(1);
     run_programs(first, number("SENDOFF_PROGRAMS").unwrap_or(USUAL));
+}
+
+#[test]
+fn compressed_programs_are_the_same() {
+    run_with("compressed", 500_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
 }
 
 #[test]
@@ -277,6 +314,8 @@ fn run_with(delivery: &str, first: u64, count: u64) {
     let broken = log.lines().find(|line| line.contains("broken"));
     assert_eq!(broken, None, "{delivery}: two of ours do not understand each other:\n{log}");
     eprintln!("{delivery}: {count} programs, {} file segments in their last runs", arena.segments);
+    let compressed = arena.compressed.get();
+    assert!(delivery != "compressed" || compressed > count / 4, "{compressed} were compressed");
     let may_be_few = count < USUAL / 4 || delivery == "relay";
     assert!(may_be_few || arena.segments > count / 4, "hardly any file was handed over");
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");

@@ -65,6 +65,13 @@ impl OpenFile {
         Rc::new(Self { state, guard: None, is_known: Cell::new(true) })
     }
 
+    /// The same for a descriptor that others use, too.
+    #[must_use]
+    pub(crate) fn shared(descriptor: Arc<OwnedFd>) -> Rc<Self> {
+        let state = RefCell::new(State::Final(descriptor));
+        Rc::new(Self { state, guard: None, is_known: Cell::new(true) })
+    }
+
     /// A file handed over under a lease. `identity` is the result of `fstat`.
     #[must_use]
     pub fn guarded(

@@ -1,10 +1,15 @@
 //! Pieces of a response body in the front's custody.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::open_file::Source;
+
 pub use super::open_file::OpenFile;
+pub(crate) use super::snapshots::Identity as FileState;
 
 /// A piece of a response body. Moving it moves the custody of its bytes.
 #[derive(Debug, Clone)]
@@ -25,6 +30,14 @@ impl Segment {
         }
     }
 
+    /// Drops what follows its first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: u64) {
+        match self {
+            Self::Bytes(bytes) => bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX)),
+            Self::File(file) => file.len = file.len.min(len),
+        }
+    }
+
     /// Whether the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -41,4 +54,52 @@ pub struct FileSegment {
     pub offset: u64,
     /// Bytes left to send.
     pub len: u64,
+}
+
+impl FileSegment {
+    /// Reads at most `most` bytes from the front of the range, which becomes shorter by them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has lost the contents that were handed over.
+    pub(crate) fn read(&mut self, most: usize) -> io::Result<Bytes> {
+        let want = usize::try_from(self.len).map_or(most, |len| len.min(most));
+        let read = |descriptor| -> io::Result<Bytes> {
+            let mut buffer = vec![0; want];
+            let read = rustix::io::retry_on_intr(|| {
+                rustix::io::pread(&descriptor, &mut buffer, self.offset)
+            })?;
+            buffer.truncate(read);
+            Ok(buffer.into())
+        };
+        let bytes = match self.file.source()? {
+            Source::Final(descriptor) => read(descriptor)?,
+            Source::Leased(descriptor) => {
+                let bytes = read(descriptor)?;
+                self.file.verify()?;
+                bytes
+            }
+            Source::Memory(contents) => {
+                let from = usize::try_from(self.offset).unwrap_or(usize::MAX);
+                let end = from.saturating_add(want).min(contents.len());
+                contents.slice(from.min(end)..end)
+            }
+        };
+        if bytes.is_empty() && want > 0 {
+            return Err(self.file.became_shorter());
+        }
+        self.offset += bytes.len() as u64;
+        self.len -= bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    /// The state of a file that is sent by `sendfile` and that nothing guards against changes. `None` for others, and for contents in
+    /// memory.
+    pub(crate) fn state(&self) -> io::Result<Option<FileState>> {
+        match self.file.source()? {
+            Source::Final(descriptor) if !self.file.is_guarded() => {
+                Ok(Some(FileState::new(&rustix::fs::fstat(descriptor.as_fd())?)))
+            }
+            Source::Final(_) | Source::Leased(_) | Source::Memory(_) => Ok(None),
+        }
+    }
 }

@@ -26,6 +26,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use lru::LruCache;
@@ -111,6 +112,17 @@ impl Identity {
     /// Bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether the last change of the file is at least `age` ago.
+    pub(crate) fn is_older_than(&self, age: Duration) -> bool {
+        let (Ok(seconds), Ok(nanoseconds)) =
+            (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
+        else {
+            return true;
+        };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age)
     }
 }
 

@@ -15,11 +15,10 @@ use tokio::task::spawn_local;
 use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool};
-use super::running_loop::{LoopOrder, Place, RunningLoop};
+use super::running_loop::{LoopOrder, Place, RunningLoop, Shared};
 use crate::delivery::Snapshots;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::Sender;
-use crate::observe::explain::Secret;
 use crate::upstream::NewLink;
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
@@ -33,7 +32,7 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) struct EventLoop {
     pub(super) number: usize,
     pub(super) generation: Arc<Generation>,
-    pub(super) explain: Option<Arc<Secret>>,
+    pub(super) shared: Shared,
     /// By their places.
     pub(super) pools: Vec<NewPool>,
     pub(super) snapshots: Arc<Snapshots>,
@@ -69,7 +68,7 @@ impl EventLoop {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { number, generation, explain, pools, listeners, links, .. } = self;
+        let Self { number, generation, shared, pools, listeners, links, .. } = self;
         let Self { snapshots, stop, announce, budget, .. } = self;
         let Self { log_sender, busy, draining, orders, .. } = self;
         let lifecycle = Rc::new(Lifecycle::new(stop));
@@ -80,7 +79,7 @@ impl EventLoop {
         let running = Rc::new(RunningLoop::new(
             number,
             &generation,
-            explain,
+            shared,
             places,
             Rc::clone(&lifecycle),
             budget,

@@ -31,9 +31,11 @@ use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, applications, tls_of_sites};
 use running::{End, LoopHandle, Running};
+use running_loop::Shared;
 
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
+use crate::compress::Compressor;
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
 use crate::lifecycle::Stage;
@@ -99,7 +101,7 @@ impl Front {
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let log = access_log::Writer::start()?;
-        let explain = explain.map(Arc::new);
+        let shared = Shared { explain: explain.map(Arc::new), compressor: Compressor::new() };
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
@@ -108,7 +110,7 @@ impl Front {
             loops.push(EventLoop {
                 number,
                 generation: Arc::clone(&generation),
-                explain: explain.clone(),
+                shared: shared.clone(),
                 pools: pools.clone(),
                 snapshots: Arc::clone(&snapshots),
                 listeners,

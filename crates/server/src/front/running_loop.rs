@@ -17,6 +17,7 @@ use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool, Tasks};
 use super::listener::Listening;
+use crate::compress::Compressor;
 use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
@@ -78,6 +79,13 @@ impl Place {
     }
 }
 
+/// What all event loops share, whatever the configuration says.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) explain: Option<Arc<Secret>>,
+    pub(super) compressor: Arc<Compressor>,
+}
+
 /// An event loop that runs.
 pub(super) struct RunningLoop {
     number: usize,
@@ -99,7 +107,7 @@ impl RunningLoop {
     pub(super) fn new(
         number: usize,
         generation: &Generation,
-        explain: Option<Arc<Secret>>,
+        shared: Shared,
         places: Vec<Place>,
         lifecycle: Rc<Lifecycle>,
         budget: Budget,
@@ -115,7 +123,8 @@ impl RunningLoop {
             number,
             sites: Sites::new(Arc::clone(&generation.config), budget.static_files),
             config: Arc::clone(&generation.config),
-            explain,
+            explain: shared.explain,
+            compressor: shared.compressor,
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
@@ -227,6 +236,7 @@ impl RunningLoop {
             sites: before.sites.renewed(Arc::clone(&generation.config)),
             config: Arc::clone(&generation.config),
             explain: before.explain.clone(),
+            compressor: Arc::clone(&before.compressor),
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::services::Services;
+use crate::compress::Policy;
 use crate::request::Request;
 use crate::site::Site;
 use crate::site::effects::Effects;
@@ -15,6 +16,8 @@ pub(super) struct Context<'a> {
     pub(super) request: &'a Request,
     /// What the site's routes say about the response and about parameters for scripts.
     pub(super) effects: &'a Effects,
+    /// Which responses are compressed; `None`: none.
+    pub(super) compression: Option<&'a Policy<'a>>,
     /// The user whose password the client has shown; empty: none was asked for.
     pub(super) user: &'a [u8],
 }

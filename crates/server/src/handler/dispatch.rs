@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use rustls::ServerConfig;
-use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_config::{Compress, FrontConfig, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
 
 use super::context::Context;
@@ -17,6 +17,7 @@ use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::{error, explain, file, pool_page, respond, script};
 use crate::auth::Access;
+use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
@@ -75,6 +76,8 @@ struct Planned {
     site: Rc<Site>,
     answer: Answer,
     effects: Effects,
+    /// The field as the client has sent it, if the application sees another value (`compress/etag.rs`).
+    if_none_match: Option<HeaderValue>,
     /// The user whose password the client has shown; empty: none was asked for.
     user: Vec<u8>,
 }
@@ -108,11 +111,17 @@ impl Service for Services {
                 Ok(site) => {
                     if let Some(answer) = self.before_rules(&site, request) {
                         let (effects, user) = (Effects::default(), Vec::new());
-                        let planned = Planned { site, answer, effects, user };
+                        let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
                     let (answer, effects) = site.decide(&self.config.pools, request);
-                    let mut planned = Planned { site, answer, effects, user: Vec::new() };
+                    let of = effects.compress.unwrap_or(site.compression.of);
+                    let if_none_match = match of {
+                        Compress::Off => None,
+                        Compress::Static | Compress::All => translate_tags(&mut request.headers),
+                    };
+                    let user = Vec::new();
+                    let mut planned = Planned { site, answer, effects, if_none_match, user };
                     if planned.asks_for_password() {
                         // On the heap, because few requests come here.
                         Box::pin(planned.authenticate(self, request, None)).await;
@@ -160,20 +169,44 @@ impl Service for Services {
                 return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
             }
         };
-        let Planned { site, answer, effects, user } = planned;
-        let context = Context { services: self, site, request, effects, user };
+        let Planned { site, answer, effects, if_none_match, user } = planned;
+        let of = effects.compress.unwrap_or(site.compression.of);
+        let maker = match answer {
+            Answer::Route(Route::Script(_)) => Maker::Application,
+            _ => Maker::Server,
+        };
+        let asked = if_none_match.as_ref();
+        let policy = || Policy::new(&site.compression, of, maker, request, asked);
+        // The table itself is not compressed.
+        let compression = if plan.explained { None } else { policy() };
+        let compression = compression.as_ref();
+        let context = Context { services: self, site, request, effects, compression, user };
         responder.notes().site = Some(site.number);
         responder.notes().is_unlogged = effects.access_log == Some(false);
         if !user.is_empty() {
             responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
         }
+        let mut compressed;
+        let responder = match compression {
+            Some(policy) => {
+                compressed = Box::new(Compressed::new(responder, policy, &self.compressor));
+                &mut *compressed as &mut dyn Responder
+            }
+            None => responder,
+        };
         let responder = &mut filtered(&context, responder);
         if !plan.explained {
             return answer_or_refuse(&context, answer, responder).await;
         }
         let mut table = explain::Table::new(responder, before(answer, request));
         let answered = answer_or_refuse(&context, answer, &mut table).await;
-        let report = table.into_report();
+        let (mut report, head) = table.into_report();
+        if let Some((policy, mut head)) = policy().zip(head) {
+            change(&context, &mut head);
+            let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
+            let policy = if accepts { policy } else { policy.for_everything() };
+            report.compression(policy.explanation(&head));
+        }
         explain::send(&context, responder, &report, answered.err()).await
     }
 
@@ -222,16 +255,22 @@ fn filtered<'r>(
     let has_no_rules = effects.response_headers.is_empty()
         && effects.cache.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
+    let context = *context;
     Layer::new(responder, has_no_rules, move |head| {
-        filter::apply(head, effects);
-        if let Some(response) = &effects.htaccess {
-            site.change(request, response, head);
-        }
+        change(&context, head);
         if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
             filter::set_default(head, "Strict-Transport-Security", hsts);
         }
         filter::common(head, &services.clock);
     })
+}
+
+/// Changes a head as the rules of the site say.
+fn change(context: &Context<'_>, head: &mut ResponseHead) {
+    filter::apply(head, context.effects);
+    if let Some(response) = &context.effects.htaccess {
+        context.site.change(context.request, response, head);
+    }
 }
 
 /// The protocol's responder behind the filter for common fields.
@@ -422,7 +461,8 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
     let services = context.services;
     let (answer, effects) = context.site.decide_page(&services.config.pools, request, failure);
     let user = context.user.to_vec();
-    let mut planned = Planned { site: Rc::clone(context.site), answer, effects, user };
+    let site = Rc::clone(context.site);
+    let mut planned = Planned { site, answer, effects, if_none_match: None, user };
     if planned.asks_for_password() {
         if failure.status == StatusCode::UNAUTHORIZED {
             // The client has just failed to show one.

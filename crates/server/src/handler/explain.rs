@@ -28,7 +28,8 @@ pub(super) enum Before {
 pub(super) struct Table<'c> {
     client: &'c mut dyn Responder,
     report: Report,
-    status: Option<StatusCode>,
+    /// As the handler made it.
+    head: Option<ResponseHead>,
     /// How the client would find the end of the body.
     framing: Framing,
 }
@@ -46,20 +47,21 @@ impl<'c> Table<'c> {
             }),
             Before::Server => report.answered_by("the server itself".to_owned()),
         }
-        Self { client, report, status: None, framing: Framing::Chunked }
+        Self { client, report, head: None, framing: Framing::Chunked }
     }
 
-    pub(super) fn into_report(self) -> Report {
-        self.report
+    /// The report, and the head of the response.
+    pub(super) fn into_report(self) -> (Report, Option<ResponseHead>) {
+        (self.report, self.head)
     }
 }
 
 impl Responder for Table<'_> {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        self.status = Some(head.status);
         // A request that is explained is one for the whole page.
         self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
         self.report.begin(head.status, head.length);
+        self.head = Some(head);
         Ok(())
     }
 
@@ -96,7 +98,7 @@ impl Responder for Table<'_> {
     }
 
     fn status(&self) -> Option<StatusCode> {
-        self.status
+        self.head.as_ref().map(|head| head.status)
     }
 
     fn generated(&self) -> u64 {

@@ -1,7 +1,11 @@
 //! Static files.
 
+use http::StatusCode;
+use sendoff_config::Coding;
+
 use super::context::Context;
 use super::error::Outcome;
+use crate::compress;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
@@ -14,12 +18,39 @@ pub(super) async fn respond(
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
+    let ready = ready_made(context, entry);
+    let (entry, coding) = match &ready {
+        Some((ready, coding)) => (ready, Some(*coding)),
+        None => (entry, None),
+    };
     let response = static_files::respond_with(entry, &request.method, &request.headers);
     if response.status.is_client_error() {
         return Ok(Outcome::refused(response.status, response.headers));
     }
     let mut head = ResponseHead::new(response.status, response.content_length);
     append_fields(&mut head, response.headers);
-    responder::respond(responder, head, response.body).await?;
+    let mut body = response.body;
+    if let Some(coding) = coding {
+        compress::vary(&mut head);
+        if head.status != StatusCode::NOT_MODIFIED {
+            head.field("Content-Encoding", coding.name());
+        }
+    } else if context.compression.is_some() && head.status == StatusCode::OK && !body.is_empty() {
+        // As a file, so that its compressed form can be kept.
+        body = vec![entry.as_file()];
+    }
+    responder::respond(responder, head, body).await?;
     Ok(Outcome::Sent)
+}
+
+/// The compressed form of a file that lies beside it, as far as the client accepts it, with the media type of the file itself.
+fn ready_made(context: &Context<'_>, entry: &Entry) -> Option<(Entry, Coding)> {
+    let policy = context.compression?;
+    if !policy.is_compressible(&entry.content_type) {
+        return None;
+    }
+    policy.choices().into_iter().find_map(|coding| {
+        let ready = context.site.router.ready_made(entry, coding.ending())?;
+        Some((ready.with_type(&entry.content_type), coding))
+    })
 }

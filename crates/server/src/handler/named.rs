@@ -73,7 +73,12 @@ pub(super) async fn respond(
     out.length = response.content_length;
     out.fields.retain(|(name, _)| !is_replaced(name));
     append_fields(&mut out, response.headers);
-    responder::respond(responder, out, response.body).await?;
+    let mut body = response.body;
+    if context.compression.is_some() && out.status == StatusCode::OK && !body.is_empty() {
+        // As a file, so that its compressed form can be kept.
+        body = vec![entry.as_file()];
+    }
+    responder::respond(responder, out, body).await?;
     Ok(Outcome::Sent)
 }
 

@@ -12,6 +12,7 @@ use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
 use crate::observe::explain::Secret;
 use crate::observe::status::Counters;
@@ -25,6 +26,7 @@ pub(crate) struct Services {
     pub(crate) config: Arc<Config>,
     /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
+    pub(crate) compressor: Arc<Compressor>,
     pub(crate) sites: Sites,
     /// By the number of the site; `None`: it does not speak TLS.
     pub(crate) tls: Arc<[Option<Arc<ServerConfig>>]>,

@@ -107,6 +107,8 @@ pub(crate) struct Report {
     status: Option<StatusCode>,
     length: Option<u64>,
     answered_by: String,
+    /// Whether the response is compressed, and why not.
+    compression: Option<String>,
     remark: Remark,
     rows: Vec<Row>,
     /// Reads that gave no lazy string.
@@ -122,6 +124,10 @@ impl Report {
 
     pub(crate) fn answered_by(&mut self, who: String) {
         self.answered_by = who;
+    }
+
+    pub(crate) fn compression(&mut self, what: Option<String>) {
+        self.compression = what;
     }
 
     /// Adds a remark about the segments that follow, or about a read that gave nothing to hand over.
@@ -172,6 +178,9 @@ impl Report {
             line(&mut page, &format!("answered by {}", self.answered_by));
         }
         line(&mut page, &format!("asked by {client}"));
+        if let Some(what) = &self.compression {
+            line(&mut page, what);
+        }
         page.push('\n');
         let mut cells = vec![["bytes", "how", "from", "what", "why not a file"].map(str::to_owned)];
         for Row { mode, remark, bytes, segments } in &self.rows {

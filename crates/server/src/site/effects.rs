@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{BasicAuth, Cache};
+use sendoff_config::{BasicAuth, Cache, Compress};
 use sendoff_htaccess as apache;
 
 use super::pool_page::PoolPage;
@@ -22,6 +22,8 @@ pub(crate) struct Effects {
     pub(crate) response_headers: Vec<FieldChange>,
     /// What caches are told.
     pub(crate) cache: Option<Rc<Cache>>,
+    /// Which responses are compressed; `None`: those that the site says.
+    pub(crate) compress: Option<Compress>,
     /// Parameters for scripts.
     pub(crate) params: Vec<(Bytes, Vec<u8>)>,
     /// Variables of `.htaccess` files for scripts. The server's own parameters come first.

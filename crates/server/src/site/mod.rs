@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Account, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_config::{Account, Compression, Config, Delivery, ErrorPage, PoolConfig};
 use sendoff_sys::process::groups_of;
 
 use crate::auth::Line;
@@ -54,6 +54,7 @@ pub(crate) struct Site {
     pub(crate) software: Bytes,
     /// Where clients that show a password wait.
     pub(crate) line: Line,
+    pub(crate) compression: Compression,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
     /// The port that requests in the clear are redirected to.
@@ -86,6 +87,7 @@ impl Site {
             htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
             software,
             line: Line::default(),
+            compression: site.compression.clone(),
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,

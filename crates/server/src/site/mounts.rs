@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::static_files::{CacheShare, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer};
+use crate::static_files::{
+    CacheShare, Entry, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer,
+};
 
 /// All folders of a site, the longest path first. The last is the root.
 #[derive(Debug)]
@@ -53,6 +55,9 @@ impl Mounts {
             });
         }
         all.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
+        for (number, mount) in all.iter_mut().enumerate() {
+            mount.files.get_mut().set_number(number);
+        }
         Ok(Self(all))
     }
 
@@ -64,6 +69,19 @@ impl Mounts {
             Some(Place { mount, path })
         });
         found.expect("every path begins with a slash, and the root's prefix is empty")
+    }
+
+    /// The path of the site, and the place, of a file whose name is that of `entry` with this ending.
+    pub(super) fn beside(
+        &self,
+        entry: &Entry,
+        ending: &str,
+    ) -> Option<(Vec<u8>, Result<Found, Refusal>)> {
+        let home = entry.home()?;
+        let mount = self.0.get(home.cache)?;
+        let path = [&home.path[..], ending.as_bytes()].concat();
+        let found = mount.files.borrow_mut().lookup(&path);
+        Some(([&mount.prefix[..], b"/", &path].concat(), found))
     }
 
     /// Where a file with this absolute name lies; `None`: in none of the folders.

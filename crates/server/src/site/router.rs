@@ -166,6 +166,16 @@ impl Router {
         }
     }
 
+    /// The compressed form of a file that lies beside it, with this ending: a file that could be asked for itself, and that is not older.
+    pub(crate) fn ready_made(&self, entry: &Entry, ending: &str) -> Option<Rc<Entry>> {
+        let (path, found) = self.mounts.beside(entry, ending)?;
+        let Ok(Found::File(ready)) = found else { return None };
+        let is_refused = self.exceptions.hidden(&path).is_some()
+            || self.exceptions.protected(&path).is_some()
+            || is_source(&path);
+        (!is_refused && ready.modified >= entry.modified).then_some(ready)
+    }
+
     /// The file at a path, which no script answers for.
     pub(super) fn file(&self, path: &[u8]) -> Route {
         match self.file_or_script(path) {

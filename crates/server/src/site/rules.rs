@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
-use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig};
+use sendoff_config::{BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PoolConfig};
 
 use super::effects::{Answer, Effects, FieldChange};
 use super::matching::{Conditions, Matched, may_ask};
@@ -27,6 +27,7 @@ struct OneRoute {
     request_headers: Vec<TextChange>,
     response_headers: Vec<TextChange>,
     cache: Option<Rc<Cache>>,
+    compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
     request_timeout: Option<Duration>,
@@ -165,6 +166,7 @@ impl OneRoute {
             request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
             response_headers: rules.response_headers.iter().map(TextChange::parse).collect(),
             cache: rules.cache.clone().map(Rc::new),
+            compress: rules.compress,
             params: params.collect(),
             max_body: rules.max_body,
             request_timeout: rules.request_timeout,
@@ -256,6 +258,7 @@ impl OneRoute {
         if let Some(auth) = &self.auth {
             effects.auth = Some(Rc::clone(auth));
         }
+        effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
         effects.access_log = self.access_log.or(effects.access_log);

@@ -39,10 +39,12 @@ impl Default for CacheLimits {
 }
 
 /// A file ready to be sent, in one state: a changed file becomes a new entry.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Entry {
     file: Rc<OpenFile>,
     contents: Option<Bytes>,
+    /// Where a cache has found it.
+    home: Option<Home>,
     /// Bytes.
     pub size: u64,
     /// The strong validator, with its quotes.
@@ -55,7 +57,31 @@ pub struct Entry {
     pub content_type: Bytes,
 }
 
+/// Where a file lies.
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    /// The number of its cache among those of the site.
+    pub(crate) cache: usize,
+    /// Relative to the root of the cache.
+    pub(crate) path: Box<[u8]>,
+}
+
 impl Entry {
+    /// Where a cache has found it; `None`: it comes from no cache.
+    pub(crate) fn home(&self) -> Option<&Home> {
+        self.home.as_ref()
+    }
+
+    /// The same file under another media type.
+    pub(crate) fn with_type(&self, content_type: &Bytes) -> Self {
+        Self { content_type: content_type.clone(), ..self.clone() }
+    }
+
+    /// The whole file as a range of a file, even if its contents lie in memory.
+    pub(crate) fn as_file(&self) -> Segment {
+        Segment::File(FileSegment { file: Rc::clone(&self.file), offset: 0, len: self.size })
+    }
+
     /// `len` bytes of the file from `offset` on; the range must lie inside it.
     #[must_use]
     pub fn segment(&self, offset: u64, len: u64) -> Segment {
@@ -125,6 +151,7 @@ impl Entry {
         Self {
             file: OpenFile::new(file),
             contents,
+            home: None,
             size: identity.size,
             etag: etag.into(),
             modified,
@@ -197,6 +224,8 @@ pub type MediaTypes = HashMap<String, Bytes>;
 #[derive(Debug)]
 pub struct FileCache {
     root: Root,
+    /// Its number among the caches of the site.
+    number: usize,
     types: Rc<MediaTypes>,
     share: Rc<CacheShare>,
     slots: HashMap<Box<[u8]>, Slot>,
@@ -231,7 +260,12 @@ impl FileCache {
     /// An empty cache.
     #[must_use]
     pub fn new(root: Root, types: Rc<MediaTypes>, share: Rc<CacheShare>) -> Self {
-        Self { root, types, share, slots: HashMap::new(), clock: 0 }
+        Self { root, number: 0, types, share, slots: HashMap::new(), clock: 0 }
+    }
+
+    /// Sets its number among the caches of the site.
+    pub(crate) fn set_number(&mut self, number: usize) {
+        self.number = number;
     }
 
     /// What all caches that share its limits keep at present: the number of paths, and bytes of contents.
@@ -263,7 +297,8 @@ impl FileCache {
                 self.keep(path, identity, Known::Directory);
                 Found::Directory
             }
-            Opened::File(entry, identity) => {
+            Opened::File(mut entry, identity) => {
+                entry.home = Some(Home { cache: self.number, path: path.into() });
                 let entry = Rc::new(entry);
                 self.keep(path, identity, Known::Open(Rc::clone(&entry)));
                 Found::File(entry)

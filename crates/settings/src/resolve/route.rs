@@ -75,6 +75,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 max_age: caching.value.max_age,
                 directives: caching.value.directives.clone(),
             }),
+            compress: section.compress.as_ref().map(|compress| compress.value.into()),
             params: section
                 .params
                 .iter()

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use sendoff_config::{
-    Accel, AccessLog, Alias, Attachment, Controller, ErrorPage, FrontController as Resolved, Host,
-    Site, SiteLog,
+    Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage,
+    FrontController as Resolved, Host, Site, SiteLog,
 };
 
 use super::context::Context;
@@ -76,6 +76,7 @@ impl Context<'_> {
             media_types: pairs(section.media_types.as_ref(), |ending, media_type| {
                 (ending.0.trim_start_matches('.').to_owned(), media_type.0.clone())
             }),
+            compression: compression(section),
             error_pages: pairs(section.error_pages.as_ref(), |status, path| ErrorPage {
                 status: status.0,
                 path: path.0.clone(),
@@ -198,6 +199,20 @@ fn hosts(section: &keys::Site) -> Vec<Host> {
         HostName::Exact(name) => Host::Exact(name.clone()),
         HostName::Beneath(name) => Host::Beneath(name.clone()),
     })
+}
+
+fn compression(section: &keys::Site) -> Compression {
+    let usual = Compression::default();
+    let types = section.compress_types.as_ref().map(|types| {
+        types.value.values().map(|media_type| media_type.0.to_ascii_lowercase()).collect()
+    });
+    Compression {
+        of: section.compress.value.into(),
+        codings: section.compress_with.value.values().map(|coding| (*coding).into()).collect(),
+        types: types.unwrap_or(usual.types),
+        min_length: section.compress_min_length.value.0,
+        cross_site: section.compress_cross_site.value,
+    }
 }
 
 fn front_controller(controller: &FrontController) -> Resolved {

@@ -1,7 +1,11 @@
 //! Values of which there are few.
 
-use crate::read::{Scope, Wrong, similar};
-use crate::value::Word;
+use serde_json::{Value as Json, json};
+use toml::Value as Toml;
+use toml::de::DeValue;
+
+use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::value::{Value, Word};
 
 /// Declares an enum that is written as one of a few words, and what it is in the resolved configuration.
 macro_rules! choice {
@@ -157,6 +161,61 @@ choice! {
     }
 }
 
+choice! {
+    /// A content coding.
+    Coding "\"zstd\", \"br\" or \"gzip\"" {
+        /// Zstandard.
+        Zstd = "zstd",
+        /// Brotli.
+        Brotli = "br",
+        /// gzip.
+        Gzip = "gzip",
+    }
+}
+
+/// Which responses are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compress {
+    /// None.
+    Off,
+    /// Static files.
+    Static,
+    /// Those of scripts and applications, too.
+    All,
+}
+
+impl Value for Compress {
+    fn kind() -> String {
+        "true, false or \"static\"".to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match item.value {
+            DeValue::Boolean(true) => Some(Self::All),
+            DeValue::Boolean(false) => Some(Self::Off),
+            DeValue::String(text) if text == "static" => Some(Self::Static),
+            _ => {
+                reader.expected(item, &<Self as Value>::kind());
+                None
+            }
+        }
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        Some(match self {
+            Self::Off => Toml::Boolean(false),
+            Self::Static => Toml::String("static".to_owned()),
+            Self::All => Toml::Boolean(true),
+        })
+    }
+
+    fn schema() -> Json {
+        json!({"enum": [true, false, "static"]})
+    }
+}
+
+resolved!(Coding { Zstd, Brotli, Gzip });
+resolved!(Compress { Off, Static, All });
 resolved!(Symlinks { Inside, Owner, Any });
 resolved!(Delivery { Auto, Direct, File, Region, Relay });
 resolved!(Snapshot { Lease, Copy });

@@ -9,7 +9,9 @@ mod text;
 mod tls;
 
 pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAccess};
-pub use choice::{App, ClientCertificates, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion};
+pub use choice::{
+    App, ClientCertificates, Coding, Compress, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion,
+};
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,

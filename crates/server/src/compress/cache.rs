@@ -1,0 +1,284 @@
+//! Compressed files that are kept: each file is compressed once with much effort, and its compressed form is then sent as a file.
+//!
+//! ```text
+//!            second request        compressed
+//!  asked once ──────────▶ making ────────────▶ kept, or known to gain nothing
+//!      ▲                     │
+//!      └─────────────────────┘ the file has changed, or could not be read
+//! ```
+//!
+//! A file is known by device, inode, size and times: one that changes is another file. Blobs are files, too. Files that are guarded
+//! by a lease are not kept, because a store through a shared mapping need not change their times.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lru::LruCache;
+use sendoff_config::Coding;
+use sendoff_sys::memfd;
+
+use super::encoder::{Effort, compress};
+use crate::descriptors::{self, Level};
+use crate::segment::{FileSegment, FileState, OpenFile, Segment};
+
+/// Bytes of all compressed files.
+const LIMIT: usize = 64 << 20;
+
+/// Files in the table, with what is kept of them or without: some 200 bytes each.
+const MOST_FILES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Larger files are compressed on their way, in bytes: with much effort, a file of this size takes a third of a second.
+pub(super) const LARGEST: u64 = 4 << 20;
+
+/// Up to this size, in bytes, the compressed form lies in ordinary memory: sending it costs no more than `sendfile`
+/// (`delivery/snapshots.rs`).
+const IN_MEMORY_LIMIT: usize = 64 * 1024;
+
+/// Two changes within one tick of the kernel's clock can leave the same time stamp, so a file is kept only if its last change is
+/// at least this old.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// The compressed form of a file.
+#[derive(Debug, Clone)]
+pub(super) enum Kept {
+    Memory(Bytes),
+    /// A sealed file in memory.
+    File(Arc<OwnedFd>, u64),
+}
+
+impl Kept {
+    fn of(contents: Vec<u8>) -> io::Result<Self> {
+        let is_small = contents.len() <= IN_MEMORY_LIMIT;
+        if is_small || descriptors::level() > Level::Plenty {
+            return Ok(Self::Memory(contents.into()));
+        }
+        let len = contents.len() as u64;
+        let sealed = memfd::sealed(c"sendoff-compressed", len, |file| {
+            File::from(file.try_clone_to_owned()?).write_all(&contents)
+        })?;
+        descriptors::note(&sealed);
+        Ok(Self::File(Arc::new(sealed), len))
+    }
+
+    pub(super) fn segment(&self) -> Segment {
+        match self {
+            Self::Memory(bytes) => Segment::Bytes(bytes.clone()),
+            Self::File(file, len) => {
+                let file = OpenFile::shared(Arc::clone(file));
+                Segment::File(FileSegment { file, offset: 0, len: *len })
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Memory(bytes) => bytes.len(),
+            Self::File(_, len) => usize::try_from(*len).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Entry {
+    AskedOnce,
+    Making,
+    Kept(Kept),
+    /// Compressed it would not be shorter.
+    Useless,
+}
+
+impl Entry {
+    fn len(&self) -> usize {
+        if let Self::Kept(kept) = self { kept.len() } else { 0 }
+    }
+}
+
+/// What is known about the compressed form of a file.
+pub(super) enum Known {
+    Kept(Kept),
+    /// The file is sent as it is.
+    Useless,
+    /// The caller compresses the file, and calls [`Cache::make`] with the reservation.
+    Make(Reservation),
+    /// It is compressed on its way.
+    Nothing,
+}
+
+type Key = (FileState, Coding);
+
+/// The compressed files of a front. The lock is taken when a response begins and when a file has been compressed.
+#[derive(Debug)]
+pub(super) struct Cache(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    entries: LruCache<Key, Entry>,
+    bytes: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self(Mutex::new(Inner { entries: LruCache::new(MOST_FILES), bytes: 0 }))
+    }
+}
+
+impl Cache {
+    pub(super) fn look(self: &Arc<Self>, file: FileState, coding: Coding) -> Known {
+        let key = (file, coding);
+        let mut inner = self.lock();
+        match inner.entries.get_mut(&key) {
+            Some(Entry::Kept(kept)) => Known::Kept(kept.clone()),
+            Some(Entry::Useless) => Known::Useless,
+            Some(Entry::Making) => Known::Nothing,
+            Some(entry @ Entry::AskedOnce) => {
+                if file.size() > LARGEST || !file.is_older_than(SETTLED) {
+                    return Known::Nothing;
+                }
+                *entry = Entry::Making;
+                Known::Make(Reservation { cache: Arc::clone(self), key })
+            }
+            None => {
+                inner.put(key, Entry::AskedOnce);
+                Known::Nothing
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn put(&mut self, key: Key, entry: Entry) {
+        self.bytes += entry.len();
+        // `push` returns what had this key, or what had to make room for it.
+        if let Some((_, gone)) = self.entries.push(key, entry) {
+            self.bytes -= gone.len();
+        }
+        while self.bytes > LIMIT
+            && let Some((_, gone)) = self.entries.pop_lru()
+        {
+            self.bytes -= gone.len();
+        }
+    }
+}
+
+/// The right to put the compressed form of a file into the cache.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    cache: Arc<Cache>,
+    key: Key,
+}
+
+impl Reservation {
+    /// Compresses the file. To be called on a thread that may take its time.
+    pub(super) fn make(self, file: &OwnedFd) {
+        let (state, coding) = self.key;
+        match made(file, state, coding) {
+            Ok(Some(kept)) => self.put(Entry::Kept(kept)),
+            Ok(None) => self.put(Entry::Useless),
+            // It has changed, or memory is full: later requests try again.
+            Err(error) => tracing::debug!(%error, "a file was not compressed"),
+        }
+    }
+
+    fn put(&self, entry: Entry) {
+        self.cache.lock().put(self.key, entry);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut inner = self.cache.lock();
+        if let Some(entry @ Entry::Making) = inner.entries.peek_mut(&self.key) {
+            *entry = Entry::AskedOnce;
+        }
+    }
+}
+
+/// The compressed form of a file in this state; `None`: it would not be shorter.
+fn made(file: &OwnedFd, state: FileState, coding: Coding) -> io::Result<Option<Kept>> {
+    let contents = crate::delivery::copying::into_memory(file, state.size())?;
+    if FileState::new(&rustix::fs::fstat(file.as_fd())?) != state {
+        return Err(io::Error::other("it changed meanwhile"));
+    }
+    let compressed = compress(coding, Effort::Once, &contents)?;
+    if compressed.len() >= contents.len() {
+        return Ok(None);
+    }
+    Kept::of(compressed).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir, name: &str, contents: &[u8]) -> (OwnedFd, FileState) {
+        let path = folder.path().join(name);
+        std::fs::write(&path, contents).unwrap();
+        let file = OwnedFd::from(File::open(path).unwrap());
+        let state = FileState::new(&rustix::fs::fstat(&file).unwrap());
+        let began = Instant::now();
+        while !state.is_older_than(SETTLED) {
+            assert!(began.elapsed() < Duration::from_secs(5));
+            std::thread::yield_now();
+        }
+        (file, state)
+    }
+
+    fn make(cache: &Arc<Cache>, state: FileState, coding: Coding, file: &OwnedFd) {
+        assert!(matches!(cache.look(state, coding), Known::Nothing), "asked once");
+        let Known::Make(reservation) = cache.look(state, coding) else { panic!("not to be made") };
+        assert!(matches!(cache.look(state, coding), Known::Nothing), "being made");
+        reservation.make(file);
+    }
+
+    #[test]
+    fn a_file_is_compressed_at_its_second_request() {
+        let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
+        let (text, state) = file(&folder, "a", &b"all the same ".repeat(1000));
+        make(&cache, state, Coding::Gzip, &text);
+        let Known::Kept(kept) = cache.look(state, Coding::Gzip) else { panic!("not kept") };
+        assert!(kept.len() < 1000 && cache.lock().bytes == kept.len());
+        assert!(matches!(cache.look(state, Coding::Zstd), Known::Nothing));
+        let packed =
+            compress(Coding::Zstd, Effort::Stream, &std::fs::read("/proc/self/exe").unwrap());
+        let (noise, state) = file(&folder, "b", &packed.unwrap()[..100_000]);
+        make(&cache, state, Coding::Zstd, &noise);
+        assert!(matches!(cache.look(state, Coding::Zstd), Known::Useless));
+    }
+
+    #[test]
+    fn a_file_that_changes_meanwhile_is_not_kept() {
+        let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
+        let (text, state) = file(&folder, "a", &b"before ".repeat(1000));
+        std::fs::write(folder.path().join("a"), b"after, ".repeat(1000)).unwrap();
+        make(&cache, state, Coding::Gzip, &text);
+        let again = cache.look(state, Coding::Gzip);
+        assert!(matches!(again, Known::Make(_)), "the old state is not known");
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
+        let states: Vec<FileState> =
+            (0..5).map(|n| file(&folder, &n.to_string(), b"x").1).collect();
+        let third = || Entry::Kept(Kept::Memory(vec![0; LIMIT / 3].into()));
+        for state in &states[..3] {
+            cache.lock().put((*state, Coding::Gzip), third());
+        }
+        assert!(matches!(cache.look(states[0], Coding::Gzip), Known::Kept(_)));
+        cache.lock().put((states[3], Coding::Gzip), third());
+        let kept = |n: usize| matches!(cache.look(states[n], Coding::Gzip), Known::Kept(_));
+        assert_eq!([0, 1, 2, 3].map(kept), [true, false, true, true]);
+        assert!(cache.lock().bytes <= LIMIT);
+    }
+}

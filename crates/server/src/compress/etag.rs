@@ -1,0 +1,108 @@
+//! Entity tags of compressed responses.
+//!
+//! The tag of a compressed response is the tag `"x"` of the uncompressed one with the coding at its end: `W/"x+zstd"`. It is weak,
+//! because the same page may be compressed to different bytes, depending on when the script flushes. Conditions of a request name
+//! tags as the client got them; applications know only their own, so `W/"x+zstd"` becomes `"x"` again:
+//!
+//! | field | what it needs | |
+//! |---|---|---|
+//! | `If-None-Match` | an application that compares texts finds its own tag | translated |
+//! | `If-Match` | the same, for a change of what the client has seen (WebDAV) | translated |
+//! | `If-Range` | ranges are those of the uncompressed bytes, and the client has others | left, so it does not match |
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use sendoff_config::Coding;
+
+/// The tag of a compressed response; `None`: the tag may stay, because it is weak.
+pub(super) fn of_compressed(tag: &[u8], coding: Coding) -> Option<Bytes> {
+    let opaque = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    Some([b"W/\"", opaque, b"+", coding.name().as_bytes(), b"\""].concat().into())
+}
+
+/// Translates the conditions of a request. Returns the previous value of `If-None-Match` if it is another one now.
+pub(super) fn translate(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    let mut before = None;
+    for name in [IF_MATCH, IF_NONE_MATCH] {
+        // A list over several fields is unusual, and its tags then match no longer, which is safe.
+        let Some(value) = headers.get_mut(&name) else { continue };
+        let Some(translated) = translated(value.as_bytes()) else { continue };
+        let Ok(translated) = HeaderValue::from_bytes(&translated) else { continue };
+        let given = std::mem::replace(value, translated);
+        if name == IF_NONE_MATCH {
+            before = Some(given);
+        }
+    }
+    before
+}
+
+/// The tag among those that a client has, `asked`, that stands for an application's `tag`.
+pub(super) fn asked_for(tag: &[u8], asked: &HeaderValue) -> Option<Bytes> {
+    let given = asked.as_bytes();
+    let tags = Coding::ALL.into_iter().filter_map(|coding| of_compressed(tag, coding));
+    tags.into_iter().find(|tag| given.windows(tag.len()).any(|part| part == &tag[..]))
+}
+
+/// A list of tags in which those of compressed responses are replaced; `None`: there are none.
+fn translated(list: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(list.len());
+    let mut rest = list;
+    let mut changed = false;
+    while let Some(open) = rest.iter().position(|&b| b == b'"') {
+        let Some(len) = rest[open + 1..].iter().position(|&b| b == b'"') else { break };
+        let opaque = &rest[open + 1..open + 1 + len];
+        let before = &rest[..open];
+        match (before.strip_suffix(b"W/"), without_coding(opaque)) {
+            (Some(before), Some(own)) => {
+                changed = true;
+                out.extend([before, b"\"", own, b"\""].concat());
+            }
+            _ => out.extend_from_slice(&rest[..open + len + 2]),
+        }
+        rest = &rest[open + len + 2..];
+    }
+    out.extend_from_slice(rest);
+    changed.then_some(out)
+}
+
+fn without_coding(opaque: &[u8]) -> Option<&[u8]> {
+    Coding::ALL
+        .into_iter()
+        .find_map(|coding| opaque.strip_suffix(coding.name().as_bytes())?.strip_suffix(b"+"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_compressed_responses_become_those_of_the_application() {
+        for (list, expected) in [
+            (r#"W/"x+zstd""#, Some(r#""x""#)),
+            (r#"W/"a,b+br", "c", W/"d+gzip""#, Some(r#""a,b", "c", "d""#)),
+            (r#""x+zstd""#, None),
+            (r#"W/"x""#, None),
+            (r#"W/"+gzip""#, Some(r#""""#)),
+            ("*", None),
+            ("W/\"x+zstd", None),
+            (r#"W/"x+zstd", W/"y"#, Some(r#""x", W/"y"#)),
+            ("\"", None),
+            ("", None),
+        ] {
+            let translated = translated(list.as_bytes());
+            let translated = translated.map(|list| String::from_utf8(list).unwrap());
+            assert_eq!(translated.as_deref(), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn only_strong_tags_change() {
+        assert_eq!(of_compressed(b"\"x\"", Coding::Gzip).unwrap(), "W/\"x+gzip\"");
+        assert_eq!(of_compressed(b"W/\"x\"", Coding::Gzip), None);
+        assert_eq!(of_compressed(b"x", Coding::Gzip), None);
+        assert_eq!(of_compressed(b"\"", Coding::Gzip), None);
+        let asked = HeaderValue::from_static("\"a\", W/\"x+br\"");
+        assert_eq!(asked_for(b"\"x\"", &asked).unwrap(), "W/\"x+br\"");
+        assert_eq!(asked_for(b"\"a\"", &asked), None);
+    }
+}
