@@ -227,3 +227,75 @@ fn a_password_file_that_is_none_stops_no_other_request() {
     }
     drop(pipe);
 }
+
+/// Outcomes are kept; every kind of change that they depend on counts in the next request.
+#[test]
+fn what_rules_looked_at_counts_as_it_is_now() {
+    let site = Site::with("index.php", "<?php echo 'front';");
+    site.write(".htaccess", WORDPRESS);
+    site.write("d/a.txt", "text");
+    site.write("other/a.txt", "other");
+    site.write("other/.htaccess", "Require all denied\n");
+    std::os::unix::fs::symlink(site.path("d"), site.path("link")).unwrap();
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let rename = |from: &str, to: &str| std::fs::rename(site.path(from), site.path(to)).unwrap();
+    let status = |target: &str| server.get(target).status();
+    for round in 0..10 {
+        // A file that a condition looks for.
+        assert_eq!(server.page("/new.txt"), "front", "{round}");
+        site.write("new.txt", "new");
+        assert_eq!(server.page("/new.txt"), "new", "{round}");
+        std::fs::remove_file(site.path("new.txt")).unwrap();
+        // A file that is written where it lies, and one that takes its place.
+        site.write("d/.htaccess", "Require all denied \n");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        site.write("d/.htaccess", "Require all granted\n");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+        site.write("d/new", "Require all denied \n");
+        rename("d/new", "d/.htaccess");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        std::fs::remove_file(site.path("d/.htaccess")).unwrap();
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+        // A folder that takes another's place.
+        rename("d", "before");
+        rename("other", "d");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        rename("d", "other");
+        rename("before", "d");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+    }
+}
+
+/// Outcomes that depend on the client's fields are not given to another request.
+#[test]
+fn requests_that_differ_have_outcomes_that_differ() {
+    let site = Site::with("a.txt", "text");
+    site.write(
+        ".htaccess",
+        "RewriteEngine On\nRewriteCond %{HTTP:X-Key} !=open\nRewriteRule ^a - [F]\nRewriteCond %{HTTP_HOST} =b.example\nRewriteRule . - [G]\nRewriteCond %{REQUEST_METHOD} =HEAD\nRewriteRule . - [R=409]\nRewriteCond %{QUERY_STRING} x\nRewriteRule . - [R=410]\nRewriteCond %{THE_REQUEST} /%61\nRewriteRule . - [R=406]\n",
+    );
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let key = |request: Request, value| server.ask(&request.header("X-Key", value)).status();
+    for _ in 0..3 {
+        server.get("/a.txt").expect(403);
+        assert_eq!(key(Request::get("/a.txt"), "open"), 200);
+        assert_eq!(key(Request::get("/a.txt"), "closed"), 403);
+        assert_eq!(key(Request::get("/a.txt?x"), "open"), 410);
+        assert_eq!(key(Request::get("/%61.txt"), "open"), 406);
+        assert_eq!(key(Request::new("HEAD", "/a.txt"), "open"), 409);
+        assert_eq!(key(Request::get("/a.txt").header("Host", "b.example"), "open"), 410);
+    }
+}
+
+/// A request that needs a password is evaluated twice, and its fields are changed once.
+#[test]
+fn fields_are_changed_once_with_a_password() {
+    let site = Site::with("i.php", "<?php echo $_SERVER['HTTP_X_A'];");
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let rules = "AuthType Basic\nAuthName x\nRequire valid-user\nRequestHeader append X-A more\n";
+    site.write(".htaccess", format!("AuthUserFile {}\n{rules}", users.display()));
+    let server = Server::start(site.root(), &[]);
+    let asked = Request::get("/i.php").header("X-A", "own");
+    let asked = asked.header("Authorization", "Basic YW5uOm9wZW4gc2VzYW1l");
+    assert_eq!(server.ask(&asked).text(), "own, more");
+}

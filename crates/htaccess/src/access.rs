@@ -76,7 +76,7 @@ impl Who {
     fn is(&self, context: &Context<'_>, pass: &Pass) -> bool {
         match self {
             Self::All => true,
-            Self::Network(network) => network.contains(context.client().ip()),
+            Self::Network(network) => network.contains(context.client()),
             Self::Variable(name) => pass.variables.get(name).is_some(),
             Self::NoVariable(name) => pass.variables.get(name).is_none(),
         }
@@ -262,10 +262,10 @@ impl Check {
         let holds = match self {
             Self::Always(granted) => *granted,
             Self::Networks(networks) => {
-                networks.iter().any(|network| network.contains(context.client().ip()))
+                networks.iter().any(|network| network.contains(context.client()))
             }
             Self::Local => {
-                let client = context.client().ip().to_canonical();
+                let client = context.client().to_canonical();
                 client.is_loopback() || client == request.server.ip().to_canonical()
             }
             Self::Methods(names) => {
@@ -383,7 +383,7 @@ pub(crate) struct Authentication {
 
 /// The name of the client's address, for the log.
 pub(crate) fn client(context: &Context<'_>) -> String {
-    lossy(&variables::address(context.client().ip()))
+    lossy(&variables::address(context.client()))
 }
 
 /// Whether a value of a setting means no.

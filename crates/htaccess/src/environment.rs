@@ -128,7 +128,7 @@ impl Conditional {
             Subject::Attribute(attribute, pattern) => {
                 let value = match attribute {
                     Attribute::RemoteHost | Attribute::RemoteAddr => {
-                        variables::address(context.client().ip())
+                        variables::address(context.client())
                     }
                     Attribute::ServerAddr => variables::address(request.server.ip()),
                     Attribute::Method => request.method.to_vec(),

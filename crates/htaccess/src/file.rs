@@ -21,6 +21,7 @@ pub struct File {
     scope: Scope,
     remarks: Vec<Remark>,
     broken: Option<usize>,
+    weight: usize,
 }
 
 impl fmt::Debug for File {
@@ -45,7 +46,8 @@ impl File {
         if broken.is_some() {
             scope = Scope::default();
         }
-        Self { name: name.into(), scope, remarks: parser.remarks, broken }
+        let weight = 1024 + 64 * bytes.len();
+        Self { name: name.into(), scope, remarks: parser.remarks, broken, weight }
     }
 
     /// A file that exists and cannot be read, or is too large: requests to its folder are refused.
@@ -53,7 +55,7 @@ impl File {
     pub fn unreadable(name: &str, why: &str) -> Self {
         let remark = Remark { line: 0, severity: Severity::Broken, text: why.to_owned() };
         let (name, scope) = (name.into(), Scope::default());
-        Self { name, scope, remarks: vec![remark], broken: Some(0) }
+        Self { name, scope, remarks: vec![remark], broken: Some(0), weight: 1024 }
     }
 
     /// What an operator should know of the file.
@@ -67,6 +69,12 @@ impl File {
     pub fn broken(&self) -> Option<Reason> {
         let remark = self.remarks.get(self.broken?)?;
         Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
+    }
+
+    /// Bytes that the file takes, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// What the file is called.

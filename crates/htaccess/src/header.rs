@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use crate::expression::{Evaluation, Expression, Template};
+use crate::head::{HeadAction, HeadChange};
 use crate::limits;
 use crate::pattern::{Pattern, TooCostly};
 use crate::problem::Problem;
@@ -61,6 +62,15 @@ enum Part {
     Time,
 }
 
+impl Part {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Literal(bytes) | Self::Variable(bytes) => 32 + bytes.len(),
+            Self::Time => 32,
+        }
+    }
+}
+
 impl Text {
     fn parse(text: &[u8]) -> Result<Self, Problem> {
         if let Some(expression) = text.strip_prefix(b"expr=") {
@@ -110,6 +120,19 @@ impl Text {
         }
         parts.push(Part::Literal(literal));
         Ok(Self::Format(parts))
+    }
+
+    /// The text, if it is the same for each response.
+    fn literal(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Format(parts) => match parts.as_slice() {
+                [Part::Literal(literal)] if literal.len() <= limits::VALUE => {
+                    Some(clean(literal.clone()))
+                }
+                _ => None,
+            },
+            Self::Expression(_) => None,
+        }
     }
 
     fn make(&self, evaluation: &mut Evaluation<'_>, context: &Context<'_>, pass: &Pass) -> Vec<u8> {
@@ -212,6 +235,44 @@ impl HeaderRule {
     /// Whether the rule is about `Content-Type`, which every response has once.
     pub(crate) fn is_content_type(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"Content-Type")
+    }
+
+    /// The change, if it is the same for each response.
+    pub(crate) fn fixed(&self) -> Option<HeadChange> {
+        let (action, text) = match &self.action {
+            Action::Set(text) => (HeadAction::Set, text.literal()?),
+            Action::Add(text) => (HeadAction::Add, text.literal()?),
+            Action::Unset => (HeadAction::Unset, Vec::new()),
+            _ => return None,
+        };
+        let is_fixed = matches!(self.condition, Condition::None) && !self.is_content_type();
+        let (always, name) = (self.always, self.name.clone());
+        is_fixed.then_some(HeadChange { always, action, name, value: text })
+    }
+
+    /// Bytes that the rule takes, about.
+    pub(crate) fn weight(&self) -> usize {
+        let text = |text: &Text| match text {
+            Text::Format(parts) => parts.iter().map(Part::weight).sum(),
+            // Its source is not kept; it was part of a line.
+            Text::Expression(_) => limits::LINE,
+        };
+        let action = match &self.action {
+            Action::Set(value)
+            | Action::SetIfEmpty(value)
+            | Action::Append(value)
+            | Action::Merge(value)
+            | Action::Add(value) => text(value),
+            Action::Unset => 0,
+            Action::Echo(pattern) => pattern.weight(),
+            Action::Edit { pattern, by, .. } => pattern.weight() + text(by),
+        };
+        let condition = match &self.condition {
+            Condition::None => 0,
+            Condition::Variable { name, .. } => name.len(),
+            Condition::Expression(_) => limits::LINE,
+        };
+        self.name.len() + action + condition
     }
 
     /// Whether the rule looks at the response.

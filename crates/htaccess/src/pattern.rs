@@ -61,6 +61,11 @@ impl Pattern {
         Ok(Self { regex, slow: OnceLock::new(), text, has_groups, ignore_case })
     }
 
+    /// Bytes that the expression takes, about.
+    pub(crate) fn weight(&self) -> usize {
+        4096 + 64 * self.text.len()
+    }
+
     /// Whether the expression has groups.
     pub(crate) fn has_groups(&self) -> bool {
         self.has_groups

@@ -8,7 +8,9 @@ use std::fmt;
 pub struct DependsOn {
     /// Names of request fields.
     pub fields: Vec<Vec<u8>>,
-    /// The client's address, the user, the time, or all fields.
+    /// The address of the client, without its port.
+    pub client: bool,
+    /// More of the client, the user, the time, all fields, the size of a file.
     pub more: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use crate::limits;
@@ -146,10 +146,21 @@ impl<'a> Context<'a> {
         self.request.fields
     }
 
-    /// The client.
-    pub(crate) fn client(&self) -> SocketAddr {
+    /// The address of the client.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.looked_at.borrow_mut().client = true;
+        self.request.client.ip()
+    }
+
+    /// The port of the client.
+    pub(crate) fn client_port(&self) -> u16 {
         self.looked_at.borrow_mut().more = true;
-        self.request.client
+        self.request.client.port()
+    }
+
+    /// A file's size counts, of whose changes nothing tells.
+    pub(crate) fn looks_at_size(&self) {
+        self.looked_at.borrow_mut().more = true;
     }
 
     /// The time of the request.

@@ -144,7 +144,10 @@ impl<'a> Evaluation<'a> {
             Test::Folder => is(Kind::Folder),
             Test::File => is(Kind::File),
             Test::Exists => found().is_some(),
-            Test::NotEmpty => found().is_some_and(|f| f.kind == Kind::File && f.size > 0),
+            Test::NotEmpty => {
+                self.context.looks_at_size();
+                found().is_some_and(|f| f.kind == Kind::File && f.size > 0)
+            }
             Test::Link => self.context.files.is_link(word),
             Test::Executable => found().is_some_and(|found| found.executable),
             Test::AccessibleFile => {

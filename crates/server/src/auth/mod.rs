@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +18,11 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lru::LruCache;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::CWD;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
+use crate::static_files::{Identity, open_regular};
 use passwords::Passwords;
 
 /// The largest password file, in bytes.
@@ -62,12 +62,9 @@ pub(crate) struct Auth {
     turn: Arc<Semaphore>,
 }
 
-/// Differs when a file was changed or replaced: device, inode, bytes, time of the last change.
-type Version = (u64, u64, u64, i64, i64);
-
 #[derive(Debug, Clone)]
 struct File {
-    version: Version,
+    version: Identity,
     passwords: Arc<Passwords>,
 }
 
@@ -155,7 +152,7 @@ impl Auth {
 
     /// The current contents of a password file.
     fn file(&self, path: &Path) -> io::Result<File> {
-        let (file, version) = open(path)?;
+        let (file, version) = open_regular(CWD, path)?;
         if let Some(file) = self.files.borrow_mut().get(path)
             && file.version == version
         {
@@ -188,18 +185,6 @@ impl Auth {
         let pause = before.map_or(FIRST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
         failing.put(client.to_vec(), Failing { pause, last });
     }
-}
-
-/// Opens a password file. A FIFO or a device would block the event loop or never end.
-fn open(path: &Path) -> io::Result<(std::fs::File, Version)> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let data = file.metadata()?;
-    if !data.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let version = (data.dev(), data.ino(), data.len(), data.ctime(), data.ctime_nsec());
-    Ok((file, version))
 }
 
 /// The name and the password of a field `Basic BASE64`.

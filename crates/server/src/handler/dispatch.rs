@@ -27,7 +27,8 @@ use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::Site;
-use crate::site::effects::{Answer, Effects, User};
+use crate::site::decision::User;
+use crate::site::effects::{Answer, Effects};
 use crate::site::router::Route;
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.

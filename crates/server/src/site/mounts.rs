@@ -1,18 +1,21 @@
 //! The folders of a site: its root, and folders elsewhere that stand at a path of it (aliases).
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::matching::contains;
 use crate::static_files::{CacheShare, FileCache, Found, Kind, MediaTypes, Refusal, Root};
 
 /// All folders of a site, the longest path first. The last is the root.
 #[derive(Debug)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct Mounts {
+    all: Vec<Mount>,
+    types: Rc<MediaTypes>,
+}
 
 /// A folder and the path at which it stands.
 #[derive(Debug)]
@@ -44,8 +47,7 @@ impl Mounts {
         let aliases = config.aliases.iter().map(|alias| (&*alias.prefix, &*alias.folder));
         let mut all = Vec::new();
         for (prefix, folder) in aliases.chain([("", &*config.root)]) {
-            let root = Root::open(folder, config.symlinks, &config.follow)
-                .map_err(|error| named(folder, &error))?;
+            let root = Root::open(folder, config.symlinks, &config.follow)?;
             all.push(Mount {
                 prefix: prefix.as_bytes().to_vec(),
                 folder: folder.as_os_str().as_bytes().to_vec(),
@@ -53,12 +55,12 @@ impl Mounts {
             });
         }
         all.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
-        Ok(Self(all))
+        Ok(Self { all, types })
     }
 
     /// Where a decoded and normalised path lies.
     pub(super) fn place<'p>(&self, path: &'p [u8]) -> Place<'_, 'p> {
-        let found = self.0.iter().find_map(|mount| {
+        let found = self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.prefix[..])?;
             let path = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
             Some(Place { mount, path })
@@ -66,9 +68,30 @@ impl Mounts {
         found.expect("every path begins with a slash, and the root's prefix is empty")
     }
 
+    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+        self.all.iter().find_map(|mount| {
+            let rest = path.strip_prefix(&mount.folder[..])?;
+            let rest = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
+            Some((Ref::map(mount.files.borrow(), FileCache::root), rest))
+        })
+    }
+
+    /// The alias that a path is below: the length of its prefix, and its folder.
+    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+        let mut aliases = self.all.iter().filter(|mount| !mount.prefix.is_empty());
+        let found = aliases.find(|mount| contains(&mount.prefix, path))?;
+        Some((found.prefix.len(), &found.folder))
+    }
+
+    /// The media types that the operator has set.
+    pub(super) fn media_types(&self) -> &MediaTypes {
+        &self.types
+    }
+
     /// Where a file with this absolute name lies; `None`: in none of the folders.
     pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
-        self.0.iter().find_map(|mount| {
+        self.all.iter().find_map(|mount| {
             let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
             Some(Place { mount, path })
         })
@@ -106,8 +129,4 @@ impl Place<'_, '_> {
         let folder = files.root().writable_above(self.path, uid, gid)?;
         Some([&self.mount.folder[..], b"/", folder].concat())
     }
-}
-
-fn named(folder: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
 }

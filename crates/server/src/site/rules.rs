@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig};
 
-use super::effects::{Answer, Effects, FieldChange};
+use super::effects::{Answer, Effects};
+use super::field_change::FieldChange;
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
