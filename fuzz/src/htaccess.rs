@@ -28,6 +28,10 @@ impl Look for Memory {
     fn is_link(&self, path: &[u8]) -> bool {
         path.ends_with(b"a.txt")
     }
+
+    fn processor_time(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl Files for Memory {

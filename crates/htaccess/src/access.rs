@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
 use crate::network::Network;
-use crate::pattern::TooCostly;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;

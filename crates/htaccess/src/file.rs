@@ -8,7 +8,7 @@ use crate::directives::{self, Place};
 use crate::expression::Expression;
 use crate::limits;
 use crate::modules;
-use crate::pattern::Pattern;
+use crate::pattern::{self, Pattern};
 use crate::problem::{Problem, Remark, Severity};
 use crate::reason::Reason;
 use crate::scope::{Covers, Scope, Section};
@@ -35,7 +35,7 @@ impl File {
     /// request to its folder is refused.
     #[must_use]
     pub fn parse(bytes: &[u8], name: &str) -> Self {
-        let mut parser = Parser { lines: Vec::new(), at: 0, depth: 0, remarks: Vec::new() };
+        let mut parser = Parser::default();
         let mut scope = Scope::default();
         let parsed = parser.file(bytes, &mut scope);
         let broken = parsed.err().map(|Broken { line, text }| {
@@ -46,7 +46,8 @@ impl File {
         if broken.is_some() {
             scope = Scope::default();
         }
-        let weight = 1024 + 64 * bytes.len();
+        let weight = if broken.is_some() { 0 } else { parser.weight };
+        let weight = 1024 + weight;
         Self { name: name.into(), scope, remarks: parser.remarks, broken, weight }
     }
 
@@ -93,11 +94,14 @@ struct Broken {
     text: String,
 }
 
+#[derive(Default)]
 struct Parser {
     lines: Vec<Line>,
     at: usize,
     depth: usize,
     remarks: Vec<Remark>,
+    /// Bytes of what was parsed, about.
+    weight: usize,
 }
 
 /// Where directives of a section go.
@@ -121,6 +125,13 @@ impl Parser {
         if let Some(line) = self.lines.get(limits::DIRECTIVES) {
             let text = format!("the file has more than {} directives", limits::DIRECTIVES);
             return Err(Broken { line: line.number, text });
+        }
+        for line in &self.lines {
+            self.weight += pattern::weight(&line.rest);
+            if self.weight > limits::WEIGHT {
+                let text = "the expressions up to this line would take too much memory".to_owned();
+                return Err(Broken { line: line.number, text });
+            }
         }
         let mut target = Target { scope, methods: Methods::All, groups: Vec::new() };
         self.block(&mut target, None)
@@ -300,7 +311,7 @@ impl Parser {
         let methods = target.methods.clone();
         let mut inner = Target { scope: &mut scope, methods, groups: Vec::new() };
         self.block(&mut inner, Some(line))?;
-        target.scope.sections.push(Section { covers, scope });
+        target.scope.sections.push(Section { line: line.number, covers, scope });
         Ok(())
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::UNIX_EPOCH;
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
 use crate::head::{HeadAction, HeadChange};
 use crate::limits;
-use crate::pattern::{Pattern, TooCostly};
+use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;
@@ -297,6 +298,7 @@ impl HeaderRule {
         pass: &Pass,
         response: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<bool, TooCostly> {
+        context.budget.time()?;
         match &self.condition {
             Condition::None => Ok(true),
             Condition::Variable { name, set } => Ok(pass.variables.get(name).is_some() == *set),
@@ -342,7 +344,9 @@ impl HeaderRule {
             Action::Unset => fields.retain(|(name, _)| !name.eq_ignore_ascii_case(&self.name)),
             Action::Echo(pattern) => {
                 let (mut found, mut costly) = (Vec::new(), false);
-                context.fields().each(&mut |name, value| match pattern.matches(name) {
+                context.fields().each(&mut |name, value| match pattern
+                    .matches(name, &context.budget)
+                {
                     Ok(true) => found.push((name.to_vec(), value.to_vec())),
                     Ok(false) => {}
                     Err(TooCostly) => costly = true,
@@ -355,7 +359,7 @@ impl HeaderRule {
             Action::Edit { pattern, by, all } => {
                 let by = make(by);
                 for (_, value) in fields.iter_mut().filter(is) {
-                    let mut new = pattern.replace(value, &by, *all)?;
+                    let mut new = pattern.replace(value, &by, *all, &context.budget)?;
                     context.budget.cut(&mut new);
                     *value = clean(new);
                 }

@@ -9,6 +9,7 @@
 
 mod access;
 mod authorise;
+mod budget;
 mod directives;
 mod environment;
 mod evaluate;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::access::{self, Authentication, Group, Hosts, Verdict};
+use crate::budget::{Budget, TooCostly};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
 use crate::expression::Evaluation;
@@ -10,7 +11,6 @@ use crate::file::File;
 use crate::header::HeaderRule;
 use crate::media;
 use crate::outcome::PhpSetting;
-use crate::pattern::TooCostly;
 use crate::reason::Reason;
 use crate::redirect::Redirect;
 use crate::rewrite::{Options, Rule, Rules};
@@ -78,6 +78,7 @@ impl<'a> Merged<'a> {
         let name = pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let places = || chain.iter().map(|(folder, file)| Place { folder, file });
         for place in places() {
+            context.budget.time().map_err(|_| costly(place, 0))?;
             merged.merge(place, place.file.scope());
         }
         // Sections come behind all folders: those by name, then those by expression.
@@ -85,7 +86,7 @@ impl<'a> Merged<'a> {
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
             expressions.push((place, sections));
-            merged.by_name(place, sections, name, &mut expressions)?;
+            merged.by_name(place, sections, name, &context.budget, &mut expressions)?;
         }
         for (place, sections) in expressions {
             merged.by_expression(context, pass, place, sections, name)?;
@@ -98,13 +99,14 @@ impl<'a> Merged<'a> {
         place: Place<'a>,
         sections: &'a [Section],
         name: &[u8],
+        budget: &Budget<'_>,
         expressions: &mut Vec<(Place<'a>, &'a [Section])>,
     ) -> Result<(), Refusal> {
-        for Section { covers, scope } in sections {
-            if covers_name(covers, name).map_err(|_| costly(place))? {
+        for Section { line, covers, scope } in sections {
+            if covers_name(covers, name, budget).map_err(|_| costly(place, *line))? {
                 self.merge(place, scope);
                 expressions.push((place, &scope.sections));
-                self.by_name(place, &scope.sections, name, expressions)?;
+                self.by_name(place, &scope.sections, name, budget, expressions)?;
             }
         }
         Ok(())
@@ -119,7 +121,7 @@ impl<'a> Merged<'a> {
         name: &[u8],
     ) -> Result<(), Refusal> {
         let mut taken = false;
-        for Section { covers, scope } in sections {
+        for Section { line, covers, scope } in sections {
             let expression = match covers {
                 Covers::If(expression) => {
                     taken = false;
@@ -136,14 +138,14 @@ impl<'a> Merged<'a> {
                 None => Ok(true),
             };
             self.vary.append(&mut evaluation.vary);
-            if !holds.map_err(|_| costly(place))? {
+            if !holds.map_err(|_| costly(place, *line))? {
                 continue;
             }
             // An expression that is not understood may or may not hold: what follows it is refused as well.
             taken = expression.is_some() || matches!(covers, Covers::Else);
             self.merge(place, scope);
             let mut nested = vec![(place, scope.sections.as_slice())];
-            self.by_name(place, &scope.sections, name, &mut nested)?;
+            self.by_name(place, &scope.sections, name, &context.budget, &mut nested)?;
             for (place, sections) in nested {
                 self.by_expression(context, pass, place, sections, name)?;
             }
@@ -293,18 +295,16 @@ impl<'a> Merged<'a> {
     }
 }
 
-fn covers_name(covers: &Covers, name: &[u8]) -> Result<bool, TooCostly> {
+fn covers_name(covers: &Covers, name: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
+    budget.time()?;
     match covers {
         Covers::Name(pattern) => Ok(!name.is_empty() && text::glob(pattern, name)),
-        Covers::Matching(pattern) => pattern.matches(name),
+        Covers::Matching(pattern) => pattern.matches(name, budget),
         Covers::If(_) | Covers::ElseIf(_) | Covers::Else => Ok(false),
     }
 }
 
-fn costly(place: Place<'_>) -> Refusal {
+fn costly(place: Place<'_>, line: usize) -> Refusal {
     let text = "matching the condition of a section took too long".to_owned();
-    Refusal {
-        status: 500,
-        why: Some(Reason { file: place.file.name().to_string(), line: 0, text }),
-    }
+    Refusal { status: 500, why: Some(Reason { file: place.file.name().to_string(), line, text }) }
 }

@@ -27,6 +27,9 @@ pub struct Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.text)
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.text),
+            line => write!(f, "{}:{line}: {}", self.file, self.text),
+        }
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::budget::TooCostly;
 use crate::expires;
 use crate::head::{Head, HeadChange};
 use crate::header::{self, Fields, HeaderRule};
 use crate::media;
-use crate::pattern::TooCostly;
 use crate::request::{Look, Request, Site};
 use crate::state::{Context, LookUps, LookedUp, Pass};
 use crate::text;

@@ -310,7 +310,7 @@ impl TextChange {
     }
 
     fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
-        let render = |text: &Text| Bytes::from(text.render(request, groups, Use::Uri));
+        let render = |text: &Text| text.bytes(request, groups, Use::Uri);
         match self {
             Self::Set(name, text) => FieldChange::Set(name.clone(), render(text)),
             Self::Add(name, text) => FieldChange::Add(name.clone(), render(text)),

@@ -15,7 +15,7 @@ use sendoff_htaccess as apache;
 use crate::static_files::{Identity, SETTLED, open_regular};
 
 /// Bytes of all files together. A file beyond the limit takes the place of those that were not used for the longest time.
-const MAX_WEIGHT: usize = 64 << 20;
+const MAX_WEIGHT: usize = 128 << 20;
 
 static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
 

@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Files, Found, Look};
 
@@ -137,6 +139,11 @@ impl Look for SiteFiles<'_> {
         let place = self.place(path);
         self.watch(&place);
         place.stat(AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+    }
+
+    fn processor_time(&self) -> Duration {
+        let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+        time.try_into().unwrap_or_default()
     }
 }
 
