@@ -29,6 +29,10 @@ impl Look for Memory {
         path.ends_with(b"a.txt")
     }
 
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     fn processor_time(&self) -> Duration {
         Duration::ZERO
     }

@@ -417,8 +417,10 @@ impl Phases<'_> {
         let rules = &self.merged.rewrite;
         if rules.engine && !self.merged.follow_links && !self.merged.follow_own_links {
             let text = "Options forbid symbolic links, and rewriting with them".to_owned();
-            let file = rules.rules.first().map_or_else(String::new, |(file, _)| file.to_string());
-            return Err(Refusal { status: 403, why: Some(Reason { file, line: 0, text }) });
+            let first = rules.rules.first();
+            let why = first.map(|(file, rule)| (file.to_string(), rule.line));
+            let why = why.map(|(file, line)| Reason { file, line, text });
+            return Err(Refusal { status: 403, why });
         }
         match rewrite(self.context, &mut self.pass, rules)? {
             Rewritten::Unchanged => Ok(None),

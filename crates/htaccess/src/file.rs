@@ -351,7 +351,7 @@ impl Parser {
         line: &Line,
         counting: Counting,
     ) -> Result<(), Broken> {
-        target.groups.push(Group { counting, parts: Vec::new() });
+        target.groups.push(Group { line: line.number, counting, parts: Vec::new() });
         self.block(target, Some(line))?;
         let Some(group) = target.groups.pop() else { return Ok(()) };
         if group.parts.is_empty() {
@@ -365,7 +365,7 @@ impl Parser {
         }
         let outer = match target.groups.last_mut() {
             Some(group) => group,
-            None => target.scope.require.get_or_insert_with(Group::any),
+            None => target.scope.require.get_or_insert_with(|| Group::any(line.number)),
         };
         outer.parts.push(Requirement::Group(group));
         Ok(())

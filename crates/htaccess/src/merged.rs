@@ -247,6 +247,7 @@ impl<'a> Merged<'a> {
         known.basic = nearer.basic.or(known.basic);
         known.realm = nearer.realm.clone().or(known.realm.take());
         known.users = nearer.users.clone().or(known.users.take());
+        known.groups = nearer.groups.clone().or(known.groups.take());
     }
 
     /// Changes the options of a folder.
@@ -272,16 +273,17 @@ impl<'a> Merged<'a> {
         &self,
         context: &Context<'_>,
         pass: &mut Pass,
-    ) -> Result<(Verdict, Option<&'a File>), TooCostly> {
+    ) -> Result<(Verdict, Option<(&'a File, usize)>), TooCostly> {
+        let groups = self.authentication.groups.as_deref();
         let mut fields = Vec::new();
         let mut verdict = (Verdict::Granted, None);
         for (merging, file, group) in &self.require {
-            let next = group.verdict(context, pass, &mut fields)?;
+            let next = group.verdict(context, pass, groups, &mut fields)?;
             verdict = match (merging, verdict.0, next) {
-                (AuthMerging::Replace, _, next) => (next, Some(*file)),
-                (AuthMerging::And, Verdict::Granted, next) => (next, Some(*file)),
+                (AuthMerging::Replace, _, next) => (next, Some((*file, group.line))),
+                (AuthMerging::And, Verdict::Granted, next) => (next, Some((*file, group.line))),
                 (AuthMerging::Or, Verdict::Granted, _) | (AuthMerging::And, ..) => verdict,
-                (AuthMerging::Or, _, next) => (next, Some(*file)),
+                (AuthMerging::Or, _, next) => (next, Some((*file, group.line))),
             };
         }
         pass.depend_on(fields);

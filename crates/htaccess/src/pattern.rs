@@ -257,6 +257,10 @@ mod tests {
             false
         }
 
+        fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+
         fn processor_time(&self) -> std::time::Duration {
             std::time::Duration::ZERO
         }

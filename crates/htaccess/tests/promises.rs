@@ -26,6 +26,10 @@ impl Look for OneFolder {
         false
     }
 
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     fn processor_time(&self) -> Duration {
         self.1.elapsed()
     }
@@ -197,6 +201,10 @@ impl Look for Everywhere {
 
     fn is_link(&self, _: &[u8]) -> bool {
         false
+    }
+
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
     }
 
     fn processor_time(&self) -> Duration {

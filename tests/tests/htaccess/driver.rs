@@ -63,6 +63,10 @@ impl Look for Disk {
         path(name).is_symlink()
     }
 
+    fn groups(&self, file: &[u8]) -> Option<Vec<u8>> {
+        fs::read(path(file)).ok()
+    }
+
     fn processor_time(&self) -> Duration {
         Duration::ZERO
     }

@@ -127,11 +127,11 @@ impl Service for Services {
     }
 
     fn max_body(&self, plan: &Plan) -> u64 {
-        let own = match &plan.who {
-            Who::Site(planned) => planned.effects.max_body,
-            Who::Server | Who::Trace | Who::Broken(_) => None,
-        };
-        own.unwrap_or(self.config.front.limits.max_body)
+        let limit = self.config.front.limits.max_body;
+        match &plan.who {
+            Who::Site(planned) => planned.effects.body_limit(limit),
+            Who::Server | Who::Trace | Who::Broken(_) => limit,
+        }
     }
 
     fn wants_body(plan: &Plan) -> bool {

@@ -35,6 +35,15 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    /// Bytes that the request body may have. `.htaccess` files only lower the server's limit: to raise it is up to the operator.
+    pub(crate) fn body_limit(&self, of_server: u64) -> u64 {
+        let own = self.max_body.unwrap_or(of_server);
+        match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
+            Some(limit) if limit > 0 => own.min(limit),
+            Some(_) | None => own,
+        }
+    }
+
     /// Variables of `.htaccess` files for scripts. The server's own parameters come first.
     pub(crate) fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
         self.htaccess.as_ref().map_or(&[], |decision| &decision.outcome().environment)

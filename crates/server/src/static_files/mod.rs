@@ -20,7 +20,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes, SETTLED};
 pub use refusal::{Forbidden, Refusal, place};
-pub use resolve::{Identity, Root, canonical, open_regular};
+pub use resolve::{Identity, Root, canonical, open_regular, read_regular};
 
 use crate::segment::Segment;
 use conditional::{Outcome, Validators};

@@ -1,7 +1,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -241,6 +241,20 @@ pub fn open_regular(folder: impl AsFd, path: impl Arg) -> io::Result<(File, Iden
     } else {
         Err(io::Error::other("it is no regular file"))
     }
+}
+
+/// The contents of a regular file of at most `most` bytes.
+///
+/// # Errors
+/// It cannot be read, is no regular file, or is larger.
+pub fn read_regular(folder: impl AsFd, path: impl Arg, most: usize) -> io::Result<Vec<u8>> {
+    let (file, _) = open_regular(folder, path)?;
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// The path of a folder without symbolic links.

@@ -112,9 +112,10 @@ fn read(folder: BorrowedFd<'_>, path: &OsStr) -> io::Result<(Identity, Vec<u8>)>
 /// Tells the operator what is not obeyed.
 fn log(name: &Path, remarks: &[apache::Remark]) {
     for apache::Remark { line, severity, text } in remarks {
+        let (name, effect) = (name.display(), severity.effect());
         match severity {
-            apache::Severity::Ignored => tracing::info!("{}:{line}: {text}", name.display()),
-            _ => tracing::warn!("{}:{line}: {text}", name.display()),
+            apache::Severity::Ignored => tracing::info!("{name}:{line}: {text} ({effect})"),
+            _ => tracing::warn!("{name}:{line}: {text} ({effect})"),
         }
     }
 }

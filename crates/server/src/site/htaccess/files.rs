@@ -17,9 +17,12 @@ use sendoff_htaccess::{Files, Found, Look};
 use super::compiled;
 use super::watcher::{Watch, Watcher};
 use crate::site::router::Router;
-use crate::static_files::Root;
+use crate::static_files::{Root, read_regular};
 
 const NAME: &[u8] = b".htaccess";
+
+/// The largest file with groups, in bytes.
+const MAX_GROUP_FILE: usize = 1 << 20;
 
 /// The folders of a site, looked at on behalf of one request.
 #[derive(Debug)]
@@ -139,6 +142,16 @@ impl Look for SiteFiles<'_> {
         let place = self.place(path);
         self.watch(&place);
         place.stat(AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+    }
+
+    fn groups(&self, path: &[u8]) -> Option<Vec<u8>> {
+        // What it says is not watched, but users are known only in requests whose outcome is not kept.
+        self.unwatched.set(true);
+        let name = OsStr::from_bytes(path);
+        let contents = read_regular(CWD, name, MAX_GROUP_FILE).inspect_err(|error| {
+            tracing::warn!("AuthGroupFile {}: {error}: it names no members", name.display());
+        });
+        contents.ok()
     }
 
     fn processor_time(&self) -> Duration {
