@@ -326,7 +326,8 @@ fn bodies_may_be_limited_and_not_extended() {
     site.write("small/i.php", "<?php echo 'small';");
     site.write("small/.htaccess", "LimitRequestBody 10\n");
     let server = Server::start(site.root(), &["--max-body", "1k"]);
-    let post = |target, size| server.ask(&Request::post(target, "text/plain", vec![b'x'; size])).status();
+    let post =
+        |target, size| server.ask(&Request::post(target, "text/plain", vec![b'x'; size])).status();
     assert_eq!((post("/i.php", 1000), post("/i.php", 2000)), (200, 413));
     assert_eq!((post("/small/i.php", 10), post("/small/i.php", 11)), (200, 413));
 }

@@ -2,7 +2,7 @@
 
 use crate::access::{self, Verdict};
 use crate::file::File;
-use crate::merged::Merged;
+use crate::merged::{Merged, Origin};
 use crate::outcome::Answer;
 use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
@@ -40,7 +40,7 @@ fn authenticate(
     context: &Context<'_>,
     pass: &mut Pass,
     merged: &Merged<'_>,
-    rule: Option<(&File, usize)>,
+    rule: Option<Origin<'_>>,
 ) -> Result<Option<Answer>, Refusal> {
     let known = &merged.authentication;
     let (Some(true), Some(realm), Some(users)) = (known.basic, &known.realm, &known.users) else {
@@ -60,12 +60,12 @@ fn authenticate(
     }
 }
 
-fn denied(context: &Context<'_>, rule: Option<(&File, usize)>) -> Refusal {
+fn denied(context: &Context<'_>, rule: Option<Origin<'_>>) -> Refusal {
     let text = format!("Require does not let {} in", access::client(context));
     Refusal { status: 403, why: Some(reason(rule, text)) }
 }
 
-fn reason(rule: Option<(&File, usize)>, text: String) -> Reason {
+fn reason(rule: Option<Origin<'_>>, text: String) -> Reason {
     let (file, line) =
         rule.map_or((String::new(), 0), |(file, line)| (file.name().to_string(), line));
     Reason { file, line, text }

@@ -175,11 +175,14 @@ enum Next {
     Again(Vec<u8>),
 }
 
+/// A field of the request and its new value; `None`: it is taken out.
+type FieldChange = (Vec<u8>, Option<Vec<u8>>);
+
 /// What the rules do beside the answer.
 struct Effects {
     pass: Pass,
     response: ResponseRules,
-    request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    request_fields: Vec<FieldChange>,
     max_body: Option<u64>,
     php: Vec<crate::PhpSetting>,
     error_documents: Vec<(u16, ErrorDocument)>,
@@ -572,7 +575,7 @@ fn request_fields(
     context: &Context<'_>,
     pass: &Pass,
     merged: &Merged<'_>,
-) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, Refusal> {
+) -> Result<Vec<FieldChange>, Refusal> {
     if merged.request_headers.is_empty() {
         return Ok(Vec::new());
     }

@@ -21,6 +21,9 @@ use crate::text;
 /// The files on a path with their folders, the outermost folder first.
 pub(crate) type Chain = Vec<(Vec<u8>, Arc<File>)>;
 
+/// A file and the line of a rule in it.
+pub(crate) type Origin<'a> = (&'a File, usize);
+
 /// The rules that apply to a request.
 #[derive(Default)]
 pub(crate) struct Merged<'a> {
@@ -273,7 +276,7 @@ impl<'a> Merged<'a> {
         &self,
         context: &Context<'_>,
         pass: &mut Pass,
-    ) -> Result<(Verdict, Option<(&'a File, usize)>), TooCostly> {
+    ) -> Result<(Verdict, Option<Origin<'a>>), TooCostly> {
         let groups = self.authentication.groups.as_deref();
         let mut fields = Vec::new();
         let mut verdict = (Verdict::Granted, None);

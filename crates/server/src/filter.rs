@@ -1,7 +1,7 @@
 //! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
 //! 1. rules of the site's routes: header fields, what caches are told;
-//! 2. rules of `.htaccess` files (`site/htaccess.rs`);
+//! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
 //! 3. `Strict-Transport-Security`, under TLS;
 //! 4. common fields: `Server` and `Date`, unless the application has set them.
 //!

@@ -7,8 +7,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::request::{NOT_IN_PATH, Request};
 
-use crate::request::{NOT_IN_PATH, Request};
-
 /// Bytes that are encoded within a parameter of a query string.
 const NOT_IN_QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');

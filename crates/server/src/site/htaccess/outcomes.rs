@@ -1,15 +1,16 @@
 //! Outcomes of evaluations, kept while the same request would have the same.
 
 use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Version};
 use lru::LruCache;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::fields::{Fields, socket_address};
 use super::watcher::{Watch, Watcher};
@@ -29,7 +30,7 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Outcomes {
     hasher: RandomState,
-    kept: RefCell<LruCache<u64, Kept>>,
+    kept: RefCell<LruCache<u64, Kept, BuildHasherDefault<Hashed>>>,
 }
 
 /// What of a request every outcome depends on.
@@ -57,8 +58,32 @@ struct Kept {
     watches: Vec<Watch>,
     /// The count of the watcher at which nothing had changed.
     unchanged_at: Cell<u64>,
-    made: Instant,
+    /// When it was made.
+    made: Duration,
     decision: Rc<Decision>,
+}
+
+/// The hash of a key that is a hash itself.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+/// The time, to some milliseconds: reading the exact time costs more than it is worth here.
+fn now() -> Duration {
+    clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default()
 }
 
 /// What an evaluation looked at.
@@ -71,7 +96,8 @@ pub(super) struct LookedAt {
 
 impl Outcomes {
     pub(super) fn new() -> Self {
-        Self { hasher: RandomState::new(), kept: RefCell::new(LruCache::new(MAX_OUTCOMES)) }
+        let kept = LruCache::with_hasher(MAX_OUTCOMES, BuildHasherDefault::default());
+        Self { hasher: RandomState::new(), kept: RefCell::new(kept) }
     }
 
     /// The outcome for a request, if it would be the same now. `count` is the watcher's.
@@ -90,7 +116,7 @@ impl Outcomes {
             && known.fields.iter().all(|(name, value)| {
                 Fields(&request.headers).value(name).as_deref() == value.as_deref()
             })
-            && known.made.elapsed() < MAX_AGE;
+            && now().saturating_sub(known.made) < MAX_AGE;
         is_same.then(|| Rc::clone(&known.decision))
     }
 
@@ -115,7 +141,7 @@ impl Outcomes {
             client: depends_on.client.then(|| socket_address(&request.peer)),
             watches,
             unchanged_at: Cell::new(count),
-            made: Instant::now(),
+            made: now(),
             decision: Rc::clone(decision),
         };
         if kept.weight() <= MAX_WEIGHT {
