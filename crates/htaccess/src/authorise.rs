@@ -1,7 +1,6 @@
 //! Whether a client may ask: addresses, requirements, users.
 
 use crate::access::{self, Verdict};
-use crate::file::File;
 use crate::merged::{Merged, Origin};
 use crate::outcome::Answer;
 use crate::reason::Reason;
