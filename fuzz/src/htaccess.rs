@@ -28,6 +28,14 @@ impl Look for Memory {
     fn is_link(&self, path: &[u8]) -> bool {
         path.ends_with(b"a.txt")
     }
+
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn processor_time(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl Files for Memory {

@@ -23,6 +23,7 @@ const LOADED: &[&str] = &[
     "authn_core",
     "authn_file",
     "authz_core",
+    "authz_groupfile",
     "authz_host",
     "authz_user",
     "autoindex",

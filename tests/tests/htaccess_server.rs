@@ -227,3 +227,224 @@ fn a_password_file_that_is_none_stops_no_other_request() {
     }
     drop(pipe);
 }
+
+/// Outcomes are kept; every kind of change that they depend on counts in the next request.
+#[test]
+fn what_rules_looked_at_counts_as_it_is_now() {
+    let site = Site::with("index.php", "<?php echo 'front';");
+    site.write(".htaccess", WORDPRESS);
+    site.write("d/a.txt", "text");
+    site.write("other/a.txt", "other");
+    site.write("other/.htaccess", "Require all denied\n");
+    std::os::unix::fs::symlink(site.path("d"), site.path("link")).unwrap();
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let rename = |from: &str, to: &str| std::fs::rename(site.path(from), site.path(to)).unwrap();
+    let status = |target: &str| server.get(target).status();
+    for round in 0..10 {
+        // A file that a condition looks for.
+        assert_eq!(server.page("/new.txt"), "front", "{round}");
+        site.write("new.txt", "new");
+        assert_eq!(server.page("/new.txt"), "new", "{round}");
+        std::fs::remove_file(site.path("new.txt")).unwrap();
+        // A file that is written where it lies, and one that takes its place.
+        site.write("d/.htaccess", "Require all denied \n");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        site.write("d/.htaccess", "Require all granted\n");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+        site.write("d/new", "Require all denied \n");
+        rename("d/new", "d/.htaccess");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        std::fs::remove_file(site.path("d/.htaccess")).unwrap();
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+        // A folder that takes another's place.
+        rename("d", "before");
+        rename("other", "d");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
+        rename("d", "other");
+        rename("before", "d");
+        assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+    }
+}
+
+/// Outcomes that depend on the client's fields are not given to another request.
+#[test]
+fn requests_that_differ_have_outcomes_that_differ() {
+    let site = Site::with("a.txt", "text");
+    site.write(
+        ".htaccess",
+        "RewriteEngine On\nRewriteCond %{HTTP:X-Key} !=open\nRewriteRule ^a - [F]\nRewriteCond %{HTTP_HOST} =b.example\nRewriteRule . - [G]\nRewriteCond %{REQUEST_METHOD} =HEAD\nRewriteRule . - [R=409]\nRewriteCond %{QUERY_STRING} x\nRewriteRule . - [R=410]\nRewriteCond %{THE_REQUEST} /%61\nRewriteRule . - [R=406]\n",
+    );
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let key = |request: Request, value| server.ask(&request.header("X-Key", value)).status();
+    for _ in 0..3 {
+        server.get("/a.txt").expect(403);
+        assert_eq!(key(Request::get("/a.txt"), "open"), 200);
+        assert_eq!(key(Request::get("/a.txt"), "closed"), 403);
+        assert_eq!(key(Request::get("/a.txt?x"), "open"), 410);
+        assert_eq!(key(Request::get("/%61.txt"), "open"), 406);
+        assert_eq!(key(Request::new("HEAD", "/a.txt"), "open"), 409);
+        assert_eq!(key(Request::get("/a.txt").header("Host", "b.example"), "open"), 410);
+    }
+}
+
+/// A request that needs a password is evaluated twice, and its fields are changed once.
+#[test]
+fn fields_are_changed_once_with_a_password() {
+    let site = Site::with("i.php", "<?php echo $_SERVER['HTTP_X_A'];");
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let rules = "AuthType Basic\nAuthName x\nRequire valid-user\nRequestHeader append X-A more\n";
+    site.write(".htaccess", format!("AuthUserFile {}\n{rules}", users.display()));
+    let server = Server::start(site.root(), &[]);
+    let asked = Request::get("/i.php").header("X-A", "own");
+    let asked = asked.header("Authorization", "Basic YW5uOm9wZW4gc2VzYW1l");
+    assert_eq!(server.ask(&asked).text(), "own, more");
+}
+
+#[test]
+fn members_of_groups_are_let_in() {
+    let site = Site::with("a.txt", "text");
+    let users = "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
+    let users = site.write_at(site.outside("users"), users);
+    let groups = site.write_at(site.outside("groups"), "staff: bob\n");
+    let rules = "AuthType Basic\nAuthName x\nRequire group staff\n";
+    let (users, groups_file) = (users.display(), groups.display());
+    site.write(".htaccess", format!("AuthUserFile {users}\nAuthGroupFile {groups_file}\n{rules}"));
+    let server = Server::start(site.root(), &[]);
+    let asked = Request::get("/a.txt").header("Authorization", "Basic YW5uOm9wZW4gc2VzYW1l");
+    for _ in 0..3 {
+        assert_eq!(server.ask(&asked).status(), 401);
+        site.write_at(groups.clone(), "staff: bob ann\n");
+        assert_eq!(server.ask(&asked).status(), 200);
+        site.write_at(groups.clone(), "staff: bob\n");
+    }
+}
+
+#[test]
+fn bodies_may_be_limited_and_not_extended() {
+    let site = Site::with("i.php", "<?php echo strlen(file_get_contents('php://input'));");
+    site.write(".htaccess", "LimitRequestBody 0\n");
+    site.write("small/i.php", "<?php echo 'small';");
+    site.write("small/.htaccess", "LimitRequestBody 10\n");
+    let server = Server::start(site.root(), &["--max-body", "1k"]);
+    let post =
+        |target, size| server.ask(&Request::post(target, "text/plain", vec![b'x'; size])).status();
+    assert_eq!((post("/i.php", 1000), post("/i.php", 2000)), (200, 413));
+    assert_eq!((post("/small/i.php", 10), post("/small/i.php", 11)), (200, 413));
+}
+
+/// None of these may cost other requests anything.
+#[test]
+fn hostile_files_refuse_their_folders() {
+    let site = Site::with("a.txt", "text");
+    let long = "a".repeat(3000);
+    let rules = |text: &str, count: usize| text.repeat(count);
+    for (folder, text) in [
+        ("large", rules("# nothing at all\n", 700_000)),
+        ("many", rules("SetEnv A\n", 100_000)),
+        ("memory", rules("RewriteRule ((a|b){60}){30} -\n", 1000)),
+        ("line", format!("Header set A {}\n", rules("a", 100_000))),
+        ("nested", rules("<If true>\n", 100) + &rules("</If>\n", 100)),
+        ("loop", "RewriteEngine On\nRewriteRule ^(.*)$ /loop/x$1 [N]\n".to_owned()),
+        ("again", "RewriteEngine On\nRewriteRule ^(.*)$ /again/x$1\n".to_owned()),
+        (
+            "costly",
+            format!(
+                "SetEnvIf Request_URI (a+a+)+(?=b) x\n{}",
+                rules("SetEnvIf Request_URI (a+a+)+(?=b) x\n", 9000)
+            ),
+        ),
+        ("binary", "\0\u{1}\u{fffd}".repeat(5000)),
+    ] {
+        site.write(&format!("{folder}/a.txt"), "text");
+        site.write(&format!("{folder}/.htaccess"), text);
+    }
+    for folder in ["pipe", "device", "folder", "nowhere", "itself"] {
+        site.write(&format!("{folder}/a.txt"), "text");
+    }
+    let _pipe = site.fifo("pipe/.htaccess");
+    site.folder("folder/.htaccess");
+    for (folder, target) in
+        [("device", "/dev/zero"), ("nowhere", "/nonexistent"), ("itself", ".htaccess")]
+    {
+        let link = site.path(&format!("{folder}/.htaccess"));
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    site.write(".htaccess", "");
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    for _ in 0..3 {
+        for (folder, status) in [
+            ("large", 500),
+            ("many", 500),
+            ("memory", 500),
+            ("line", 500),
+            ("nested", 500),
+            ("loop", 500),
+            ("again", 500),
+            ("costly", 500),
+            ("binary", 500),
+            ("pipe", 500),
+            ("device", 500),
+            ("folder", 500),
+            ("nowhere", 200),
+            ("itself", 500),
+        ] {
+            let start = std::time::Instant::now();
+            let target = match folder {
+                "costly" => format!("/{folder}/{long}"),
+                _ => format!("/{folder}/a.txt"),
+            };
+            assert_eq!(server.get(&target).status(), status, "{folder}");
+            assert!(start.elapsed().as_secs() < 5, "{folder}: {:?}", start.elapsed());
+            assert_eq!(server.page("/a.txt"), "text");
+        }
+    }
+    server.await_log("device/.htaccess: it cannot be read: it is no regular file");
+    server.await_log("many/.htaccess:10001: the file has more than 10000 directives");
+}
+
+/// A file that is written while it is read leads to an old or a new state, and in the end to the last one.
+#[test]
+fn a_file_that_changes_while_it_is_read() {
+    let site = Site::with("a.txt", "text");
+    site.write(".htaccess", "");
+    site.write("d/a.txt", "text");
+    let server = Server::start(site.root(), &[]);
+    let path = site.path("d/.htaccess");
+    for round in 0..20 {
+        let (path, last) = (path.clone(), if round % 2 == 0 { "denied" } else { "granted" });
+        let writer = std::thread::spawn(move || {
+            for state in 0..200 {
+                let word = if state % 2 == 0 { "granted" } else { "denied" };
+                std::fs::write(&path, format!("Require all {word}\n")).unwrap();
+            }
+            std::fs::write(&path, format!("Require all {last}\n")).unwrap();
+        });
+        while !writer.is_finished() {
+            assert!([200, 403].contains(&server.get("/d/a.txt").status()));
+        }
+        writer.join().unwrap();
+        let expected = if round % 2 == 0 { 403 } else { 200 };
+        assert_eq!(server.get("/d/a.txt").status(), expected, "{round}");
+    }
+}
+
+/// More folders than are watched and kept.
+#[test]
+fn rules_of_many_folders_hold() {
+    let site = Site::with("a.txt", "text");
+    site.write(".htaccess", "");
+    for folder in 0..2500 {
+        site.write(&format!("{folder}/.htaccess"), "Require all denied\n");
+    }
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let mut client = server.connect();
+    for folder in 0..2500 {
+        let status = client.ask(&Request::get(&format!("/{folder}/a.txt"))).status();
+        assert_eq!(status, 403, "{folder}");
+    }
+    for folder in (0..2500).step_by(500) {
+        site.write(&format!("{folder}/.htaccess"), "Require all granted\n");
+        assert_eq!(server.get(&format!("/{folder}/a.txt")).status(), 404, "{folder}");
+        assert_eq!(server.get(&format!("/{}/a.txt", folder + 1)).status(), 403, "{folder}");
+    }
+}

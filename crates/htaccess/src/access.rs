@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
 use crate::network::Network;
-use crate::pattern::TooCostly;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;
@@ -36,6 +36,8 @@ impl Methods {
 /// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace those of the folders above.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
+    /// Of the last directive.
+    pub(crate) line: usize,
     order: Vec<(Methods, Order)>,
     allow: Vec<(Methods, Who)>,
     deny: Vec<(Methods, Who)>,
@@ -76,7 +78,7 @@ impl Who {
     fn is(&self, context: &Context<'_>, pass: &Pass) -> bool {
         match self {
             Self::All => true,
-            Self::Network(network) => network.contains(context.client().ip()),
+            Self::Network(network) => network.contains(context.client()),
             Self::Variable(name) => pass.variables.get(name).is_some(),
             Self::NoVariable(name) => pass.variables.get(name).is_none(),
         }
@@ -161,6 +163,8 @@ pub(crate) enum Counting {
 /// A group of requirements.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// Where it begins.
+    pub(crate) line: usize,
     pub(crate) counting: Counting,
     pub(crate) parts: Vec<Requirement>,
 }
@@ -184,6 +188,8 @@ pub(crate) enum Check {
     Expression(Expression),
     AnyUser,
     Users(Vec<Template>),
+    /// Members of a group in `AuthGroupFile`.
+    Groups(Vec<Template>),
 }
 
 /// What requirements say of a request.
@@ -245,6 +251,15 @@ impl Check {
                 let names = names.iter().map(|name| Template::parse(name));
                 Self::Users(names.collect::<Result<_, _>>().map_err(Problem::Refused)?)
             }
+            b"group" => {
+                let names = some(words(), "a group")?;
+                let names = names.iter().map(|name| Template::parse(name));
+                Self::Groups(names.collect::<Result<_, _>>().map_err(Problem::Refused)?)
+            }
+            b"host" | b"forward-dns" => {
+                let why = "names of clients are not looked up; write addresses with Require ip";
+                return Err(Problem::Refused(why.to_owned()));
+            }
             other => {
                 let what = lossy(other);
                 return Err(Problem::Refused(format!("Require {what} is not supported")));
@@ -256,16 +271,18 @@ impl Check {
         &self,
         context: &Context<'_>,
         pass: &Pass,
+        groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
     ) -> Result<Verdict, TooCostly> {
+        context.budget.time()?;
         let request = context.request;
         let holds = match self {
             Self::Always(granted) => *granted,
             Self::Networks(networks) => {
-                networks.iter().any(|network| network.contains(context.client().ip()))
+                networks.iter().any(|network| network.contains(context.client()))
             }
             Self::Local => {
-                let client = context.client().ip().to_canonical();
+                let client = context.client().to_canonical();
                 client.is_loopback() || client == request.server.ip().to_canonical()
             }
             Self::Methods(names) => {
@@ -285,7 +302,16 @@ impl Check {
                 });
             }
             Self::AnyUser if pass.user.is_none() => return Ok(Verdict::UserWanted),
-            Self::Users(_) if pass.user.is_none() => return Ok(Verdict::UserWanted),
+            Self::Users(_) | Self::Groups(_) if pass.user.is_none() => {
+                return Ok(Verdict::UserWanted);
+            }
+            Self::Groups(names) => {
+                let file = groups.and_then(|file| context.files.groups(file));
+                let file = file.unwrap_or_default();
+                let mut evaluation = Evaluation::new(context, pass);
+                let user = pass.user.as_deref().unwrap_or_default();
+                names.iter().any(|name| is_member(&file, &name.expand(&mut evaluation), user))
+            }
             Self::AnyUser => true,
             Self::Users(names) => {
                 let mut evaluation = Evaluation::new(context, pass);
@@ -296,26 +322,38 @@ impl Check {
     }
 }
 
+/// Whether a file with lines `GROUP: USER...` names a user as a member of a group.
+fn is_member(file: &[u8], group: &[u8], user: &[u8]) -> bool {
+    let lines = file.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| line.first() != Some(&b'#')).any(|line| {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
+        line[..colon].trim_ascii_end() == group
+            && syntax::words(&line[colon + 1..]).iter().any(|name| name == user)
+    })
+}
+
 fn expression(text: &[u8]) -> Result<Check, Problem> {
     Expression::parse(text).map(Check::Expression).map_err(Problem::Refused)
 }
 
 impl Group {
     /// The group of requirements that stand outside of groups.
-    pub(crate) fn any() -> Self {
-        Self { counting: Counting::Any, parts: Vec::new() }
+    pub(crate) fn any(line: usize) -> Self {
+        Self { line, counting: Counting::Any, parts: Vec::new() }
     }
 
     /// What the group says of a request. Adds the request fields that it looks at to `vary`.
+    /// `groups` is the file of `AuthGroupFile`.
     pub(crate) fn verdict(
         &self,
         context: &Context<'_>,
         pass: &Pass,
+        groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
     ) -> Result<Verdict, TooCostly> {
         let mut found = Verdict::Neutral;
         for part in &self.parts {
-            let verdict = part.verdict(context, pass, vary)?;
+            let verdict = part.verdict(context, pass, groups, vary)?;
             match (verdict, self.counting) {
                 (Verdict::Neutral, _) => {}
                 (Verdict::Granted, Counting::All) => found = Verdict::Granted,
@@ -349,15 +387,16 @@ impl Requirement {
         &self,
         context: &Context<'_>,
         pass: &Pass,
+        groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
     ) -> Result<Verdict, TooCostly> {
         match self {
-            Self::Group(group) => group.verdict(context, pass, vary),
+            Self::Group(group) => group.verdict(context, pass, groups, vary),
             Self::Check { methods, .. } if !methods.contain(context.request.method) => {
                 Ok(Verdict::Neutral)
             }
             Self::Check { check, negated, .. } => {
-                let verdict = check.verdict(context, pass, vary)?;
+                let verdict = check.verdict(context, pass, groups, vary)?;
                 Ok(if *negated { negate(verdict) } else { verdict })
             }
         }
@@ -372,18 +411,19 @@ impl Requirement {
     }
 }
 
-/// `AuthType`, `AuthName`, `AuthUserFile`: each replaces that of the folders above.
+/// `AuthType`, `AuthName`, `AuthUserFile`, `AuthGroupFile`: each replaces that of the folders above.
 #[derive(Debug, Default)]
 pub(crate) struct Authentication {
     /// Whether it is `Basic`; `Some(false)`: `None`.
     pub(crate) basic: Option<bool>,
     pub(crate) realm: Option<Vec<u8>>,
     pub(crate) users: Option<Vec<u8>>,
+    pub(crate) groups: Option<Vec<u8>>,
 }
 
 /// The name of the client's address, for the log.
 pub(crate) fn client(context: &Context<'_>) -> String {
-    lossy(&variables::address(context.client().ip()))
+    lossy(&variables::address(context.client()))
 }
 
 /// Whether a value of a setting means no.

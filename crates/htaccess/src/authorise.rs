@@ -1,8 +1,7 @@
 //! Whether a client may ask: addresses, requirements, users.
 
 use crate::access::{self, Verdict};
-use crate::file::File;
-use crate::merged::Merged;
+use crate::merged::{Merged, Origin};
 use crate::outcome::Answer;
 use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
@@ -21,17 +20,17 @@ pub(crate) fn authorise(
     if any && address {
         return Ok(None);
     }
-    if let Some((file, _)) = merged.hosts.filter(|_| !address && !any) {
+    if let Some((file, hosts)) = merged.hosts.filter(|_| !address && !any) {
         let text = format!("{} may not ask", access::client(context));
-        let why = Reason { file: file.name().to_string(), line: 0, text };
+        let why = Reason { file: file.name().to_string(), line: hosts.line, text };
         return Err(Refusal { status: 403, why: Some(why) });
     }
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
         // Neutral: all requirements are for other methods.
         (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
-        (Verdict::UserWanted, file) => authenticate(context, pass, merged, file),
-        (Verdict::Denied, file) => Err(denied(context, file)),
+        (Verdict::UserWanted, rule) => authenticate(context, pass, merged, rule),
+        (Verdict::Denied, rule) => Err(denied(context, rule)),
     }
 }
 
@@ -40,14 +39,12 @@ fn authenticate(
     context: &Context<'_>,
     pass: &mut Pass,
     merged: &Merged<'_>,
-    file: Option<&File>,
+    rule: Option<Origin<'_>>,
 ) -> Result<Option<Answer>, Refusal> {
     let known = &merged.authentication;
     let (Some(true), Some(realm), Some(users)) = (known.basic, &known.realm, &known.users) else {
         let text = "a user is required; AuthType, AuthName and AuthUserFile must all be given";
-        let file = file.map_or_else(String::new, |file| file.name().to_string());
-        let why = Reason { file, line: 0, text: text.to_owned() };
-        return Err(Refusal { status: 500, why: Some(why) });
+        return Err(Refusal { status: 500, why: Some(reason(rule, text.to_owned())) });
     };
     context.looked_at.borrow_mut().more = true;
     let identity = context.request.user.filter(|identity| identity.users == users.as_slice());
@@ -62,8 +59,13 @@ fn authenticate(
     }
 }
 
-fn denied(context: &Context<'_>, file: Option<&File>) -> Refusal {
+fn denied(context: &Context<'_>, rule: Option<Origin<'_>>) -> Refusal {
     let text = format!("Require does not let {} in", access::client(context));
-    let file = file.map_or_else(String::new, |file| file.name().to_string());
-    Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
+    Refusal { status: 403, why: Some(reason(rule, text)) }
+}
+
+fn reason(rule: Option<Origin<'_>>, text: String) -> Reason {
+    let (file, line) =
+        rule.map_or((String::new(), 0), |(file, line)| (file.name().to_string(), line));
+    Reason { file, line, text }
 }

@@ -107,19 +107,29 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
     }),
     obeyed("Order", |place, rest| {
         let order = one(rest)?;
-        hosts(place.scope).set_order(place.methods, &order)
+        let methods = place.methods;
+        hosts(place).set_order(methods, &order)
     }),
-    obeyed("Allow", |place, rest| hosts(place.scope).add(true, place.methods, &words(rest))),
-    obeyed("Deny", |place, rest| hosts(place.scope).add(false, place.methods, &words(rest))),
+    obeyed("Allow", |place, rest| {
+        let methods = place.methods;
+        hosts(place).add(true, methods, &words(rest))
+    }),
+    obeyed("Deny", |place, rest| {
+        let methods = place.methods;
+        hosts(place).add(false, methods, &words(rest))
+    }),
     obeyed("Satisfy", |place, rest| {
         let which = one(rest)?;
-        hosts(place.scope).set_satisfy(place.methods, &which)
+        let methods = place.methods;
+        hosts(place).set_satisfy(methods, &which)
     }),
     obeyed("AuthType", |place, rest| {
         let kind = one(rest)?;
         let basic = kind.eq_ignore_ascii_case(b"Basic");
         if !basic && !kind.eq_ignore_ascii_case(b"None") {
-            return Err(Problem::Refused(format!("{} is not supported", lossy(&kind))));
+            let kind = lossy(&kind);
+            let text = format!("{kind} is not supported; AuthType Basic over TLS is");
+            return Err(Problem::Refused(text));
         }
         place.scope.authentication.basic = Some(basic);
         Ok(())
@@ -129,11 +139,7 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
         Ok(())
     }),
     obeyed("AuthUserFile", |place, rest| {
-        let path = one(rest)?;
-        if path.first() != Some(&b'/') {
-            return Err(Problem::Refused("the path must begin with a slash".to_owned()));
-        }
-        place.scope.authentication.users = Some(path);
+        place.scope.authentication.users = Some(absolute(rest)?);
         Ok(())
     }),
     obeyed("AuthBasicProvider", |_, rest| match words(rest).as_slice() {
@@ -143,7 +149,10 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
     refused("AuthBasicAuthoritative"),
     refused("AuthBasicFake"),
     refused("AuthBasicUseDigestAlgorithm"),
-    refused("AuthGroupFile"),
+    obeyed("AuthGroupFile", |place, rest| {
+        place.scope.authentication.groups = Some(absolute(rest)?);
+        Ok(())
+    }),
     refused("AuthzSendForbiddenOnFailure"),
     obeyed("SSLRequireSSL", |place, rest| {
         if !rest.is_empty() {
@@ -389,6 +398,15 @@ fn one(rest: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
+/// The name of a file that lies outside of what the rules are about.
+fn absolute(rest: &[u8]) -> Result<Vec<u8>, Problem> {
+    let path = one(rest)?;
+    match path.first() {
+        Some(b'/') => Ok(path),
+        _ => Err(Problem::Refused("the path must begin with a slash".to_owned())),
+    }
+}
+
 fn flag(rest: &[u8]) -> Result<bool, Problem> {
     match one(rest)?.to_ascii_lowercase().as_slice() {
         b"on" => Ok(true),
@@ -405,8 +423,10 @@ fn rewriting<'a>(place: &'a mut Place<'_>) -> &'a mut rewrite::Config {
     place.scope.rewrite.get_or_insert_default()
 }
 
-fn hosts(scope: &mut Scope) -> &mut Hosts {
-    scope.hosts.get_or_insert_default()
+fn hosts<'a>(place: &'a mut Place<'_>) -> &'a mut Hosts {
+    let hosts = place.scope.hosts.get_or_insert_default();
+    hosts.line = place.line;
+    hosts
 }
 
 fn redirect(place: &mut Place<'_>, form: Form, rest: &[u8]) -> Parsed {
@@ -470,7 +490,10 @@ fn require(place: &mut Place<'_>, mut rest: &[u8]) -> Parsed {
         None if negated => {
             return Err("\"not\" alone never grants anything; put it into <RequireAll>".into());
         }
-        None => place.scope.require.get_or_insert_with(Group::any).parts.push(requirement),
+        None => {
+            let group = place.scope.require.get_or_insert_with(|| Group::any(place.line));
+            group.parts.push(requirement);
+        }
     }
     Ok(())
 }

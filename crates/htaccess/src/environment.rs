@@ -1,7 +1,8 @@
 //! Variables for scripts and other directives: `SetEnv`, `SetEnvIf` and their like.
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression};
-use crate::pattern::{Groups, Pattern, TooCostly, fill};
+use crate::pattern::{Groups, Pattern, fill};
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;
@@ -128,32 +129,32 @@ impl Conditional {
             Subject::Attribute(attribute, pattern) => {
                 let value = match attribute {
                     Attribute::RemoteHost | Attribute::RemoteAddr => {
-                        variables::address(context.client().ip())
+                        variables::address(context.client())
                     }
                     Attribute::ServerAddr => variables::address(request.server.ip()),
                     Attribute::Method => request.method.to_vec(),
                     Attribute::Protocol => request.protocol.to_vec(),
                     Attribute::Uri => pass.path.clone(),
                 };
-                pattern.groups(&value)
+                pattern.groups(&value, &context.budget)
             }
             Subject::Field(name, pattern) => {
                 let field = context.field(name);
                 let value = field.as_deref().or_else(|| pass.variables.get(name));
-                pattern.groups(value.unwrap_or_default())
+                pattern.groups(value.unwrap_or_default(), &context.budget)
             }
             Subject::Fields(names, pattern) => {
                 let mut found: Result<Option<Groups>, TooCostly> = Ok(None);
                 let mut any = false;
                 context.fields().each(&mut |name, value| {
                     if matches!(found, Ok(None)) {
-                        found = names.matches(name).and_then(|is| {
+                        found = names.matches(name, &context.budget).and_then(|is| {
                             any |= is;
-                            if is { pattern.groups(value) } else { Ok(None) }
+                            if is { pattern.groups(value, &context.budget) } else { Ok(None) }
                         });
                     }
                 });
-                if any { found } else { found.and_then(|_| pattern.groups(b"")) }
+                if any { found } else { found.and_then(|_| pattern.groups(b"", &context.budget)) }
             }
             Subject::Expression(expression) => {
                 let mut evaluation = Evaluation::new(context, pass);

@@ -16,7 +16,7 @@ use crate::response::ResponseRules;
 use crate::rewrite::{Rewritten, rewrite};
 use crate::scope::{Document, PathInfo};
 use crate::state::{Context, LookUps, LookedUp, Pass, Refusal, Variables};
-use crate::text::{self, BadPath};
+use crate::text::{self, BadPath, lossy};
 use crate::variables;
 use crate::walk::walk;
 
@@ -26,6 +26,14 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     let look_ups = Folders(files);
     let context = Context::new(site, request, files, &look_ups);
     let mut outcome = follow(&context, files);
+    // Whatever came of it, some rule may not have been tried.
+    if let Some(text) = context.budget.exceeded() {
+        outcome.answer = Answer::Refuse { status: 500 };
+        if outcome.reasons.is_empty() {
+            let file = lossy(site.root) + "/.htaccess";
+            outcome.reasons.push(Reason { file, line: 0, text: text.to_owned() });
+        }
+    }
     outcome.depends_on = context.looked_at.into_inner();
     outcome
 }
@@ -167,11 +175,14 @@ enum Next {
     Again(Vec<u8>),
 }
 
+/// A field of the request and its new value; `None`: it is taken out.
+type FieldChange = (Vec<u8>, Option<Vec<u8>>);
+
 /// What the rules do beside the answer.
 struct Effects {
     pass: Pass,
     response: ResponseRules,
-    request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    request_fields: Vec<FieldChange>,
     max_body: Option<u64>,
     php: Vec<crate::PhpSetting>,
     error_documents: Vec<(u16, ErrorDocument)>,
@@ -256,7 +267,7 @@ fn process_within(
     path: &[u8],
     pass: &Pass,
 ) -> Option<Option<Processed>> {
-    if pass.depth >= limits::LOOKUP_DEPTH || !context.budget.lookup() {
+    if pass.depth >= limits::LOOKUP_DEPTH || context.budget.lookup().is_err() {
         return None;
     }
     let (path, query) = match path.iter().position(|byte| *byte == b'?') {
@@ -318,7 +329,13 @@ fn process(context: &Context<'_>, files: &dyn Files, start: Start) -> Processed 
         Ok(Decided::Next(next)) => {
             let request_fields = request_fields(context, &pass, &merged);
             let mut effects = Effects::of(context, pass, &merged);
-            effects.request_fields = request_fields;
+            match request_fields {
+                Ok(fields) => effects.request_fields = fields,
+                Err(Refusal { status, why }) => {
+                    let next = Next::Answer(Answer::Refuse { status });
+                    return Processed { next, effects, why };
+                }
+            }
             Processed { next, effects, why }
         }
         Err(Refusal { status, why }) => {
@@ -403,8 +420,10 @@ impl Phases<'_> {
         let rules = &self.merged.rewrite;
         if rules.engine && !self.merged.follow_links && !self.merged.follow_own_links {
             let text = "Options forbid symbolic links, and rewriting with them".to_owned();
-            let file = rules.rules.first().map_or_else(String::new, |(file, _)| file.to_string());
-            return Err(Refusal { status: 403, why: Some(Reason { file, line: 0, text }) });
+            let first = rules.rules.first();
+            let why = first.map(|(file, rule)| (file.to_string(), rule.line));
+            let why = why.map(|(file, line)| Reason { file, line, text });
+            return Err(Refusal { status: 403, why });
         }
         match rewrite(self.context, &mut self.pass, rules)? {
             Rewritten::Unchanged => Ok(None),
@@ -556,18 +575,19 @@ fn request_fields(
     context: &Context<'_>,
     pass: &Pass,
     merged: &Merged<'_>,
-) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+) -> Result<Vec<FieldChange>, Refusal> {
     if merged.request_headers.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let mut fields = Vec::new();
     context.fields().each(&mut |name, value| fields.push((name.to_vec(), value.to_vec())));
     let before = fields.clone();
     for rule in &merged.request_headers {
-        let applies = rule.applies(context, pass, &[]).unwrap_or(false);
-        if applies && rule.change(context, pass, &[], &mut fields).is_err() {
-            break;
-        }
+        let changed = rule.applies(context, pass, &[]).and_then(|applies| {
+            if applies { rule.change(context, pass, &[], &mut fields) } else { Ok(()) }
+        });
+        // A script may trust a field that was to be taken out.
+        changed.map_err(|_| Refusal::status(500))?;
     }
     let has = |fields: &[(Vec<u8>, Vec<u8>)], name: &[u8]| {
         fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
@@ -576,5 +596,5 @@ fn request_fields(
     let gone = gone.map(|(name, _)| (name.clone(), None));
     let changed = fields.iter().filter(|field| !before.contains(field));
     let changed = changed.map(|(name, value)| (name.clone(), Some(value.clone())));
-    gone.chain(changed).collect()
+    Ok(gone.chain(changed).collect())
 }

@@ -8,7 +8,7 @@ use crate::directives::{self, Place};
 use crate::expression::Expression;
 use crate::limits;
 use crate::modules;
-use crate::pattern::Pattern;
+use crate::pattern::{self, Pattern};
 use crate::problem::{Problem, Remark, Severity};
 use crate::reason::Reason;
 use crate::scope::{Covers, Scope, Section};
@@ -21,6 +21,7 @@ pub struct File {
     scope: Scope,
     remarks: Vec<Remark>,
     broken: Option<usize>,
+    weight: usize,
 }
 
 impl fmt::Debug for File {
@@ -34,7 +35,7 @@ impl File {
     /// request to its folder is refused.
     #[must_use]
     pub fn parse(bytes: &[u8], name: &str) -> Self {
-        let mut parser = Parser { lines: Vec::new(), at: 0, depth: 0, remarks: Vec::new() };
+        let mut parser = Parser::default();
         let mut scope = Scope::default();
         let parsed = parser.file(bytes, &mut scope);
         let broken = parsed.err().map(|Broken { line, text }| {
@@ -45,7 +46,9 @@ impl File {
         if broken.is_some() {
             scope = Scope::default();
         }
-        Self { name: name.into(), scope, remarks: parser.remarks, broken }
+        let weight = if broken.is_some() { 0 } else { parser.weight };
+        let weight = 1024 + weight;
+        Self { name: name.into(), scope, remarks: parser.remarks, broken, weight }
     }
 
     /// A file that exists and cannot be read, or is too large: requests to its folder are refused.
@@ -53,7 +56,7 @@ impl File {
     pub fn unreadable(name: &str, why: &str) -> Self {
         let remark = Remark { line: 0, severity: Severity::Broken, text: why.to_owned() };
         let (name, scope) = (name.into(), Scope::default());
-        Self { name, scope, remarks: vec![remark], broken: Some(0) }
+        Self { name, scope, remarks: vec![remark], broken: Some(0), weight: 1024 }
     }
 
     /// What an operator should know of the file.
@@ -67,6 +70,12 @@ impl File {
     pub fn broken(&self) -> Option<Reason> {
         let remark = self.remarks.get(self.broken?)?;
         Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
+    }
+
+    /// Bytes that the file takes, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// What the file is called.
@@ -85,11 +94,14 @@ struct Broken {
     text: String,
 }
 
+#[derive(Default)]
 struct Parser {
     lines: Vec<Line>,
     at: usize,
     depth: usize,
     remarks: Vec<Remark>,
+    /// Bytes of what was parsed, about.
+    weight: usize,
 }
 
 /// Where directives of a section go.
@@ -113,6 +125,13 @@ impl Parser {
         if let Some(line) = self.lines.get(limits::DIRECTIVES) {
             let text = format!("the file has more than {} directives", limits::DIRECTIVES);
             return Err(Broken { line: line.number, text });
+        }
+        for line in &self.lines {
+            self.weight += pattern::weight(&line.rest);
+            if self.weight > limits::WEIGHT {
+                let text = "the expressions up to this line would take too much memory".to_owned();
+                return Err(Broken { line: line.number, text });
+            }
         }
         let mut target = Target { scope, methods: Methods::All, groups: Vec::new() };
         self.block(&mut target, None)
@@ -292,7 +311,7 @@ impl Parser {
         let methods = target.methods.clone();
         let mut inner = Target { scope: &mut scope, methods, groups: Vec::new() };
         self.block(&mut inner, Some(line))?;
-        target.scope.sections.push(Section { covers, scope });
+        target.scope.sections.push(Section { line: line.number, covers, scope });
         Ok(())
     }
 
@@ -332,7 +351,7 @@ impl Parser {
         line: &Line,
         counting: Counting,
     ) -> Result<(), Broken> {
-        target.groups.push(Group { counting, parts: Vec::new() });
+        target.groups.push(Group { line: line.number, counting, parts: Vec::new() });
         self.block(target, Some(line))?;
         let Some(group) = target.groups.pop() else { return Ok(()) };
         if group.parts.is_empty() {
@@ -346,7 +365,7 @@ impl Parser {
         }
         let outer = match target.groups.last_mut() {
             Some(group) => group,
-            None => target.scope.require.get_or_insert_with(Group::any),
+            None => target.scope.require.get_or_insert_with(|| Group::any(line.number)),
         };
         outer.parts.push(Requirement::Group(group));
         Ok(())

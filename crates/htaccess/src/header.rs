@@ -2,9 +2,11 @@
 
 use std::time::UNIX_EPOCH;
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
+use crate::head::{HeadAction, HeadChange};
 use crate::limits;
-use crate::pattern::{Pattern, TooCostly};
+use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;
@@ -61,6 +63,15 @@ enum Part {
     Time,
 }
 
+impl Part {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Literal(bytes) | Self::Variable(bytes) => 32 + bytes.len(),
+            Self::Time => 32,
+        }
+    }
+}
+
 impl Text {
     fn parse(text: &[u8]) -> Result<Self, Problem> {
         if let Some(expression) = text.strip_prefix(b"expr=") {
@@ -110,6 +121,19 @@ impl Text {
         }
         parts.push(Part::Literal(literal));
         Ok(Self::Format(parts))
+    }
+
+    /// The text, if it is the same for each response.
+    fn literal(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Format(parts) => match parts.as_slice() {
+                [Part::Literal(literal)] if literal.len() <= limits::VALUE => {
+                    Some(clean(literal.clone()))
+                }
+                _ => None,
+            },
+            Self::Expression(_) => None,
+        }
     }
 
     fn make(&self, evaluation: &mut Evaluation<'_>, context: &Context<'_>, pass: &Pass) -> Vec<u8> {
@@ -214,6 +238,44 @@ impl HeaderRule {
         self.name.eq_ignore_ascii_case(b"Content-Type")
     }
 
+    /// The change, if it is the same for each response.
+    pub(crate) fn fixed(&self) -> Option<HeadChange> {
+        let (action, text) = match &self.action {
+            Action::Set(text) => (HeadAction::Set, text.literal()?),
+            Action::Add(text) => (HeadAction::Add, text.literal()?),
+            Action::Unset => (HeadAction::Unset, Vec::new()),
+            _ => return None,
+        };
+        let is_fixed = matches!(self.condition, Condition::None) && !self.is_content_type();
+        let (always, name) = (self.always, self.name.clone());
+        is_fixed.then_some(HeadChange { always, action, name, value: text })
+    }
+
+    /// Bytes that the rule takes, about.
+    pub(crate) fn weight(&self) -> usize {
+        let text = |text: &Text| match text {
+            Text::Format(parts) => parts.iter().map(Part::weight).sum(),
+            // Its source is not kept; it was part of a line.
+            Text::Expression(_) => limits::LINE,
+        };
+        let action = match &self.action {
+            Action::Set(value)
+            | Action::SetIfEmpty(value)
+            | Action::Append(value)
+            | Action::Merge(value)
+            | Action::Add(value) => text(value),
+            Action::Unset => 0,
+            Action::Echo(pattern) => pattern.weight(),
+            Action::Edit { pattern, by, .. } => pattern.weight() + text(by),
+        };
+        let condition = match &self.condition {
+            Condition::None => 0,
+            Condition::Variable { name, .. } => name.len(),
+            Condition::Expression(_) => limits::LINE,
+        };
+        self.name.len() + action + condition
+    }
+
     /// Whether the rule looks at the response.
     pub(crate) fn sees_response(&self) -> bool {
         let text = match &self.action {
@@ -236,6 +298,7 @@ impl HeaderRule {
         pass: &Pass,
         response: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<bool, TooCostly> {
+        context.budget.time()?;
         match &self.condition {
             Condition::None => Ok(true),
             Condition::Variable { name, set } => Ok(pass.variables.get(name).is_some() == *set),
@@ -281,7 +344,9 @@ impl HeaderRule {
             Action::Unset => fields.retain(|(name, _)| !name.eq_ignore_ascii_case(&self.name)),
             Action::Echo(pattern) => {
                 let (mut found, mut costly) = (Vec::new(), false);
-                context.fields().each(&mut |name, value| match pattern.matches(name) {
+                context.fields().each(&mut |name, value| match pattern
+                    .matches(name, &context.budget)
+                {
                     Ok(true) => found.push((name.to_vec(), value.to_vec())),
                     Ok(false) => {}
                     Err(TooCostly) => costly = true,
@@ -294,7 +359,7 @@ impl HeaderRule {
             Action::Edit { pattern, by, all } => {
                 let by = make(by);
                 for (_, value) in fields.iter_mut().filter(is) {
-                    let mut new = pattern.replace(value, &by, *all)?;
+                    let mut new = pattern.replace(value, &by, *all, &context.budget)?;
                     context.budget.cut(&mut new);
                     *value = clean(new);
                 }

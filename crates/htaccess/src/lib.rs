@@ -9,6 +9,7 @@
 
 mod access;
 mod authorise;
+mod budget;
 mod directives;
 mod environment;
 mod evaluate;
@@ -17,6 +18,7 @@ mod expression;
 mod file;
 mod files;
 mod handler;
+mod head;
 mod header;
 mod limits;
 mod media;
@@ -42,9 +44,10 @@ pub use directives::{Effect, directives};
 pub use evaluate::evaluate;
 pub use file::File;
 pub use files::Files;
+pub use head::{Head, HeadAction, HeadChange};
 pub use limits::FILE as MAX_FILE;
 pub use outcome::{Answer, ErrorDocument, Handler, Outcome, PhpSetting, Target};
 pub use problem::{Remark, Severity};
 pub use reason::{DependsOn, Reason};
 pub use request::{Failed, Fields, Found, Identity, Kind, Look, Request, Site};
-pub use response::{Head, ResponseRules};
+pub use response::ResponseRules;

@@ -1,7 +1,15 @@
 //! Bounds that keep a hostile file or request from costing much.
 
+use std::time::Duration;
+
 /// Bytes of a file. The largest that common applications ship has 30 KB.
 pub const FILE: usize = 1 << 20;
+
+/// Bytes that the compiled files of a path may take together, about. 5,000 rewrite rules take 17 MB.
+pub(crate) const WEIGHT: usize = 64 << 20;
+
+/// Bytes that an expression takes at most: the library refuses longer ones.
+pub(crate) const EXPRESSION: usize = 1 << 20;
 
 /// Bytes of a line, continuations included, as in Apache.
 pub(crate) const LINE: usize = 8190;
@@ -23,6 +31,9 @@ pub(crate) const ROUNDS: usize = 1000;
 
 /// Rules and conditions that may be tried for a request, over all rounds, redirects and look-ups.
 pub(crate) const RULE_STEPS: usize = 20_000;
+
+/// Processor time of one evaluation, all expressions, conditions and look-ups together. Those of applications take microseconds.
+pub(crate) const TIME: Duration = Duration::from_millis(200);
 
 /// Requests within a request: index names, `-F`, `-U`, `%{LA-U:...}`.
 pub(crate) const LOOKUPS: usize = 64;

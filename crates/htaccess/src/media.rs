@@ -63,6 +63,10 @@ pub(crate) fn media(context: &Context<'_>, configs: &[&Config], file: &[u8]) -> 
     let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let start = name.iter().position(|byte| *byte != b'.').unwrap_or(name.len());
     for part in name[start..].split(|byte| *byte == b'.').skip(1) {
+        // The request ends with an error.
+        if context.budget.time().is_err() {
+            break;
+        }
         let part = part.to_ascii_lowercase();
         let look = |property| look(configs, &part, property);
         found.handler_removed = false;

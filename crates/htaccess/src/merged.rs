@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::access::{self, Authentication, Group, Hosts, Verdict};
+use crate::budget::{Budget, TooCostly};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
 use crate::expression::Evaluation;
@@ -10,7 +11,6 @@ use crate::file::File;
 use crate::header::HeaderRule;
 use crate::media;
 use crate::outcome::PhpSetting;
-use crate::pattern::TooCostly;
 use crate::reason::Reason;
 use crate::redirect::Redirect;
 use crate::rewrite::{Options, Rule, Rules};
@@ -20,6 +20,9 @@ use crate::text;
 
 /// The files on a path with their folders, the outermost folder first.
 pub(crate) type Chain = Vec<(Vec<u8>, Arc<File>)>;
+
+/// A file and the line of a rule in it.
+pub(crate) type Origin<'a> = (&'a File, usize);
 
 /// The rules that apply to a request.
 #[derive(Default)]
@@ -78,6 +81,7 @@ impl<'a> Merged<'a> {
         let name = pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let places = || chain.iter().map(|(folder, file)| Place { folder, file });
         for place in places() {
+            context.budget.time().map_err(|_| costly(place, 0))?;
             merged.merge(place, place.file.scope());
         }
         // Sections come behind all folders: those by name, then those by expression.
@@ -85,7 +89,7 @@ impl<'a> Merged<'a> {
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
             expressions.push((place, sections));
-            merged.by_name(place, sections, name, &mut expressions)?;
+            merged.by_name(place, sections, name, &context.budget, &mut expressions)?;
         }
         for (place, sections) in expressions {
             merged.by_expression(context, pass, place, sections, name)?;
@@ -98,13 +102,14 @@ impl<'a> Merged<'a> {
         place: Place<'a>,
         sections: &'a [Section],
         name: &[u8],
+        budget: &Budget<'_>,
         expressions: &mut Vec<(Place<'a>, &'a [Section])>,
     ) -> Result<(), Refusal> {
-        for Section { covers, scope } in sections {
-            if covers_name(covers, name).map_err(|_| costly(place))? {
+        for Section { line, covers, scope } in sections {
+            if covers_name(covers, name, budget).map_err(|_| costly(place, *line))? {
                 self.merge(place, scope);
                 expressions.push((place, &scope.sections));
-                self.by_name(place, &scope.sections, name, expressions)?;
+                self.by_name(place, &scope.sections, name, budget, expressions)?;
             }
         }
         Ok(())
@@ -119,7 +124,7 @@ impl<'a> Merged<'a> {
         name: &[u8],
     ) -> Result<(), Refusal> {
         let mut taken = false;
-        for Section { covers, scope } in sections {
+        for Section { line, covers, scope } in sections {
             let expression = match covers {
                 Covers::If(expression) => {
                     taken = false;
@@ -136,14 +141,14 @@ impl<'a> Merged<'a> {
                 None => Ok(true),
             };
             self.vary.append(&mut evaluation.vary);
-            if !holds.map_err(|_| costly(place))? {
+            if !holds.map_err(|_| costly(place, *line))? {
                 continue;
             }
             // An expression that is not understood may or may not hold: what follows it is refused as well.
             taken = expression.is_some() || matches!(covers, Covers::Else);
             self.merge(place, scope);
             let mut nested = vec![(place, scope.sections.as_slice())];
-            self.by_name(place, &scope.sections, name, &mut nested)?;
+            self.by_name(place, &scope.sections, name, &context.budget, &mut nested)?;
             for (place, sections) in nested {
                 self.by_expression(context, pass, place, sections, name)?;
             }
@@ -245,6 +250,7 @@ impl<'a> Merged<'a> {
         known.basic = nearer.basic.or(known.basic);
         known.realm = nearer.realm.clone().or(known.realm.take());
         known.users = nearer.users.clone().or(known.users.take());
+        known.groups = nearer.groups.clone().or(known.groups.take());
     }
 
     /// Changes the options of a folder.
@@ -270,16 +276,17 @@ impl<'a> Merged<'a> {
         &self,
         context: &Context<'_>,
         pass: &mut Pass,
-    ) -> Result<(Verdict, Option<&'a File>), TooCostly> {
+    ) -> Result<(Verdict, Option<Origin<'a>>), TooCostly> {
+        let groups = self.authentication.groups.as_deref();
         let mut fields = Vec::new();
         let mut verdict = (Verdict::Granted, None);
         for (merging, file, group) in &self.require {
-            let next = group.verdict(context, pass, &mut fields)?;
+            let next = group.verdict(context, pass, groups, &mut fields)?;
             verdict = match (merging, verdict.0, next) {
-                (AuthMerging::Replace, _, next) => (next, Some(*file)),
-                (AuthMerging::And, Verdict::Granted, next) => (next, Some(*file)),
+                (AuthMerging::Replace, _, next) => (next, Some((*file, group.line))),
+                (AuthMerging::And, Verdict::Granted, next) => (next, Some((*file, group.line))),
                 (AuthMerging::Or, Verdict::Granted, _) | (AuthMerging::And, ..) => verdict,
-                (AuthMerging::Or, _, next) => (next, Some(*file)),
+                (AuthMerging::Or, _, next) => (next, Some((*file, group.line))),
             };
         }
         pass.depend_on(fields);
@@ -293,18 +300,16 @@ impl<'a> Merged<'a> {
     }
 }
 
-fn covers_name(covers: &Covers, name: &[u8]) -> Result<bool, TooCostly> {
+fn covers_name(covers: &Covers, name: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
+    budget.time()?;
     match covers {
         Covers::Name(pattern) => Ok(!name.is_empty() && text::glob(pattern, name)),
-        Covers::Matching(pattern) => pattern.matches(name),
+        Covers::Matching(pattern) => pattern.matches(name, budget),
         Covers::If(_) | Covers::ElseIf(_) | Covers::Else => Ok(false),
     }
 }
 
-fn costly(place: Place<'_>) -> Refusal {
+fn costly(place: Place<'_>, line: usize) -> Refusal {
     let text = "matching the condition of a section took too long".to_owned();
-    Refusal {
-        status: 500,
-        why: Some(Reason { file: place.file.name().to_string(), line: 0, text }),
-    }
+    Refusal { status: 500, why: Some(Reason { file: place.file.name().to_string(), line, text }) }
 }

@@ -7,7 +7,7 @@ const VERSION: [i64; 3] = [2, 4, 62];
 
 /// Modules that count as loaded: those that Debian enables at installation, those whose directives are obeyed, and those
 /// that the server itself stands for (compression, file types).
-pub(crate) const MODULES: [(&str, &str); 28] = [
+pub(crate) const MODULES: [(&str, &str); 29] = [
     ("core.c", "core_module"),
     ("http_core.c", "http_module"),
     ("mod_so.c", "so_module"),
@@ -17,6 +17,7 @@ pub(crate) const MODULES: [(&str, &str); 28] = [
     ("mod_authn_core.c", "authn_core_module"),
     ("mod_authn_file.c", "authn_file_module"),
     ("mod_authz_core.c", "authz_core_module"),
+    ("mod_authz_groupfile.c", "authz_groupfile_module"),
     ("mod_authz_host.c", "authz_host_module"),
     ("mod_authz_user.c", "authz_user_module"),
     ("mod_autoindex.c", "autoindex_module"),

@@ -27,6 +27,34 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Bytes that the outcome takes, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let pairs =
+            self.environment.iter().map(|(name, value)| 2 * (48 + name.len() + value.len()));
+        let php = self.php.iter().map(|setting| 48 + setting.name.len() + setting.value.len());
+        let documents = self.error_documents.iter().map(|(_, document)| match document {
+            ErrorDocument::Text(text) => 32 + text.len(),
+            ErrorDocument::Path(text) | ErrorDocument::Redirect(text) => 32 + text.len(),
+        });
+        let fields = self.request_fields.iter();
+        let fields =
+            fields.map(|(name, value)| 48 + name.len() + value.as_ref().map_or(0, Vec::len));
+        let reasons = self.reasons.iter().map(|reason| reason.file.len() + reason.text.len());
+        let target = match &self.answer {
+            Answer::Serve(target) | Answer::List(target) | Answer::Missing(target) => {
+                target.file.len()
+                    + 2 * target.path.len()
+                    + target.query.as_ref().map_or(0, Vec::len)
+            }
+            Answer::Redirect { location, .. } => location.len(),
+            Answer::Authenticate { realm, users } => realm.len() + users.len(),
+            Answer::Refuse { .. } => 0,
+        };
+        let parts = pairs.chain(php).chain(documents).chain(fields).chain(reasons);
+        target + parts.sum::<usize>() + self.response.weight()
+    }
+
     /// The error document for a status.
     #[must_use]
     pub fn error_document(&self, status: u16) -> Option<&ErrorDocument> {

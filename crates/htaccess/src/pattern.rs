@@ -6,25 +6,20 @@ use std::sync::OnceLock;
 
 use pcre2::bytes::{Regex, RegexBuilder};
 
+use crate::budget::{Budget, TooCostly};
 use crate::limits;
 
 /// Groups that texts may refer to, the whole match included.
 const GROUPS: usize = 10;
 
-/// A compiled expression.
+/// An expression.
 pub(crate) struct Pattern {
-    /// Compiled to machine code, with the little stack that costs nothing.
-    regex: Regex,
-    /// The same, interpreted: for what needs more stack. Made at the first need.
-    slow: OnceLock<Option<Regex>>,
+    /// Machine code, with the little stack that costs nothing: made for the first match.
+    fast: OnceLock<Option<Regex>>,
     text: String,
     has_groups: bool,
     ignore_case: bool,
 }
-
-/// A match took too long.
-#[derive(Debug)]
-pub(crate) struct TooCostly;
 
 /// What an expression has matched: `$0` to `$9`.
 #[derive(Debug, Clone, Default)]
@@ -50,15 +45,15 @@ impl Pattern {
         let text = std::str::from_utf8(text)
             .map_err(|_| "the expression is not UTF-8".to_owned())?
             .to_owned();
-        let source = format!("{}{}", limits::PATTERN, only_at_the_end(&text));
-        let regex = RegexBuilder::new()
-            .caseless(ignore_case)
-            .dotall(true)
-            .jit_if_available(true)
-            .build(&source)
+        let regex = compile(&text, ignore_case, false)
             .map_err(|error| format!("the expression {text:?} does not compile: {error}"))?;
         let has_groups = regex.capture_names().len() > 1;
-        Ok(Self { regex, slow: OnceLock::new(), text, has_groups, ignore_case })
+        Ok(Self { fast: OnceLock::new(), text, has_groups, ignore_case })
+    }
+
+    /// Bytes that the expression takes, about.
+    pub(crate) fn weight(&self) -> usize {
+        weight(self.text.as_bytes())
     }
 
     /// Whether the expression has groups.
@@ -67,50 +62,54 @@ impl Pattern {
     }
 
     /// Whether the expression matches anywhere.
-    pub(crate) fn matches(&self, subject: &[u8]) -> Result<bool, TooCostly> {
-        if let Ok(matches) = self.regex.is_match(subject) {
+    pub(crate) fn matches(&self, subject: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
+        budget.time()?;
+        if let Ok(matches) = self.fast()?.is_match(subject) {
             return Ok(matches);
         }
         self.slow()?.is_match(subject).map_err(|_| TooCostly)
     }
 
     /// The groups of the first match.
-    pub(crate) fn groups(&self, subject: &[u8]) -> Result<Option<Groups>, TooCostly> {
-        let found = self.find_at(subject, 0)?;
+    pub(crate) fn groups(
+        &self,
+        subject: &[u8],
+        budget: &Budget<'_>,
+    ) -> Result<Option<Groups>, TooCostly> {
+        let found = self.find_at(subject, 0, budget)?;
         Ok(found.map(|ranges| Groups { subject: subject.to_vec(), ranges }))
     }
 
-    fn slow(&self) -> Result<&Regex, TooCostly> {
-        let slow = self.slow.get_or_init(|| {
-            let source = format!("{}{}", limits::PATTERN, only_at_the_end(&self.text));
-            RegexBuilder::new().caseless(self.ignore_case).dotall(true).build(&source).ok()
-        });
-        slow.as_ref().ok_or(TooCostly)
+    fn fast(&self) -> Result<&Regex, TooCostly> {
+        let fast = self.fast.get_or_init(|| compile(&self.text, self.ignore_case, true).ok());
+        fast.as_ref().ok_or(TooCostly)
+    }
+
+    /// The same, interpreted: for what needs more stack. It is not kept, because it keeps up to 8 MB that a match has needed.
+    fn slow(&self) -> Result<Regex, TooCostly> {
+        compile(&self.text, self.ignore_case, false).map_err(|_| TooCostly)
     }
 
     fn find_at(
         &self,
         subject: &[u8],
         start: usize,
+        budget: &Budget<'_>,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
+        budget.time()?;
         // Without groups the match itself suffices, which needs no memory.
         if !self.has_groups
-            && let Ok(found) = self.regex.find_at(subject, start)
+            && let Ok(found) = self.fast()?.find_at(subject, start)
         {
             return Ok(found.map(|found| vec![Some(found.start()..found.end())]));
         }
-        let mut places = self.regex.capture_locations();
-        let mut found = self.regex.captures_read_at(&mut places, subject, start);
-        if found.is_err() {
-            let slow = self.slow()?;
-            places = slow.capture_locations();
-            found = slow.captures_read_at(&mut places, subject, start);
-        }
-        if found.map_err(|_| TooCostly)?.is_none() {
-            return Ok(None);
-        }
-        let group = |number| places.get(number).map(|(start, end)| start..end);
-        Ok(Some((0..GROUPS.min(places.len())).map(group).collect()))
+        let groups_by = |regex: &Regex| {
+            let mut places = regex.capture_locations();
+            let found = regex.captures_read_at(&mut places, subject, start)?;
+            let group = |number| places.get(number).map(|(start, end)| start..end);
+            Ok::<_, pcre2::Error>(found.map(|_| (0..GROUPS.min(places.len())).map(group).collect()))
+        };
+        groups_by(self.fast()?).or_else(|_| groups_by(&self.slow()?).map_err(|_| TooCostly))
     }
 
     /// Replaces the first match, or all, by a text that may refer to groups (`$0` to `$9`).
@@ -119,9 +118,10 @@ impl Pattern {
         subject: &[u8],
         by: &[u8],
         all: bool,
+        budget: &Budget<'_>,
     ) -> Result<Vec<u8>, TooCostly> {
         let (mut result, mut at) = (Vec::new(), 0);
-        while let Some(ranges) = self.find_at(subject, at)? {
+        while let Some(ranges) = self.find_at(subject, at, budget)? {
             let Some(whole) = ranges.first().cloned().flatten() else { break };
             result.extend_from_slice(&subject[at..whole.start]);
             let groups = Groups { subject: subject.to_vec(), ranges };
@@ -145,6 +145,28 @@ impl fmt::Debug for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.text, f)
     }
+}
+
+fn compile(text: &str, ignore_case: bool, jit: bool) -> Result<Regex, pcre2::Error> {
+    let source = format!("{}{}", limits::PATTERN, only_at_the_end(text));
+    let mut builder = RegexBuilder::new();
+    builder.caseless(ignore_case).dotall(true).jit_if_available(jit).build(&source)
+}
+
+/// Bytes that the expressions in a text, and what else it says, take when they are compiled, about.
+pub(crate) fn weight(text: &[u8]) -> usize {
+    let expanded = text.len().saturating_mul(repetitions(text));
+    2048 + expanded.saturating_mul(32).min(limits::EXPRESSION)
+}
+
+/// How many times larger repetitions (`{2,30}`) make an expression when it is compiled: the product of all, which nested ones reach.
+fn repetitions(text: &[u8]) -> usize {
+    let counts = text.split(|byte| *byte == b'{').skip(1).filter_map(|rest| {
+        let end = rest.iter().position(|byte| *byte == b'}')?;
+        let count = std::str::from_utf8(&rest[..end]).ok()?;
+        count.split(',').filter_map(|number| number.trim().parse().ok()).max()
+    });
+    counts.fold(1, |product: usize, count: usize| product.saturating_mul(count.max(1)))
 }
 
 /// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
@@ -222,12 +244,33 @@ fn only_at_the_end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{Found, Look};
+
+    struct Nothing;
+
+    impl Look for Nothing {
+        fn look(&self, _: &[u8]) -> Option<Found> {
+            None
+        }
+
+        fn is_link(&self, _: &[u8]) -> bool {
+            false
+        }
+
+        fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn processor_time(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+    }
 
     #[test]
     fn the_end_is_the_end() {
         let pattern = Pattern::new(b"\\.php$", false).unwrap();
-        assert!(pattern.matches(b"a.php").unwrap());
-        assert!(!pattern.matches(b"a.php\n").unwrap());
+        assert!(pattern.matches(b"a.php", &Budget::new(&Nothing)).unwrap());
+        assert!(!pattern.matches(b"a.php\n", &Budget::new(&Nothing)).unwrap());
         assert_eq!(only_at_the_end("[$]$|\\$[]$]"), "[$]\\z|\\$[]$]");
         assert_eq!(only_at_the_end("[[:alpha:]$]$"), "[[:alpha:]$]\\z");
     }
@@ -235,17 +278,23 @@ mod tests {
     #[test]
     fn a_hostile_expression_ends() {
         let pattern = Pattern::new(b"^(a+)+(?=b)$", false).unwrap();
-        assert!(pattern.groups(&[b'a'; 2000]).is_err());
+        assert!(pattern.groups(&[b'a'; 2000], &Budget::new(&Nothing)).is_err());
     }
 
     #[test]
     fn groups_and_replacing() {
         let pattern = Pattern::new(b"(b)(x)?", false).unwrap();
-        let groups = pattern.groups(b"abc").unwrap().unwrap();
+        let groups = pattern.groups(b"abc", &Budget::new(&Nothing)).unwrap().unwrap();
         assert_eq!((groups.get(0), groups.get(1), groups.get(2)), (&b"b"[..], &b"b"[..], &b""[..]));
-        assert_eq!(pattern.replace(b"abab", b"<$1>", true).unwrap(), b"a<b>a<b>");
-        assert_eq!(pattern.replace(b"abab", b"<$1>", false).unwrap(), b"a<b>ab");
+        assert_eq!(
+            pattern.replace(b"abab", b"<$1>", true, &Budget::new(&Nothing)).unwrap(),
+            b"a<b>a<b>"
+        );
+        assert_eq!(
+            pattern.replace(b"abab", b"<$1>", false, &Budget::new(&Nothing)).unwrap(),
+            b"a<b>ab"
+        );
         let empty = Pattern::new(b"x*", false).unwrap();
-        assert_eq!(empty.replace(b"ab", b"-", true).unwrap(), b"-a-b-");
+        assert_eq!(empty.replace(b"ab", b"-", true, &Budget::new(&Nothing)).unwrap(), b"-a-b-");
     }
 }

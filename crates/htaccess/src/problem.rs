@@ -47,13 +47,20 @@ pub struct Remark {
     pub text: String,
 }
 
+impl Severity {
+    /// What happens to requests, as the end of a sentence.
+    #[must_use]
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::Broken => "requests to this folder are answered with 500",
+            Self::Refused => "what it covers is answered with 403",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
 impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let effect = match self.severity {
-            Severity::Broken => "requests to this folder are answered with 500",
-            Severity::Refused => "what it covers is answered with 403",
-            Severity::Ignored => "ignored",
-        };
-        write!(f, "line {}: {} ({effect})", self.line, self.text)
+        write!(f, "line {}: {} ({})", self.line, self.text, self.severity.effect())
     }
 }

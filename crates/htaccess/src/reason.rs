@@ -8,7 +8,9 @@ use std::fmt;
 pub struct DependsOn {
     /// Names of request fields.
     pub fields: Vec<Vec<u8>>,
-    /// The client's address, the user, the time, or all fields.
+    /// The address of the client, without its port.
+    pub client: bool,
+    /// More of the client, the user, the time, all fields, the size of a file.
     pub more: bool,
 }
 
@@ -25,6 +27,9 @@ pub struct Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.text)
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.text),
+            line => write!(f, "{}:{line}: {}", self.file, self.text),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! `Redirect` and `RedirectMatch`.
 
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Template};
-use crate::pattern::{Pattern, TooCostly, fill};
+use crate::pattern::{Pattern, fill};
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;
@@ -84,6 +85,7 @@ impl Redirect {
         context: &Context<'_>,
         pass: &Pass,
     ) -> Result<Option<Vec<u8>>, TooCostly> {
+        context.budget.time()?;
         let mut target = match &self.from {
             From::Path(prefix) => {
                 let Some(rest) = beneath(prefix, &pass.path) else { return Ok(None) };
@@ -93,7 +95,9 @@ impl Redirect {
                 escape_filled(&template.expand(&mut Evaluation::new(context, pass)))
             }
             From::Matching(pattern) => {
-                let Some(groups) = pattern.groups(&pass.path)? else { return Ok(None) };
+                let Some(groups) = pattern.groups(&pass.path, &context.budget)? else {
+                    return Ok(None);
+                };
                 escape_filled(&fill(&self.to, &groups))
             }
         };

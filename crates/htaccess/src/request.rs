@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
@@ -131,4 +131,8 @@ pub trait Look {
     fn look(&self, path: &[u8]) -> Option<Found>;
     /// Whether a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;
+    /// The contents of a file that names the members of groups; `None`: it cannot be read.
+    fn groups(&self, path: &[u8]) -> Option<Vec<u8>>;
+    /// The processor time that the calling thread has used so far. Rules that use too much of it end.
+    fn processor_time(&self) -> Duration;
 }

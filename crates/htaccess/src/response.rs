@@ -2,29 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
+use crate::budget::TooCostly;
 use crate::expires;
+use crate::head::{Head, HeadChange};
 use crate::header::{self, Fields, HeaderRule};
 use crate::media;
-use crate::pattern::TooCostly;
 use crate::request::{Look, Request, Site};
 use crate::state::{Context, LookUps, LookedUp, Pass};
 use crate::text;
-
-/// The head of a response, as far as rules see it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Head {
-    /// The status.
-    pub status: u16,
-    /// Whether the server itself makes the response, instead of a file or a script: a redirect or an error page.
-    /// `Header` then has no effect unless it says `always`.
-    pub by_server: bool,
-    /// Names and values, `Content-Type` among them.
-    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The last change of the file that is sent.
-    pub modified: Option<SystemTime>,
-}
 
 /// Changes of a response's head.
 pub struct ResponseRules {
@@ -58,6 +44,29 @@ impl ResponseRules {
             && self.default_charset.is_none()
             && self.pass.cookies.is_empty()
             && self.pass.vary.is_empty()
+    }
+
+    /// The changes, if they are the same for each response that has no `Vary`.
+    #[must_use]
+    pub fn fixed(&self) -> Option<Vec<HeadChange>> {
+        let is_fixed = self.expires.active != Some(true)
+            && self.default_charset.is_none()
+            && self.pass.cookies.is_empty()
+            && self.pass.vary.is_empty();
+        if !is_fixed {
+            return None;
+        }
+        self.headers.iter().map(|rule| rule.fixed()).collect()
+    }
+
+    /// Bytes that the rules take, about.
+    pub(crate) fn weight(&self) -> usize {
+        let headers = self.headers.iter().map(|rule| 256 + rule.weight());
+        let types = self.expires.by_type.iter().map(|(name, _)| 64 + name.len());
+        let Pass { path, query, file, variables, .. } = &self.pass;
+        let query = query.as_ref().map_or(0, Vec::len);
+        let variables = variables.0.iter().map(|(name, value)| 48 + name.len() + value.len());
+        path.len() + query + file.len() + headers.chain(types).chain(variables).sum::<usize>()
     }
 
     /// Changes a response's head. A rule whose expression takes too long is left out, with those behind it.

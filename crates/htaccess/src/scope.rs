@@ -55,6 +55,7 @@ pub(crate) struct Scope {
 /// A section and the requests that it is for.
 #[derive(Debug)]
 pub(crate) struct Section {
+    pub(crate) line: usize,
     pub(crate) covers: Covers,
     pub(crate) scope: Scope,
 }

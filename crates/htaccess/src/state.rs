@@ -1,11 +1,11 @@
 //! The state of a request while its rules are applied.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::cell::RefCell;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
-use crate::limits;
+use crate::budget::Budget;
 use crate::reason::{DependsOn, Reason};
 use crate::request::{Fields, Found, Look, Request, Site};
 
@@ -115,7 +115,7 @@ pub(crate) struct Context<'a> {
     pub(crate) files: &'a dyn Look,
     /// Evaluation knows the rules, and not the other way round.
     pub(crate) look_ups: &'a dyn LookUps,
-    pub(crate) budget: Budget,
+    pub(crate) budget: Budget<'a>,
     pub(crate) looked_at: RefCell<DependsOn>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Context<'a> {
         files: &'a dyn Look,
         look_ups: &'a dyn LookUps,
     ) -> Self {
-        let (budget, looked_at) = (Budget::default(), RefCell::default());
+        let (budget, looked_at) = (Budget::new(files), RefCell::default());
         Self { site, request, files, look_ups, budget, looked_at }
     }
 
@@ -146,10 +146,21 @@ impl<'a> Context<'a> {
         self.request.fields
     }
 
-    /// The client.
-    pub(crate) fn client(&self) -> SocketAddr {
+    /// The address of the client.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.looked_at.borrow_mut().client = true;
+        self.request.client.ip()
+    }
+
+    /// The port of the client.
+    pub(crate) fn client_port(&self) -> u16 {
         self.looked_at.borrow_mut().more = true;
-        self.request.client
+        self.request.client.port()
+    }
+
+    /// A file's size counts, of whose changes nothing tells.
+    pub(crate) fn looks_at_size(&self) {
+        self.looked_at.borrow_mut().more = true;
     }
 
     /// The time of the request.
@@ -157,45 +168,4 @@ impl<'a> Context<'a> {
         self.looked_at.borrow_mut().more = true;
         self.request.now
     }
-}
-
-/// What may still be done for a request.
-pub(crate) struct Budget {
-    steps: Cell<usize>,
-    lookups: Cell<usize>,
-    bytes: Cell<usize>,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self {
-            steps: Cell::new(limits::RULE_STEPS),
-            lookups: Cell::new(limits::LOOKUPS),
-            bytes: Cell::new(limits::MADE),
-        }
-    }
-}
-
-impl Budget {
-    /// Whether another rule may be tried.
-    pub(crate) fn step(&self) -> bool {
-        take(&self.steps)
-    }
-
-    /// Cuts a value that a directive has made to what may still be made.
-    pub(crate) fn cut(&self, value: &mut Vec<u8>) {
-        value.truncate(limits::VALUE.min(self.bytes.get()));
-        self.bytes.set(self.bytes.get() - value.len());
-    }
-
-    /// Whether another path may be looked up.
-    pub(crate) fn lookup(&self) -> bool {
-        take(&self.lookups)
-    }
-}
-
-fn take(left: &Cell<usize>) -> bool {
-    let before = left.get();
-    left.set(before.saturating_sub(1));
-    before > 0
 }

@@ -76,10 +76,10 @@ pub(crate) fn named(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Option<V
         "SERVER_PROTOCOL" => request.protocol.to_vec(),
         "SERVER_SOFTWARE" => context.site.software.to_vec(),
         "SERVER_ADMIN" => context.site.admin.to_vec(),
-        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => address(context.client().ip()),
+        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => address(context.client()),
         // Names of clients are not looked up.
-        "REMOTE_HOST" => address(context.client().ip()),
-        "REMOTE_PORT" => context.client().port().to_string().into_bytes(),
+        "REMOTE_HOST" => address(context.client()),
+        "REMOTE_PORT" => context.client_port().to_string().into_bytes(),
         "REMOTE_USER" => pass.user.clone().unwrap_or_default(),
         "REMOTE_IDENT" | "HANDLER" => Vec::new(),
         "AUTH_TYPE" if pass.user.is_some() => b"Basic".to_vec(),
@@ -90,7 +90,7 @@ pub(crate) fn named(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Option<V
         "HTTPS" => if request.https { &b"on"[..] } else { b"off" }.to_vec(),
         "IS_SUBREQ" => if pass.depth > 0 { &b"true"[..] } else { b"false" }.to_vec(),
         "IPV6" => {
-            let is_ipv6 = matches!(context.client().ip().to_canonical(), IpAddr::V6(_));
+            let is_ipv6 = matches!(context.client().to_canonical(), IpAddr::V6(_));
             if is_ipv6 { &b"on"[..] } else { b"off" }.to_vec()
         }
         "API_VERSION" => b"20120211:131".to_vec(),

@@ -1,5 +1,6 @@
 //! The path meets the file system.
 
+use crate::file::File;
 use crate::files::Files;
 use crate::limits;
 use crate::merged::{Chain, Merged};
@@ -22,6 +23,7 @@ pub(crate) fn walk(
     let (mut chain, mut here) = (Chain::new(), folder);
     let mut options = Merged { follow_links: true, ..Merged::default() };
     let mut rest = pass.path[length..].to_vec();
+    let mut weight = 0;
     pass.found = files.look(&here);
     pass.file = here.clone();
     for depth in 0.. {
@@ -34,6 +36,12 @@ pub(crate) fn walk(
         if let Some(file) = files.rules(&here) {
             if let Some(why) = file.broken() {
                 return Err(Refusal { status: 500, why: Some(why) });
+            }
+            weight += file.weight();
+            let is_light = weight <= limits::WEIGHT;
+            // To read the file may have taken long.
+            if !is_light || context.budget.time().is_err() {
+                return Err(too_costly(&file, is_light));
             }
             options.set_options(&file.scope().options);
             chain.push((here.clone(), file));
@@ -59,6 +67,15 @@ pub(crate) fn walk(
     }
     pass.path_info = rest;
     Ok(chain)
+}
+
+fn too_costly(file: &File, is_light: bool) -> Refusal {
+    let text = match is_light {
+        true => "reading the files of the folders on the way took too long",
+        false => "the files of the folders on the way take too much memory",
+    };
+    let (file, text) = (file.name().to_string(), text.to_owned());
+    Refusal { status: 500, why: Some(Reason { file, line: 0, text }) }
 }
 
 fn link_refused(chain: &Chain, path: &[u8]) -> Refusal {

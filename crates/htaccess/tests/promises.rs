@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use sendoff_htaccess::{
     Answer, Fields, File, Files, Found, Handler, Kind, Look, MAX_FILE, Outcome, Request, Severity,
@@ -10,7 +10,7 @@ use sendoff_htaccess::{
 };
 
 /// A site with one file of rules, `index.php` and `a.txt`.
-struct OneFolder(Arc<File>);
+struct OneFolder(Arc<File>, Instant);
 
 impl Look for OneFolder {
     fn look(&self, path: &[u8]) -> Option<Found> {
@@ -24,6 +24,14 @@ impl Look for OneFolder {
 
     fn is_link(&self, _: &[u8]) -> bool {
         false
+    }
+
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn processor_time(&self) -> Duration {
+        self.1.elapsed()
     }
 }
 
@@ -48,6 +56,14 @@ fn file(rules: &str) -> File {
 }
 
 fn outcome(rules: &str, path: &str) -> Outcome {
+    outcome_of(&Arc::new(file(rules)), path)
+}
+
+fn outcome_of(file: &Arc<File>, path: &str) -> Outcome {
+    outcome_in(&OneFolder(Arc::clone(file), Instant::now()), path)
+}
+
+fn outcome_in(files: &dyn Files, path: &str) -> Outcome {
     let index = [b"index.php".to_vec()];
     let site = Site {
         root: b"/site",
@@ -74,7 +90,7 @@ fn outcome(rules: &str, path: &str) -> Outcome {
         user: None,
         error: None,
     };
-    evaluate(&site, &request, &OneFolder(Arc::new(file(rules))))
+    evaluate(&site, &request, files)
 }
 
 #[test]
@@ -114,8 +130,9 @@ fn limits_refuse_the_whole_file() {
     let large = "#".repeat(80) + "\n";
     let large = large.repeat(MAX_FILE / 81 + 1);
     let long = format!("Header set A {}", "b".repeat(9000));
+    let expanding = "RewriteRule ((a|b){60}){30} -\n".repeat(100);
     let nested = format!("<If \"{}true\">\n</If>\n", "!".repeat(100));
-    for rules in [deep, many, large, long] {
+    for rules in [deep, many, large, long, expanding] {
         assert!(file(&rules).broken().is_some(), "{} bytes", rules.len());
         assert_eq!(outcome(&rules, "/a.txt").answer, Answer::Refuse { status: 500 });
     }
@@ -135,6 +152,81 @@ fn costly_expressions_and_endless_rules_end() {
         let found = outcome(&format!("RewriteEngine On\n{rules}\n"), "/a.txt");
         assert!(!matches!(found.answer, Answer::Serve(_)) || rules.contains("LA-U"), "{rules}");
     }
+}
+
+/// Each of these took seconds to minutes before all parts of an evaluation had one bound.
+#[test]
+fn all_expressions_and_look_ups_of_a_request_share_one_bound() {
+    let names: Vec<String> = (0..60).map(|number| format!("i{number}")).collect();
+    let index = format!("DirectoryIndex {}\n", names.join(" "));
+    let costly = "(x+x+)+(?=y)";
+    let path = format!("/{}/", "x".repeat(200));
+    let lines = |line: &str| line.repeat(8000);
+    let sections = format!("<FilesMatch \"{costly}\">\n</FilesMatch>\n").repeat(4000);
+    let endings = format!("AddType text/plain {}\n", "q ".repeat(4000)).repeat(100);
+    let edit = format!("RequestHeader set A {}\n", "x".repeat(4000));
+    let edit = edit + &"RequestHeader edit* A \"(?=(x+x+)+y)|x\" x\n".repeat(100);
+    for (rules, path) in [
+        (index.clone() + &lines(&format!("SetEnvIf Request_URI {costly} a\n")), "/"),
+        (lines(&format!("SetEnvIf Request_URI {costly} a\n")), &path),
+        (lines(&format!("RedirectMatch {costly} http://a/\n")), &path),
+        (lines(&format!("Header set A b \"expr=%{{REQUEST_URI}} =~ /{costly}/\"\n")), &path),
+        (lines(&format!("Require expr %{{REQUEST_URI}} =~ /{costly}/\n")), &path),
+        (sections, &path[..path.len() - 1]),
+        (index + &lines("Redirect /elsewhere /x\n"), "/"),
+        (endings, &format!("/{}", "a.".repeat(4000))),
+        (edit, "/a.txt"),
+    ] {
+        let file = Arc::new(file(&rules));
+        assert!(file.broken().is_none(), "{:?}", file.broken());
+        let start = Instant::now();
+        let found = outcome_of(&file, path);
+        let took = start.elapsed();
+        let line = rules.lines().nth(1).unwrap();
+        assert!(took < Duration::from_secs(2), "{took:?}: {line}");
+        if took > Duration::from_millis(200) {
+            assert_eq!(found.answer, Answer::Refuse { status: 500 }, "{took:?}: {line}");
+            assert!(!found.reasons.is_empty(), "{line}");
+        }
+    }
+}
+
+/// A site with the same file of rules in each of its folders, however deep.
+struct Everywhere(OneFolder);
+
+impl Look for Everywhere {
+    fn look(&self, _: &[u8]) -> Option<Found> {
+        Some(Found { kind: Kind::Folder, size: 1, executable: false })
+    }
+
+    fn is_link(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn processor_time(&self) -> Duration {
+        self.0.processor_time()
+    }
+}
+
+impl Files for Everywhere {
+    fn rules(&self, folder: &[u8]) -> Option<Arc<File>> {
+        self.0.rules(folder)
+    }
+}
+
+#[test]
+fn the_files_of_a_path_have_a_bound_together() {
+    let file = Arc::new(file(&"RewriteRule ^some/old/page-[0-9]+$ /new [R=301]\n".repeat(5000)));
+    let files = Everywhere(OneFolder(file, Instant::now()));
+    let found = outcome_in(&files, &"/a".repeat(2));
+    assert!(!matches!(found.answer, Answer::Refuse { status: 500 }), "{:?}", found.reasons);
+    let found = outcome_in(&files, &"/a".repeat(200));
+    assert_eq!(found.answer, Answer::Refuse { status: 500 });
+    assert!(found.reasons[0].to_string().ends_with("take too much memory"), "{:?}", found.reasons);
 }
 
 #[test]
@@ -162,6 +254,11 @@ fn an_outcome_says_what_it_depends_on() {
     assert!(!depends_on("Header set A b").more);
     let fields = depends_on("SetEnvIf User-Agent x y").fields;
     assert_eq!(fields, [b"User-Agent".to_vec()]);
-    assert!(depends_on("Require ip 192.0.2.0/24").more);
+    let by_address = depends_on("Require ip 192.0.2.0/24");
+    assert!(by_address.client && !by_address.more);
+    assert!(depends_on("RewriteEngine On\nRewriteCond %{REMOTE_PORT} 1\nRewriteRule ^ - [F]").more);
+    assert!(
+        depends_on("RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} -s\nRewriteRule ^ -").more
+    );
     assert!(depends_on("RewriteEngine On\nRewriteCond %{TIME_HOUR} >12\nRewriteRule ^ - [F]").more);
 }

@@ -6,10 +6,11 @@ use sendoff_settings::Place;
 use sendoff_tls::{Complaint, Vault};
 
 use crate::failure::Failure;
+use crate::htaccess::Report;
 use crate::options::{Check, Serve};
 use crate::source::{Resolved, refusal};
 
-/// Checks a file, and prints one line if it can be used.
+/// Checks a file, and the `.htaccess` files of its sites. Prints one line if it can be used, and what is not obeyed.
 ///
 /// # Errors
 /// It cannot be used.
@@ -41,8 +42,13 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
     let routes: usize = resolved.config.sites.iter().map(|site| site.routes.len()).sum();
     let file = file.display();
+    let htaccess = Report::of(&resolved.config);
+    let files = match htaccess.files() {
+        0 => String::new(),
+        files => format!(", {}", count(files, ".htaccess file")),
+    };
     print(&format!(
-        "{warnings}{file}: {}, {}, {}: fine\n",
+        "{warnings}{htaccess}{file}: {}, {}, {}{files}: fine\n",
         count(sites, "site"),
         count(routes, "route"),
         count(pools, "pool"),

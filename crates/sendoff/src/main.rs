@@ -8,6 +8,7 @@ mod control;
 mod explain;
 mod failure;
 mod front;
+mod htaccess;
 mod kept;
 mod listen;
 mod log;

@@ -1,7 +1,7 @@
 //! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
 //! 1. rules of the site's routes: header fields, what caches are told;
-//! 2. rules of `.htaccess` files (`site/htaccess.rs`);
+//! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
 //! 3. `Strict-Transport-Security`, under TLS;
 //! 4. common fields: `Server` and `Date`, unless the application has set them;
 //! 5. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
@@ -17,7 +17,7 @@ use sendoff_config::Cache;
 
 use crate::clock::Clock;
 use crate::response::ResponseHead;
-use crate::site::effects::{Effects, FieldChange};
+use crate::site::effects::Effects;
 
 /// The value of `Server`.
 const SERVER: &str = "sendoff";
@@ -25,7 +25,7 @@ const SERVER: &str = "sendoff";
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
     for change in &effects.response_headers {
-        apply_change(head, change);
+        change.apply(&mut head.fields);
     }
     if let Some(cache) = &effects.cache {
         tell_caches(head, cache);
@@ -64,30 +64,6 @@ fn add_charset(head: &mut ResponseHead, charset: &[u8]) {
     }
 }
 
-fn apply_change(head: &mut ResponseHead, change: &FieldChange) {
-    match change {
-        FieldChange::Remove(name) => remove(head, name),
-        FieldChange::Add(name, value) => head.fields.push((name.clone(), value.clone())),
-        FieldChange::Default(name, value) => {
-            if !has(head, name) {
-                head.fields.push((name.clone(), value.clone()));
-            }
-        }
-        FieldChange::Set(name, value) => {
-            remove(head, name);
-            head.fields.push((name.clone(), value.clone()));
-        }
-    }
-}
-
-fn remove(head: &mut ResponseHead, name: &[u8]) {
-    head.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-}
-
-fn has(head: &ResponseHead, name: &[u8]) -> bool {
-    head.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
-}
-
 /// Adds `Cache-Control` and `Expires` (RFC 9111 §5) to a successful response that has neither.
 fn tell_caches(head: &mut ResponseHead, cache: &Cache) {
     let is_success = head.status.is_success() || head.status == http::StatusCode::NOT_MODIFIED;
@@ -118,6 +94,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::site::field_change::FieldChange;
 
     fn fields(head: &ResponseHead) -> Vec<String> {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
@@ -142,10 +119,10 @@ mod tests {
             FieldChange::Default(bytes("X-C"), bytes("yes")),
             FieldChange::Set(bytes("x-b"), bytes("2")),
         ] {
-            apply_change(&mut head, &change);
+            change.apply(&mut head.fields);
         }
         assert_eq!(fields(&head), ["X-A: 1", "x-a: 2", "X-A: 3", "X-C: yes", "x-b: 2"]);
-        apply_change(&mut head, &FieldChange::Remove(bytes("X-a")));
+        FieldChange::Remove(bytes("X-a")).apply(&mut head.fields);
         assert_eq!(fields(&head), ["X-C: yes", "x-b: 2"]);
     }
 

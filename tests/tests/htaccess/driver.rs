@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sendoff_htaccess::{
     Answer, ErrorDocument, Failed, Fields, File, Files, Found, Handler, Head, Identity, Kind, Look,
@@ -61,6 +61,14 @@ impl Look for Disk {
 
     fn is_link(&self, name: &[u8]) -> bool {
         path(name).is_symlink()
+    }
+
+    fn groups(&self, file: &[u8]) -> Option<Vec<u8>> {
+        fs::read(path(file)).ok()
+    }
+
+    fn processor_time(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

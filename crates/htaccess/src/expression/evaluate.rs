@@ -1,8 +1,9 @@
 //! The value of an expression for a request.
 
 use super::{Expression, Function, Globbing, Test, Word};
+use crate::budget::TooCostly;
 use crate::limits;
-use crate::pattern::{Groups, TooCostly};
+use crate::pattern::Groups;
 use crate::request::Kind;
 use crate::state::{Context, Pass};
 use crate::text;
@@ -33,6 +34,7 @@ impl<'a> Evaluation<'a> {
 
     /// Whether an expression holds.
     pub(crate) fn holds(&mut self, expression: &Expression) -> Result<bool, TooCostly> {
+        self.context.budget.time()?;
         Ok(match expression {
             Expression::Constant(value) => *value,
             Expression::Not(inner) => !self.holds(inner)?,
@@ -49,7 +51,7 @@ impl<'a> Evaluation<'a> {
                 order.holds(&text::number(&self.word(left)), &text::number(&self.word(right)))
             }
             Expression::Matches(word, pattern) => {
-                let groups = pattern.groups(&self.word(word))?;
+                let groups = pattern.groups(&self.word(word), &self.context.budget)?;
                 let holds = groups.is_some();
                 self.groups = groups.unwrap_or_else(|| std::mem::take(&mut self.groups));
                 holds
@@ -144,7 +146,10 @@ impl<'a> Evaluation<'a> {
             Test::Folder => is(Kind::Folder),
             Test::File => is(Kind::File),
             Test::Exists => found().is_some(),
-            Test::NotEmpty => found().is_some_and(|f| f.kind == Kind::File && f.size > 0),
+            Test::NotEmpty => {
+                self.context.looks_at_size();
+                found().is_some_and(|f| f.kind == Kind::File && f.size > 0)
+            }
             Test::Link => self.context.files.is_link(word),
             Test::Executable => found().is_some_and(|found| found.executable),
             Test::AccessibleFile => {

@@ -2,8 +2,9 @@
 
 use super::flags;
 use super::substitution::{Expanded, Filling, Substitution};
+use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Order, path_of};
-use crate::pattern::{Groups, Pattern, TooCostly};
+use crate::pattern::{Groups, Pattern};
 use crate::problem::Problem;
 use crate::request::Kind;
 use crate::state::{Context, Pass};
@@ -97,9 +98,9 @@ impl Condition {
         let Expanded { bytes: input, mut fields, .. } = self.input.expand(context, pass, filling);
         let mut groups = None;
         let holds = match &self.check {
-            Check::Matches(pattern) if self.negated => pattern.matches(&input)?,
+            Check::Matches(pattern) if self.negated => pattern.matches(&input, &context.budget)?,
             Check::Matches(pattern) => {
-                groups = pattern.groups(&input)?;
+                groups = pattern.groups(&input, &context.budget)?;
                 groups.is_some()
             }
             Check::File(test) => test.holds(context, pass, &input),
@@ -188,6 +189,7 @@ impl FileTest {
             Self::File => found().is_some_and(|found| found.kind == Kind::File),
             Self::Folder => found().is_some_and(|found| found.kind == Kind::Folder),
             Self::NotEmpty => {
+                context.looks_at_size();
                 found().is_some_and(|found| found.kind == Kind::File && found.size > 0)
             }
             Self::Executable => found().is_some_and(|found| found.executable),

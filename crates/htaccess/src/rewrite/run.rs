@@ -186,9 +186,8 @@ impl Run<'_> {
             if pass.depth > 0 && (flags.not_in_lookups || flags.redirect.is_some()) {
                 continue;
             }
-            if !self.context.budget.step() {
-                return Err(self.refusal(500, file, rule, "too many rules were tried"));
-            }
+            let step = self.context.budget.step();
+            step.map_err(|_| self.refusal(500, file, rule, "too many rules were tried"))?;
             let Some(applied) = self.rule(pass, file, rule)? else {
                 // The rules that are chained to it are skipped as well.
                 let mut chained = flags.chained;
@@ -238,7 +237,7 @@ impl Run<'_> {
         let costly = || self.refusal(500, file, rule, "matching took too long");
         let uri = text::concat(&[&pass.file, &pass.path_info]);
         let uri = uri.strip_prefix(self.prefix).unwrap_or(&uri);
-        let of_rule = rule.pattern.groups(uri).map_err(|_| costly())?;
+        let of_rule = rule.pattern.groups(uri, &self.context.budget).map_err(|_| costly())?;
         if of_rule.is_some() == rule.negated {
             return Ok(None);
         }
@@ -337,9 +336,8 @@ impl Run<'_> {
         let (mut of_condition, mut fields) = (Groups::default(), Vec::new());
         let mut conditions = rule.conditions.iter();
         while let Some(mut condition) = conditions.next() {
-            if !self.context.budget.step() {
-                return Err(self.refusal(500, file, rule, "too many conditions were tried"));
-            }
+            let step = self.context.budget.step();
+            step.map_err(|_| self.refusal(500, file, rule, "too many conditions were tried"))?;
             let filling =
                 Filling { of_rule: &self.of_rule, of_condition: &of_condition, escape: None };
             let checked = condition.check(self.context, pass, &filling);

@@ -17,7 +17,6 @@ mod passwords;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -26,11 +25,12 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lru::LruCache;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::CWD;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::request::Endpoint;
+use crate::static_files::{Identity, open_regular};
 use address::Addresses;
 use passwords::Passwords;
 
@@ -70,12 +70,9 @@ impl Default for Line {
     }
 }
 
-/// Differs when a file was changed or replaced: device, inode, bytes, time of the last change.
-type Version = (u64, u64, u64, i64, i64);
-
 #[derive(Debug, Clone)]
 struct File {
-    version: Version,
+    version: Identity,
     passwords: Arc<Passwords>,
 }
 
@@ -160,7 +157,7 @@ impl Auth {
 
     /// The current contents of a password file.
     fn file(&self, path: &Path) -> io::Result<File> {
-        let (file, version) = open(path)?;
+        let (file, version) = open_regular(CWD, path)?;
         if let Some(file) = locked(&self.files).get(path)
             && file.version == version
         {
@@ -180,18 +177,6 @@ impl Auth {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Opens a password file. A FIFO or a device would block the event loop or never end.
-fn open(path: &Path) -> io::Result<(std::fs::File, Version)> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let data = file.metadata()?;
-    if !data.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let version = (data.dev(), data.ino(), data.len(), data.ctime(), data.ctime_nsec());
-    Ok((file, version))
 }
 
 /// The name and the password of a field `Basic BASE64`.

@@ -28,7 +28,8 @@ use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::Site;
-use crate::site::effects::{Answer, Effects, Failure, User};
+use crate::site::decision::User;
+use crate::site::effects::{Answer, Effects, Failure};
 use crate::site::router::Route;
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
@@ -135,11 +136,11 @@ impl Service for Services {
     }
 
     fn max_body(&self, plan: &Plan) -> u64 {
-        let own = match &plan.who {
-            Who::Site(planned) => planned.effects.max_body,
-            Who::Server | Who::Trace | Who::Broken(_) => None,
-        };
-        own.unwrap_or(self.config.front.limits.max_body)
+        let limit = self.config.front.limits.max_body;
+        match &plan.who {
+            Who::Site(planned) => planned.effects.body_limit(limit),
+            Who::Server | Who::Trace | Who::Broken(_) => limit,
+        }
     }
 
     fn wants_body(plan: &Plan) -> bool {
@@ -425,7 +426,7 @@ async fn refuse(
         None => context.site.error_page(status).map(str::to_owned),
     };
     let Some(page) = page else { return error::respond(responder, status, fields).await };
-    let failure = Failure { status, request: context.request, response: rules };
+    let failure = Failure { status, request: context.request, decision: rules };
     let mut request = for_page(context.request, &page);
     let planned = plan_page(context, &mut request, failure).await;
     if !planned.answer.has_contents() {

@@ -41,7 +41,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
         if effects.params.is_empty() || !own(name) {
             builder.param(name.as_bytes(), value);
         }
-        if !effects.environment.is_empty() {
+        if !effects.environment().is_empty() {
             written.push(name.as_bytes().to_vec());
         }
     };
@@ -66,7 +66,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
             && !effects.params.iter().any(|(known, _)| known == name)
             && !NOT_FROM_FOLDERS.contains(&name)
     };
-    for (name, value) in effects.environment.iter().filter(|(name, _)| is_free(name)) {
+    for (name, value) in effects.environment().iter().filter(|(name, _)| is_free(name)) {
         builder.param(name, value);
     }
     builder

@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::{BasicAuth, Cache, Compress};
-use sendoff_htaccess as apache;
 
+use super::decision::Decision;
+use super::field_change::FieldChange;
 use super::pool_page::PoolPage;
 use super::router::Route;
 use crate::request::Request;
@@ -26,8 +27,6 @@ pub(crate) struct Effects {
     pub(crate) compress: Option<Compress>,
     /// Parameters for scripts.
     pub(crate) params: Vec<(Bytes, Vec<u8>)>,
-    /// Variables of `.htaccess` files for scripts. The server's own parameters come first.
-    pub(crate) environment: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of the request body.
     pub(crate) max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.
@@ -38,17 +37,24 @@ pub(crate) struct Effects {
     pub(crate) auth: Option<Rc<BasicAuth>>,
     /// The charset of a static file whose type is text and names none.
     pub(crate) charset: Option<Bytes>,
-    /// What `.htaccess` files say about the response.
-    pub(crate) htaccess: Option<Box<Response>>,
+    /// What `.htaccess` files say about the request.
+    pub(crate) htaccess: Option<Rc<Decision>>,
 }
 
-/// A change of the response's fields, ready to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FieldChange {
-    Set(Bytes, Bytes),
-    Add(Bytes, Bytes),
-    Default(Bytes, Bytes),
-    Remove(Bytes),
+impl Effects {
+    /// Bytes that the request body may have. `.htaccess` files only lower the server's limit: to raise it is up to the operator.
+    pub(crate) fn body_limit(&self, of_server: u64) -> u64 {
+        let own = self.max_body.unwrap_or(of_server);
+        match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
+            Some(limit) if limit > 0 => own.min(limit),
+            Some(_) | None => own,
+        }
+    }
+
+    /// Variables of `.htaccess` files for scripts. The server's own parameters come first.
+    pub(crate) fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        self.htaccess.as_ref().map_or(&[], |decision| &decision.outcome().environment)
+    }
 }
 
 /// Who answers.
@@ -103,36 +109,6 @@ impl Answer {
 pub(crate) struct Failure<'a> {
     pub(crate) status: StatusCode,
     pub(crate) request: &'a Request,
-    /// What `.htaccess` files have said about its response.
-    pub(crate) response: Option<&'a Response>,
-}
-
-/// What the rules say about the response, kept until its head is known.
-#[derive(Debug)]
-pub(crate) struct Response {
-    pub(super) rules: apache::ResponseRules,
-    pub(super) error_documents: Vec<(u16, apache::ErrorDocument)>,
-    pub(super) environment: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) user: Option<User>,
-}
-
-/// Whose password a client has shown.
-#[derive(Debug, Clone)]
-pub(crate) struct User {
-    /// The file with the password.
-    pub(crate) file: PathBuf,
-    pub(crate) name: Vec<u8>,
-}
-
-impl Response {
-    /// Whether any head is changed.
-    pub(crate) fn changes_heads(&self) -> bool {
-        !self.rules.is_empty()
-    }
-
-    /// What the client gets with an error status.
-    pub(crate) fn error_document(&self, status: StatusCode) -> Option<&apache::ErrorDocument> {
-        let mut documents = self.error_documents.iter();
-        documents.find(|(code, _)| *code == status.as_u16()).map(|(_, document)| document)
-    }
+    /// What `.htaccess` files have said about it.
+    pub(crate) decision: Option<&'a Decision>,
 }

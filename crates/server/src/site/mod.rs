@@ -1,6 +1,8 @@
 //! Sites: which one answers, what its routes change, who answers a path, and which files applications may name.
 
+pub(crate) mod decision;
 pub(crate) mod effects;
+pub(crate) mod field_change;
 mod htaccess;
 mod matching;
 mod mounts;
@@ -14,6 +16,7 @@ pub(crate) mod sendable;
 pub(crate) mod sites;
 mod text;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,8 +30,9 @@ use crate::auth::Line;
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::{CacheShare, Writer};
-use effects::{Answer, Effects, Failure, Response, User};
-use htaccess::Htaccess;
+use decision::{Decision, User};
+use effects::{Answer, Effects, Failure};
+use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
@@ -68,7 +72,12 @@ impl Site {
     ///
     /// # Errors
     /// One of the folders cannot be opened, or a route is not valid.
-    pub(crate) fn open(config: &Config, number: usize, share: &Rc<CacheShare>) -> io::Result<Self> {
+    pub(super) fn open(
+        config: &Config,
+        number: usize,
+        share: &Rc<CacheShare>,
+        htaccess: &Rc<HtaccessShare>,
+    ) -> io::Result<Self> {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
         let software = site.server_software.clone().map(Bytes::from);
@@ -84,7 +93,7 @@ impl Site {
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
-            htaccess: site.htaccess.then(|| Htaccess::new(site, &software)),
+            htaccess: site.htaccess.then(|| Htaccess::new(software.clone(), htaccess)),
             software,
             line: Line::default(),
             compression: site.compression.clone(),
@@ -137,37 +146,37 @@ impl Site {
     ) -> (Answer, Effects) {
         let mut effects = Effects::default();
         let answer = match self.rules.apply(&self.router, pools, request, &mut effects) {
-            Some(answer) => {
-                let seen = request.path.clone();
-                self.protected(request, &seen, answer, &mut effects)
-            }
+            Some(answer) => self.protected(request, None, answer, &mut effects),
             None => self.answer(pools, request, &mut effects, None, failure),
         };
         (answer, effects)
     }
 
-    /// The answer, unless routes protect the path to which the request has led and which they have not seen.
+    /// The answer, unless routes protect the path to which the request has led and which they have not seen. `seen`: they have seen
+    /// this path, and not the request's.
     fn protected(
         &self,
         request: &mut Request,
-        seen: &[u8],
+        seen: Option<&[u8]>,
         answer: Answer,
         effects: &mut Effects,
     ) -> Answer {
         if self.rules.is_empty() {
             return answer;
         }
-        let last = match &answer {
-            Answer::Route(Route::Script(script)) => script.name.clone(),
-            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
-                self.router.index_of(&request.path).unwrap_or_else(|| request.path.clone())
+        let asked = &request.path[..];
+        let last: Cow<'_, [u8]> = match &answer {
+            Answer::Route(Route::Script(script)) => Cow::Borrowed(&script.name),
+            Answer::Route(Route::File(_)) if asked.ends_with(b"/") => {
+                self.router.index_of(asked).map_or(Cow::Borrowed(asked), Cow::Owned)
             }
-            Answer::Route(Route::File(_) | Route::Folder) => request.path.clone(),
+            Answer::Route(Route::File(_) | Route::Folder) => Cow::Borrowed(asked),
             _ => return answer,
         };
-        if last == seen && !effects.is_rewritten {
+        if *last == *seen.unwrap_or(asked) && !effects.is_rewritten {
             return answer;
         }
+        let last = last.into_owned();
         let path = std::mem::replace(&mut request.path, last);
         let refused = self.rules.protect(&self.router, request, effects);
         request.path = path;
@@ -188,15 +197,14 @@ impl Site {
         let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
         let answer = match (&self.htaccess, page) {
             (Some(files), _) => {
-                let seen = request.path.clone();
+                let seen = (!self.rules.is_empty()).then(|| request.path.clone());
                 let answer = files.apply(&self.router, request, effects, user, failure);
-                self.protected(request, &seen, answer, effects)
+                self.protected(request, seen.as_deref(), answer, effects)
             }
             (None, Some(page)) => return Answer::PoolPage(page),
             (None, None) => {
                 let answer = Answer::Route(self.router.route(&request.path));
-                let seen = request.path.clone();
-                return self.protected(request, &seen, answer, effects);
+                return self.protected(request, None, answer, effects);
             }
         };
         // The files may protect the page, but do not answer in its place.
@@ -207,9 +215,9 @@ impl Site {
     }
 
     /// Changes the head of a response as `.htaccess` files say.
-    pub(crate) fn change(&self, request: &Request, response: &Response, head: &mut ResponseHead) {
+    pub(crate) fn change(&self, request: &Request, decision: &Decision, head: &mut ResponseHead) {
         if let Some(files) = &self.htaccess {
-            files.change(&self.router, request, response, head);
+            files.change(&self.router, request, decision, head);
         }
     }
 

@@ -1,20 +1,24 @@
 //! The folders of a site: its root, and folders elsewhere that stand at a path of it (aliases).
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::matching::contains;
 use crate::static_files::{
     CacheShare, Entry, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer,
 };
 
 /// All folders of a site, the longest path first. The last is the root.
 #[derive(Debug)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct Mounts {
+    all: Vec<Mount>,
+    types: Rc<MediaTypes>,
+}
 
 /// A folder and the path at which it stands.
 #[derive(Debug)]
@@ -46,8 +50,7 @@ impl Mounts {
         let aliases = config.aliases.iter().map(|alias| (&*alias.prefix, &*alias.folder));
         let mut all = Vec::new();
         for (prefix, folder) in aliases.chain([("", &*config.root)]) {
-            let root = Root::open(folder, config.symlinks, &config.follow)
-                .map_err(|error| named(folder, &error))?;
+            let root = Root::open(folder, config.symlinks, &config.follow)?;
             all.push(Mount {
                 prefix: prefix.as_bytes().to_vec(),
                 folder: folder.as_os_str().as_bytes().to_vec(),
@@ -58,12 +61,12 @@ impl Mounts {
         for (number, mount) in all.iter_mut().enumerate() {
             mount.files.get_mut().set_number(number);
         }
-        Ok(Self(all))
+        Ok(Self { all, types })
     }
 
     /// Where a decoded and normalised path lies.
     pub(super) fn place<'p>(&self, path: &'p [u8]) -> Place<'_, 'p> {
-        let found = self.0.iter().find_map(|mount| {
+        let found = self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.prefix[..])?;
             let path = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
             Some(Place { mount, path })
@@ -78,15 +81,36 @@ impl Mounts {
         ending: &str,
     ) -> Option<(Vec<u8>, Result<Found, Refusal>)> {
         let home = entry.home()?;
-        let mount = self.0.get(home.cache)?;
+        let mount = self.all.get(home.cache)?;
         let path = [&home.path[..], ending.as_bytes()].concat();
         let found = mount.files.borrow_mut().lookup(&path);
         Some(([&mount.prefix[..], b"/", &path].concat(), found))
     }
 
+    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+        self.all.iter().find_map(|mount| {
+            let rest = path.strip_prefix(&mount.folder[..])?;
+            let rest = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
+            Some((Ref::map(mount.files.borrow(), FileCache::root), rest))
+        })
+    }
+
+    /// The alias that a path is below: the length of its prefix, and its folder.
+    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+        let mut aliases = self.all.iter().filter(|mount| !mount.prefix.is_empty());
+        let found = aliases.find(|mount| contains(&mount.prefix, path))?;
+        Some((found.prefix.len(), &found.folder))
+    }
+
+    /// The media types that the operator has set.
+    pub(super) fn media_types(&self) -> &MediaTypes {
+        &self.types
+    }
+
     /// Where a file with this absolute name lies; `None`: in none of the folders.
     pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
-        self.0.iter().find_map(|mount| {
+        self.all.iter().find_map(|mount| {
             let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
             Some(Place { mount, path })
         })
@@ -122,8 +146,4 @@ impl Place<'_, '_> {
     pub(super) fn writable_above(&self, user: &Writer) -> Result<Option<PathBuf>, Refusal> {
         self.mount.files.borrow().root().writable_above(self.path, user)
     }
-}
-
-fn named(folder: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
 }

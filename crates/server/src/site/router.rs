@@ -1,6 +1,7 @@
 //! Which handler answers a path.
 
 use std::borrow::Cow;
+use std::cell::Ref;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use sendoff_config::{FrontController, Matching};
 use super::matching::contains;
 use super::mounts::{Mounts, Place};
 use super::protect::{Exceptions, has_ending, is_source};
-use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal, Writer};
+use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer};
 
 /// How many beginnings of a path are tried as a script with path info: each costs a system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
@@ -133,6 +134,27 @@ impl Router {
         }
     }
 
+    /// The names of files that stand for their folder.
+    pub(super) fn index_names(&self) -> &[Vec<u8>] {
+        &self.index
+    }
+
+    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+        self.mounts.root_of(path)
+    }
+
+    /// The alias that a path is below: the length of its prefix, and its folder.
+    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+        self.mounts.alias(path)
+    }
+
+    /// The media type of an ending, which is given without its dot and in small letters.
+    pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
+        let own = self.mounts.media_types().get(ending).map(|own| &own[..]);
+        own.or_else(|| mime_guess::from_ext(ending).first_raw().map(str::as_bytes))
+    }
+
     /// `DOCUMENT_ROOT`.
     #[must_use]
     pub(crate) fn root_bytes(&self) -> &[u8] {
@@ -250,9 +272,8 @@ impl Router {
         match ends.find(|&end| self.is_file(&path[..end])) {
             Some(end) => self.script(&path[..end], &path[end..], upstream),
             None if self.is_folder(path) && path.ends_with(b"/") => {
-                let mut names = self.index.iter().map(|name| [path, name].concat());
-                let found = names.find(|path| self.is_file(path));
-                found.map_or(Route::NOT_FOUND, |index| self.script(&index, b"", upstream))
+                let index = self.index_of(path);
+                index.map_or(Route::NOT_FOUND, |index| self.script(&index, b"", upstream))
             }
             None => Route::NOT_FOUND,
         }
@@ -369,11 +390,8 @@ impl Router {
     }
 
     fn index(&self, folder: &[u8]) -> Route {
-        for name in &self.index {
-            let path = [folder, name].concat();
-            if self.is_file(&path) {
-                return self.file_or_script(&path);
-            }
+        if let Some(index) = self.index_of(folder) {
+            return self.file_or_script(&index);
         }
         // The folder of a front controller is its own affair. The server lists no folders.
         let own = match &self.front_controller {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PoolConfig};
 
-use super::effects::{Answer, Effects, FieldChange};
+use super::effects::{Answer, Effects};
+use super::field_change::FieldChange;
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
@@ -345,7 +346,7 @@ impl TextChange {
     }
 
     fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
-        let render = |text: &Text| Bytes::from(text.render(request, groups, Use::Uri));
+        let render = |text: &Text| text.bytes(request, groups, Use::Uri);
         match self {
             Self::Set(name, text) => FieldChange::Set(name.clone(), render(text)),
             Self::Add(name, text) => FieldChange::Add(name.clone(), render(text)),

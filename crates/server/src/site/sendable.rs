@@ -10,7 +10,7 @@ use sendoff_config::{Accel, Symlinks};
 
 use super::protect::is_source;
 use crate::request::decode_path;
-use crate::static_files::{Entry, Refusal, Root, refuses};
+use crate::static_files::{Entry, Refusal, Root, canonical, refuses};
 
 /// The files that applications may name.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Folder {
 
 impl Folder {
     fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
-        let path = path.canonicalize()?;
+        let path = canonical(path)?;
         Ok(Self { root: Root::open(&path, symlinks, follow)?, path })
     }
 
@@ -73,11 +73,7 @@ impl Sendable {
     /// One of the folders cannot be opened.
     pub(crate) fn open(site: &sendoff_config::Site) -> io::Result<Self> {
         let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
-        let in_folder = |folder: &Path| {
-            Folder::open(folder, *symlinks, follow).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
-            })
-        };
+        let in_folder = |folder: &Path| Folder::open(folder, *symlinks, follow);
         let mut prefixes = Vec::new();
         for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));

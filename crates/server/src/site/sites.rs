@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sendoff_config::{Config, Host};
 
 use super::Site;
+use super::htaccess::HtaccessShare;
 use crate::request::Request;
 use crate::static_files::{CacheLimits, CacheShare};
 
@@ -20,6 +21,7 @@ pub(crate) struct Sites {
     listeners: Vec<Hosts>,
     open: RefCell<Vec<Option<Rc<Site>>>>,
     share: Rc<CacheShare>,
+    htaccess: Rc<HtaccessShare>,
 }
 
 /// The sites of one listener, by their numbers.
@@ -65,7 +67,8 @@ impl Sites {
         let limits = CacheLimits::default();
         let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
         let open = RefCell::new(vec![None; config.sites.len()]);
-        Self { listeners: by_listener(&config), config, open, share: CacheShare::new(limits) }
+        let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
+        Self { listeners: by_listener(&config), config, open, share, htaccess }
     }
 
     /// The sites of another configuration. Those that stay as they are stay open, with their files.
@@ -80,7 +83,8 @@ impl Sites {
             before.get(number).filter(|_| is_same).cloned().flatten()
         });
         let open = RefCell::new(open.collect());
-        Self { listeners: by_listener(&config), config, open, share: Rc::clone(&self.share) }
+        let (share, htaccess) = (Rc::clone(&self.share), Rc::clone(&self.htaccess));
+        Self { listeners: by_listener(&config), config, open, share, htaccess }
     }
 
     /// The site that answers a request.
@@ -109,7 +113,7 @@ impl Sites {
         if let Some(site) = before.as_ref().filter(|site| site.is_current()) {
             return Ok(Rc::clone(site));
         }
-        let site = match (Site::open(&self.config, number, &self.share), before) {
+        let site = match (Site::open(&self.config, number, &self.share, &self.htaccess), before) {
             (Ok(site), _) => Rc::new(site),
             // The link leads to a folder that cannot be served.
             (Err(_), Some(before)) => return Ok(before),

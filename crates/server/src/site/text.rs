@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::request::{NOT_IN_PATH, Request};
@@ -16,7 +17,7 @@ pub(crate) struct Text(Vec<Part>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    Literal(Vec<u8>),
+    Literal(Bytes),
     Group(usize),
     Variable(Variable),
 }
@@ -89,7 +90,7 @@ impl Text {
             match part {
                 Some(part) => {
                     if !literal.is_empty() {
-                        parts.push(Part::Literal(std::mem::take(&mut literal)));
+                        parts.push(Part::Literal(std::mem::take(&mut literal).into()));
                     }
                     parts.push(part);
                 }
@@ -98,7 +99,7 @@ impl Text {
         }
         literal.extend_from_slice(rest.as_bytes());
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal));
+            parts.push(Part::Literal(literal.into()));
         }
         Self(parts)
     }
@@ -106,6 +107,14 @@ impl Text {
     /// Whether the text begins so for every request.
     pub(crate) fn begins_with(&self, beginning: &[u8]) -> bool {
         matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
+    }
+
+    /// The text for a request, without a copy if it is the same for all.
+    pub(crate) fn bytes(&self, request: &Request, groups: &Groups, for_use: Use) -> Bytes {
+        match self.0.as_slice() {
+            [Part::Literal(bytes)] => bytes.clone(),
+            _ => self.render(request, groups, for_use).into(),
+        }
     }
 
     /// The text for a request.

@@ -14,7 +14,7 @@ use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most
 /// 10 ms) can leave the same time stamp, so the second would go unnoticed.
-const SETTLED: Duration = Duration::from_millis(20);
+pub const SETTLED: Duration = Duration::from_millis(20);
 
 /// Up to this size, in bytes, contents are kept and sent from memory (`docs/measurements.md`, "Small files and pages in
 /// memory").

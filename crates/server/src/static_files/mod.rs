@@ -20,9 +20,9 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
-pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes};
+pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes, SETTLED};
 pub use refusal::{Forbidden, Refusal, place};
-pub use resolve::Root;
+pub use resolve::{Identity, Root, canonical, open_regular, read_regular};
 pub use writable::Writer;
 
 use crate::segment::Segment;

@@ -1,5 +1,7 @@
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
 };
 use rustix::io::Errno;
+use rustix::path::Arg;
 use sendoff_config::Symlinks;
 
 use super::owner;
@@ -17,6 +20,10 @@ use super::writable::{self, Writer};
 
 /// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
 const ATTEMPTS: u8 = 8;
+
+/// How files are opened: a FIFO or a device does not block, and no terminal becomes the server's.
+const READING: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 /// What a path leads to.
 #[derive(Debug)]
@@ -39,8 +46,15 @@ pub struct Identity {
     kind: FileType,
 }
 
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.device, self.inode, self.size, self.modified, self.changed).hash(state);
+    }
+}
+
 impl Identity {
-    fn of(stat: &Statx) -> Self {
+    /// From what `statx` says.
+    pub fn of(stat: &Statx) -> Self {
         let time = |t: StatxTimestamp| (t.tv_sec, t.tv_nsec);
         Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
@@ -93,8 +107,7 @@ pub struct Unopened(OwnedFd);
 impl Unopened {
     /// Opens the file, through `/proc`: only this opens exactly the file that was checked.
     pub fn open(&self) -> Result<OwnedFd, Refusal> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        Ok(rustix::fs::openat(CWD, proc_path(&self.0), flags, Mode::empty())?)
+        Ok(rustix::fs::openat(CWD, proc_path(&self.0), READING, Mode::empty())?)
     }
 }
 
@@ -102,6 +115,7 @@ impl Unopened {
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
+    identity: Identity,
     symlinks: Symlinks,
     follow: Vec<PathBuf>,
 }
@@ -110,16 +124,25 @@ impl Root {
     /// Opens the folder `path`. `follow` lists folders outside it that links may lead to whatever `symlinks` says.
     ///
     /// # Errors
-    /// One of the folders cannot be opened.
+    /// One of the folders cannot be opened; the error names it.
     pub fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|error| {
-            let error = io::Error::from(error);
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })?;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
+            .map_err(|error| named(path, &error.into()))?;
         // Without symbolic links, because the kernel reports places in this form.
-        let follow = follow.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
-        Ok(Self { directory, symlinks, follow })
+        let follow = follow.iter().map(|folder| canonical(folder)).collect::<Result<_, _>>()?;
+        let identity = Identity::of_descriptor(&directory)?;
+        Ok(Self { directory, identity, symlinks, follow })
+    }
+
+    /// Identifies the folder, and its state when it was opened.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The folder itself.
+    pub fn directory(&self) -> &OwnedFd {
+        &self.directory
     }
 
     /// Finds `path`, which is relative to the root and decoded; "" is the root.
@@ -192,6 +215,47 @@ impl Root {
             Symlinks::Inside | Symlinks::Any => Err(Refusal::Forbidden(Forbidden::Outside(place))),
         }
     }
+}
+
+/// Opens a regular file for reading, wherever it lies. `path` begins in `folder` if it is relative. A FIFO or a device is refused: to
+/// read it could take for ever.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub fn open_regular(folder: impl AsFd, path: impl Arg) -> io::Result<(File, Identity)> {
+    let file = rustix::fs::openat(folder, path, READING, Mode::empty())?;
+    let identity = Identity::of_descriptor(&file)?;
+    if identity.is_regular_file() {
+        Ok((file.into(), identity))
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
+/// The contents of a regular file of at most `most` bytes.
+///
+/// # Errors
+/// It cannot be read, is no regular file, or is larger.
+pub fn read_regular(folder: impl AsFd, path: impl Arg, most: usize) -> io::Result<Vec<u8>> {
+    let (file, _) = open_regular(folder, path)?;
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The path of a folder without symbolic links.
+///
+/// # Errors
+/// The folder does not exist; the error names it.
+pub fn canonical(folder: &Path) -> io::Result<PathBuf> {
+    folder.canonicalize().map_err(|error| named(folder, &error))
+}
+
+fn named(folder: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
 }
 
 fn name(path: &[u8]) -> &OsStr {
