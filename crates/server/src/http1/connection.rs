@@ -11,10 +11,9 @@ use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
-use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
-use crate::request::{BodyStore, Origin, Request};
+use crate::request::{BodyStore, Origin, Request, received};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
 

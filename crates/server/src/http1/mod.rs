@@ -6,7 +6,6 @@
 mod connection;
 mod exchange;
 mod framed;
-mod received;
 
 #[cfg(test)]
 mod tests;
