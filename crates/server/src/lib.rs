@@ -22,6 +22,7 @@ mod filter;
 pub mod front;
 mod handler;
 mod http1;
+mod http2;
 mod layer;
 mod lifecycle;
 pub mod observe;

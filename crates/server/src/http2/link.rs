@@ -1,0 +1,149 @@
+//! The transport as h2 wants it: `AsyncRead` and `AsyncWrite`.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::delivery::SendTimer;
+use crate::transport::Transport;
+
+/// The size of one read, in bytes.
+const READ: usize = 16 * 1024;
+
+/// A connection's transport. h2 owns one handle; the connection's task keeps another.
+pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
+
+struct Ends<T> {
+    transport: T,
+    /// Bytes of the client that h2 has not taken yet. Without memory while the client is silent.
+    received: BytesMut,
+    /// Bytes that the client has sent.
+    total: u64,
+    timer: SendTimer,
+    /// How long the client may take nothing.
+    send_timeout: Duration,
+}
+
+impl<T: Transport> Link<T> {
+    /// `received` has what the client has sent already.
+    pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
+        let (total, timer) = (received.len() as u64, SendTimer::default());
+        let ends = Ends { transport, received, total, timer, send_timeout };
+        Self(Rc::new(RefCell::new(ends)))
+    }
+
+    pub(super) fn handle(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+
+    /// Bytes that the client has sent.
+    pub(super) fn received(&self) -> u64 {
+        self.0.borrow().total
+    }
+
+    /// Reads and drops what the client sends, until it closes the connection: unread bytes would make the kernel reset the connection,
+    /// and the client might not see the last frames.
+    pub(super) async fn drain(&self) {
+        self.0.borrow_mut().transport.finish();
+        loop {
+            self.0.borrow_mut().received.clear();
+            let read = poll_fn(|cx| self.0.borrow_mut().poll_fill(cx)).await;
+            if !matches!(read, Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: Transport> Ends<T> {
+    /// Reads more, if nothing is left.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.received.is_empty() {
+            if let Err(error) = ready!(self.transport.poll_readable(cx)) {
+                return Poll::Ready(Err(error));
+            }
+            self.received.reserve(READ);
+            let Poll::Ready(read) = self.transport.poll_read(cx, &mut self.received) else {
+                self.received = BytesMut::new();
+                return Poll::Pending;
+            };
+            self.total += read? as u64;
+        }
+        Poll::Ready(Ok(self.received.len()))
+    }
+
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.transport.try_send(pieces, false) {
+                Ok(n) => {
+                    self.timer.stop();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.timer.check(cx, self.send_timeout)?;
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl<T: Transport> AsyncRead for Link<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut ends = self.0.borrow_mut();
+        let available = ready!(ends.poll_fill(cx))?;
+        let now = available.min(into.remaining());
+        into.put_slice(&ends.received[..now]);
+        ends.received.advance(now);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Transport> AsyncWrite for Link<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_send(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_send(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// A transport keeps nothing back.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().transport.finish();
+        Poll::Ready(Ok(()))
+    }
+}
