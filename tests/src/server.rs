@@ -1,7 +1,7 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, LIMIT, Request, Response, Stock, processes, secure, wait};
+use crate::{Client, Http2, LIMIT, Request, Response, Stock, processes, secure, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -196,6 +196,11 @@ impl Server {
     /// A new connection.
     pub fn connect(&self) -> Client {
         Client::connect(self.addr())
+    }
+
+    /// A new connection of HTTP/2.
+    pub fn http2(&self) -> Http2 {
+        Http2::connect(self.addr)
     }
 
     /// One request on a connection of its own.

@@ -589,6 +589,63 @@ mod tests {
         assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory.bytes() == 0);
     }
 
+    #[test]
+    fn what_is_taken_is_in_order_and_not_more_than_asked_for() {
+        let contents = numbers(1_000_000);
+        let (leased, _path, _worker) = leased(&contents);
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&path, &contents).unwrap();
+        let last = OpenFile::new(std::fs::File::open(&path).unwrap().into());
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        for file in [&leased, &last] {
+            for round in 0..700_usize {
+                let bytes = numbers(round);
+                expected.extend_from_slice(&bytes);
+                queue.push_bytes(bytes.into()).unwrap();
+            }
+            let range = 777..contents.len() - 777;
+            expected.extend_from_slice(&contents[range.clone()]);
+            let (offset, len) = (range.start as u64, range.len() as u64);
+            queue.push_file(FileSegment { file: Rc::clone(file), offset, len });
+        }
+        assert!(queue.spool.is_some());
+        let mut taken = Vec::new();
+        for most in (1..).map(|round| round * 1000 % 65_537) {
+            let at_most = queue.at_most(most);
+            let piece = queue.take(most).unwrap();
+            assert!(piece.remaining() <= at_most && at_most <= most);
+            assert!(piece.has_remaining() || queue.is_empty());
+            taken.extend_from_slice(&bytes_of(piece));
+            if queue.is_empty() {
+                break;
+            }
+        }
+        assert!(taken == expected && queue.spool.is_none());
+        assert_eq!(in_memory::of_this_loop(), 0);
+    }
+
+    fn bytes_of(mut piece: Piece) -> Bytes {
+        piece.copy_to_bytes(piece.remaining())
+    }
+
+    #[test]
+    fn nothing_is_taken_of_a_leased_file_that_changes() {
+        let contents = numbers(100_000);
+        let (file, path, worker) = leased(&contents);
+        let mut queue = SendQueue::default();
+        queue.push_file(FileSegment { file, offset: 0, len: contents.len() as u64 });
+        assert!(bytes_of(queue.take(50_000).unwrap()) == contents[..50_000]);
+        sendoff_sys::lease::give_up(worker.as_fd()).unwrap();
+        std::fs::write(&path, vec![b'!'; 100_000]).unwrap();
+        assert_eq!(queue.take(50_000).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // A static file may change, but not become shorter.
+        let file = OpenFile::new(std::fs::File::open(&path).unwrap().into());
+        queue = SendQueue::default();
+        queue.push_file(FileSegment { file, offset: 99_999, len: 2 });
+        assert!(bytes_of(queue.take(1).unwrap()) == b"!"[..]);
+        assert_eq!(queue.take(10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
     /// What a client has not taken when the lease ends is lost; what it gets before is right.
     #[tokio::test(flavor = "current_thread")]
     async fn a_leased_file_that_changes_is_cut() {

@@ -37,10 +37,11 @@ impl Account {
         }
     }
 
-    /// The piece, counted until it has been sent or dropped.
-    pub(super) fn give(self: &Rc<Self>, piece: Piece) -> Given {
+    /// The piece, counted until it has been sent or dropped, also in the count of its stream.
+    pub(super) fn give(self: &Rc<Self>, piece: Piece, stream: &Rc<Cell<usize>>) -> Given {
         self.in_flight.set(self.in_flight.get() + piece.remaining());
-        Given { piece, account: Rc::clone(self) }
+        stream.set(stream.get() + piece.remaining());
+        Given { piece, account: Rc::clone(self), stream: Rc::clone(stream) }
     }
 
     fn take_back(&self, bytes: usize) {
@@ -64,6 +65,15 @@ fn limit() -> usize {
 pub(super) struct Given {
     piece: Piece,
     account: Rc<Account>,
+    /// Bytes of its stream in flight.
+    stream: Rc<Cell<usize>>,
+}
+
+impl Given {
+    fn take_back(&self, bytes: usize) {
+        self.stream.set(self.stream.get() - bytes);
+        self.account.take_back(bytes);
+    }
 }
 
 impl Buf for Given {
@@ -81,12 +91,12 @@ impl Buf for Given {
 
     fn advance(&mut self, n: usize) {
         self.piece.advance(n);
-        self.account.take_back(n);
+        self.take_back(n);
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.account.take_back(self.piece.remaining());
+        self.take_back(self.piece.remaining());
     }
 }

@@ -1,14 +1,14 @@
 //! One client's connection: accepts streams, and ends them in order.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use h2::server::{Connection, SendResponse};
-use h2::{Reason, RecvStream};
-use http::Request;
+use h2::Reason;
+use h2::server::Connection;
 use tokio::time::{sleep, timeout};
 
 use super::account::Given;
@@ -26,8 +26,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// What a connection's task does next.
 enum Step {
-    Answer(Request<RecvStream>, SendResponse<Given>),
-    /// No stream is open any more, or one is.
+    /// The connection has become idle, or is idle no more.
     Look,
     /// The client is to go: it has been idle for too long, or makes room for another, or the front stops.
     Leave,
@@ -88,10 +87,6 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
             () = sleep(LINGER), if is_idle && leaves => Step::Ended(Ok(())),
         };
         match step {
-            Step::Answer(request, response) => {
-                let open = Open::new(streams);
-                tokio::task::spawn_local(stream::serve(open, request, response));
-            }
             Step::Look => {}
             Step::Leave => {
                 // In two steps, so that no request that is on its way is lost (RFC 9113 §6.8).
@@ -102,30 +97,39 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                // It may not read, either.
+                let ended = timeout(LINGER, poll_fn(|cx| connection.poll_closed(cx)));
+                return ended.await.unwrap_or(Ok(()));
             }
             Step::Ended(how) => return how,
         }
     }
 }
 
-/// Waits for the next stream, while the connection's frames are read and written.
-async fn next<T: Transport, S>(
+/// Starts a task for each stream that comes, while the connection's frames are read and written.
+async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<Link<T>, Given>,
     link: &Link<T>,
-    streams: &Streams<S>,
+    streams: &Rc<Streams<S>>,
 ) -> Step {
-    std::future::poll_fn(|cx| {
-        // The future has no state of its own, so a new one may be polled each time.
-        match pin!(connection.accept()).poll(cx) {
-            Poll::Ready(Some(Ok((request, response)))) => {
-                Poll::Ready(Step::Answer(request, response))
+    poll_fn(|cx| {
+        loop {
+            // The future has no state of its own, so a new one may be polled each time.
+            let (request, response) = match pin!(connection.accept()).poll(cx) {
+                Poll::Ready(Some(Ok(stream))) => stream,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Ended(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
+                Poll::Pending => {
+                    let burden = streams.burden(link.received());
+                    return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));
+                }
+            };
+            let was_idle = streams.is_idle();
+            let open = Open::new(streams);
+            tokio::task::spawn_local(stream::serve(open, request, response));
+            if was_idle {
+                return Poll::Ready(Step::Look);
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Ended(Err(error))),
-            Poll::Ready(None) => Poll::Ready(Step::Ended(Ok(()))),
-            Poll::Pending => match streams.burden(link.received()) {
-                Some(why) => Poll::Ready(Step::Burden(why)),
-                None => Poll::Pending,
-            },
         }
     })
     .await

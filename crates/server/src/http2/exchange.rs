@@ -1,6 +1,9 @@
 //! One response on a stream: the responder that handlers answer to.
 
+use std::cell::Cell;
 use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -77,6 +80,8 @@ pub(super) struct Exchange<'c, S: Service> {
     generated: u64,
     /// Bytes of the body that were given to h2.
     sent: u64,
+    /// Those of them that the socket has not taken yet.
+    in_flight: Rc<Cell<usize>>,
     body: BodyBytes,
     notes: Notes,
     timer: SendTimer,
@@ -103,6 +108,7 @@ impl<'c, S: Service> Exchange<'c, S> {
             kept_up: true,
             generated: 0,
             sent: 0,
+            in_flight: Rc::default(),
             body: BodyBytes::default(),
             notes: Notes::default(),
             timer: SendTimer::default(),
@@ -123,6 +129,20 @@ impl<'c, S: Service> Exchange<'c, S> {
             other => self.stream = other,
         }
         Ok(())
+    }
+
+    /// Waits until the socket has taken what was given to h2, or the client has gone: a reset would drop it, and the client of a response
+    /// that is cut should see its beginning, as in HTTP/1.
+    pub(super) async fn settle(&mut self) {
+        poll_fn(|cx| {
+            let is_late = self.timer.check(cx, self.service.limits().timeouts.send).is_err();
+            if self.in_flight.get() == 0 || is_late || self.poll_reset(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            self.streams.account.wait(cx);
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Ready when the client, or h2, has reset the stream.
@@ -227,7 +247,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
             let piece = queue.take(room)?;
             let (ends, len) = (self.is_complete && queue.is_empty(), bytes::Buf::remaining(&piece));
             if len > 0 || ends {
-                let given = streams.account.give(piece);
+                let given = streams.account.give(piece, &self.in_flight);
                 client.send_data(given, ends).map_err(|error| gone(&error))?;
                 self.sent += len as u64;
                 streams.note_useful(len);

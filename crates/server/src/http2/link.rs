@@ -17,6 +17,9 @@ use crate::transport::Transport;
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
+/// Bytes that are dropped at the end of a connection: what the client may have sent before it heard of the end. More is a flood.
+const MOST_DRAINED: u64 = 1 << 20;
+
 /// A connection's transport. h2 owns one handle; the connection's task keeps another.
 pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
 
@@ -48,11 +51,12 @@ impl<T: Transport> Link<T> {
         self.0.borrow().total
     }
 
-    /// Reads and drops what the client sends, until it closes the connection: unread bytes would make the kernel reset the connection,
+    /// Reads and drops what is on its way, until the client closes the connection: unread bytes would make the kernel reset the connection,
     /// and the client might not see the last frames.
     pub(super) async fn drain(&self) {
         self.0.borrow_mut().transport.finish();
-        loop {
+        let most = self.received() + MOST_DRAINED;
+        while self.received() < most {
             self.0.borrow_mut().received.clear();
             let read = poll_fn(|cx| self.0.borrow_mut().poll_fill(cx)).await;
             if !matches!(read, Ok(1..)) {

@@ -67,6 +67,7 @@ pub(super) async fn serve<S: Service>(
                     Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
                     Fault::Application | Fault::Server => {
                         tracing::error!(request, "a response was cut short: {cut}");
+                        exchange.settle().await;
                     }
                 }
                 if cut.fault == Fault::Client {
