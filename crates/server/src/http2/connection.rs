@@ -126,7 +126,8 @@ async fn next<T: Transport, S: Service + 'static>(
             };
             let was_idle = streams.is_idle();
             let open = Open::new(streams);
-            tokio::task::spawn_local(stream::serve(open, request, response));
+            // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of small files.
+            tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));
             if was_idle {
                 return Poll::Ready(Step::Look);
             }

@@ -70,17 +70,19 @@ impl<T: Transport> Ends<T> {
     /// Reads more, if nothing is left.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.is_empty() {
-            if let Err(error) = ready!(self.transport.poll_readable(cx)) {
-                return Poll::Ready(Err(error));
-            }
-            self.received.reserve(READ);
-            let Poll::Ready(read) = self.transport.poll_read(cx, &mut self.received) else {
+            let Poll::Ready(read) = self.poll_read(cx) else {
                 self.received = BytesMut::new();
                 return Poll::Pending;
             };
             self.total += read? as u64;
         }
         Poll::Ready(Ok(self.received.len()))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ready!(self.transport.poll_readable(cx))?;
+        self.received.reserve(READ);
+        self.transport.poll_read(cx, &mut self.received)
     }
 
     fn poll_send(
