@@ -160,11 +160,16 @@ impl Frames {
         self.stream.write_all(bytes.as_ref()).expect("send");
     }
 
+    /// Ends the sending direction. It fails on a connection that is gone.
+    pub fn half_close(&self) {
+        let _gone = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
     /// Sends bytes again and again until the server takes no more, or `most` of them have been sent. Returns how many.
     pub fn flood(&mut self, bytes: &[u8], most: usize) -> usize {
         let mut sent = 0;
         while sent < most {
-            match self.stream.write(bytes) {
+            match self.stream.write(&bytes[..bytes.len().min(most - sent)]) {
                 Ok(n) => sent += n,
                 Err(_) => break,
             }
