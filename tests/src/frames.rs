@@ -160,6 +160,11 @@ impl Frames {
         self.stream.write_all(bytes.as_ref()).expect("send");
     }
 
+    /// Sends bytes that the server may refuse to take.
+    pub fn try_send(&mut self, bytes: &[u8]) {
+        let _refused = self.stream.write_all(bytes);
+    }
+
     /// Ends the sending direction. It fails on a connection that is gone.
     pub fn half_close(&self) {
         let _gone = self.stream.shutdown(std::net::Shutdown::Write);
@@ -169,7 +174,7 @@ impl Frames {
     pub fn flood(&mut self, bytes: &[u8], most: usize) -> usize {
         let mut sent = 0;
         while sent < most {
-            match self.stream.write(&bytes[..bytes.len().min(most - sent)]) {
+            match self.stream.write(bytes) {
                 Ok(n) => sent += n,
                 Err(_) => break,
             }
@@ -192,7 +197,7 @@ impl Frames {
     ///
     /// # Panics
     /// If nothing comes for [`LIMIT`].
-    pub fn next(&mut self) -> Option<Frame> {
+    pub fn receive(&mut self) -> Option<Frame> {
         self.fill(9)?;
         let length = u32::from_be_bytes([0, self.received[0], self.received[1], self.received[2]]);
         let length = usize::try_from(length).unwrap();
@@ -225,7 +230,7 @@ impl Frames {
     /// The next frame that `wanted` is true for; `None` if the connection ends before.
     pub fn find(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         loop {
-            let frame = self.next()?;
+            let frame = self.receive()?;
             if wanted(&frame) {
                 return Some(frame);
             }
@@ -254,7 +259,7 @@ impl Frames {
     /// Reads up to the end of the connection. The code of its GOAWAY, if one came.
     pub fn end(&mut self) -> Option<u32> {
         let mut code = None;
-        while let Some(frame) = self.next() {
+        while let Some(frame) = self.receive() {
             if frame.kind == GOAWAY {
                 code = Some(frame.code());
             }

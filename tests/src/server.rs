@@ -188,6 +188,11 @@ impl Server {
         tls_address_in(&self.process.as_ref()?.ready_line)
     }
 
+    /// Where it speaks in the clear.
+    pub fn clear_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     /// The line it printed when it was ready.
     pub fn ready_line(&self) -> &str {
         &self.process().ready_line
@@ -198,7 +203,7 @@ impl Server {
         Client::connect(self.addr())
     }
 
-    /// A new connection of HTTP/2.
+    /// A new connection of HTTP/2 in the clear.
     pub fn http2(&self) -> Http2 {
         Http2::connect(self.addr)
     }

@@ -7,7 +7,7 @@ use sendoff_tests::frames::{
     CANCEL, DATA, END_HEADERS, END_STREAM, Frame, Frames, GOAWAY, HEADERS, INTERNAL_ERROR,
     NO_ERROR, PING, RST_STREAM, SETTINGS, frame, request,
 };
-use sendoff_tests::{Broken, LIMIT, Request, Response, Server, Site, pattern, processes};
+use sendoff_tests::{Broken, Client, LIMIT, Request, Response, Server, Site, pattern, processes};
 
 const MB: usize = 1 << 20;
 
@@ -158,9 +158,26 @@ fn a_cut_response_is_reset() {
         other => panic!("{other:?}"),
     }
     assert_eq!(client.ask(&Request::get("/small.txt")).text(), "small");
-    let mut frames = Frames::connect(server.addr(), &[]);
+    let mut frames = Frames::connect(server.clear_addr(), &[]);
     frames.get(1, "/short.php");
     assert_eq!(frames.body(1), Err(Some(INTERNAL_ERROR)));
+}
+
+#[test]
+fn the_preface_is_noticed_in_pieces_and_only_at_the_start() {
+    let site = site();
+    let server = Server::start(site.root(), &[]);
+    let preface = sendoff_tests::frames::PREFACE;
+    let mut client = Client::connect(server.clear_addr());
+    preface.iter().for_each(|byte| client.send([*byte]));
+    client.send(frame(SETTINGS, 0, 0, &[]));
+    assert_eq!(client.read(9)[3], SETTINGS);
+    let mut client = Client::connect(server.clear_addr());
+    let post = Request::post("/quick.php", "text/plain", "x").bytes();
+    post.chunks(1).for_each(|byte| client.send(byte));
+    assert_eq!(client.response("POST").text(), "quick HTTP/1.1");
+    client.send(preface);
+    assert_eq!(client.response("GET").status(), 505);
 }
 
 /// The first byte of the fields of a response: `:status` from the static table.
@@ -220,7 +237,7 @@ fn what_could_be_read_in_two_ways_reaches_no_script() {
             Answer::Other,
         ),
     ] {
-        let mut client = Frames::connect(server.addr(), &[]);
+        let mut client = Frames::connect(server.clear_addr(), &[]);
         client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
         let shown = String::from_utf8_lossy(&block).into_owned();
         let first = client.find(|frame| frame.stream == 1).unwrap_or_else(|| panic!("{shown}"));
@@ -239,7 +256,7 @@ fn what_could_be_read_in_two_ways_reaches_no_script() {
     }
     // The decoder of fields cannot go on after these.
     for value in ["a\r\nx: y", "a\0"] {
-        let mut client = Frames::connect(server.addr(), &[]);
+        let mut client = Frames::connect(server.clear_addr(), &[]);
         client.send(frame(
             HEADERS,
             END_HEADERS | END_STREAM,
@@ -253,7 +270,7 @@ fn what_could_be_read_in_two_ways_reaches_no_script() {
     for (length, data, kind) in
         [("3", "abcd", RST_STREAM), ("5", "abcd", RST_STREAM), ("4", "abcd", HEADERS)]
     {
-        let mut client = Frames::connect(server.addr(), &[]);
+        let mut client = Frames::connect(server.clear_addr(), &[]);
         let fields = [("content-length", length)];
         client.send(frame(HEADERS, END_HEADERS, 1, &request("POST", "/seen.php", &fields)));
         client.send(frame(DATA, 0, 1, data.as_bytes()));
@@ -272,7 +289,7 @@ fn what_could_be_read_in_two_ways_reaches_no_script() {
 fn a_body_is_asked_for_if_the_client_waits() {
     let site = site();
     let server = Server::start(site.root(), &["--max-body", "1000"]);
-    let mut client = Frames::connect(server.addr(), &[]);
+    let mut client = Frames::connect(server.clear_addr(), &[]);
     let fields = [("expect", "100-continue"), ("content-length", "3")];
     client.send(frame(HEADERS, END_HEADERS, 1, &request("POST", "/seen.php", &fields)));
     let interim = client.find(|frame| frame.stream == 1).unwrap();
@@ -300,7 +317,7 @@ fn a_large_download_does_not_delay_other_streams() {
     let site = site();
     let server = Server::start(site.root(), &[]);
     for large in ["/large", "/file.php"] {
-        let mut client = Frames::connect(server.addr(), &[(WINDOW, 0x7fff_ffff)]);
+        let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 0x7fff_ffff)]);
         client.allow(0, 0x7000_0000);
         client.get(1, large);
         client.find(|frame| frame.stream == 1 && frame.kind == DATA).unwrap();
@@ -308,7 +325,7 @@ fn a_large_download_does_not_delay_other_streams() {
         let mut bytes = 0;
         let is_small = |frame: &Frame| frame.stream == 3 && frame.ends();
         loop {
-            let frame = client.next().unwrap();
+            let frame = client.receive().unwrap();
             assert!(!(frame.stream == 1 && frame.ends()), "{large} came first");
             if is_small(&frame) {
                 break;
@@ -328,7 +345,7 @@ fn streams_that_take_nothing_cost_little_memory() {
     let before = processes::private_memory(server.front());
     let mut clients: Vec<_> = (0..10)
         .map(|_| {
-            let mut client = Frames::connect(server.addr(), &[(WINDOW, 0)]);
+            let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 0)]);
             (0..100)
                 .for_each(|n| client.get(2 * n + 1, ["/made.php", "/file.php"][(n % 2) as usize]));
             client
@@ -337,7 +354,7 @@ fn streams_that_take_nothing_cost_little_memory() {
     for client in &mut clients {
         let mut begun = 0;
         while begun < 100 {
-            begun += usize::from(client.next().unwrap().kind == HEADERS);
+            begun += usize::from(client.receive().unwrap().kind == HEADERS);
         }
     }
     let began = Instant::now();
@@ -368,7 +385,7 @@ fn who_takes_or_sends_nothing_is_given_up() {
         "1",
     ];
     let server = Server::start(site.root(), &options);
-    let mut client = Frames::connect(server.addr(), &[(WINDOW, 10)]);
+    let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 10)]);
     client.get(1, "/large");
     assert_eq!(client.body(1), Err(Some(INTERNAL_ERROR)));
     client.send(frame(HEADERS, END_HEADERS, 3, &request("POST", "/seen.php", &[])));
@@ -400,10 +417,10 @@ fn who_takes_or_sends_nothing_is_given_up() {
 fn a_stop_lets_streams_end_and_takes_no_others() {
     let site = site();
     let server = Server::start(site.root(), &[]);
-    let mut idle = Frames::connect(server.addr(), &[]);
+    let mut idle = Frames::connect(server.clear_addr(), &[]);
     idle.get(1, "/small.txt");
     idle.body(1).unwrap();
-    let mut busy = Frames::connect(server.addr(), &[(WINDOW, 0)]);
+    let mut busy = Frames::connect(server.clear_addr(), &[(WINDOW, 0)]);
     busy.get(1, "/large");
     busy.find(|frame| frame.stream == 1).unwrap();
     processes::signal(server.pid(), Signal::TERM);
@@ -429,7 +446,7 @@ fn what_clients_did_is_in_the_access_log() {
     site.write("slow.php", "<?php sleep(2); echo 'late';");
     let log = site.outside("access.log");
     let server = Server::start(site.root(), &["--access-log", log.to_str().unwrap()]);
-    let mut client = Frames::connect(server.addr(), &[]);
+    let mut client = Frames::connect(server.clear_addr(), &[]);
     client.get(1, "/small.txt?x");
     client.body(1).unwrap();
     client.get(3, "/slow.php");

@@ -37,7 +37,7 @@ fn what_a_script_has_read_arrives() {
             let (old, new) = (pattern(1, size), pattern(2, size));
             let path = site.write("f", &old);
             // Three on one connection, stopped at different places.
-            let mut client = Frames::connect(server.addr(), &[(WINDOW, 0)]);
+            let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 0)]);
             client.allow(0, 0x7000_0000);
             let streams = [(1, 1), (3, 50_000), (5, 70_000)];
             let mut received = Vec::new();
@@ -71,7 +71,7 @@ fn a_static_file_that_becomes_shorter_is_cut() {
     let site = Site::new();
     let server = Server::start(site.root(), &[]);
     let path = site.write("f", pattern(1, 4 * MB));
-    let mut client = Frames::connect(server.addr(), &[(WINDOW, 1000)]);
+    let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 1000)]);
     client.allow(0, 0x7000_0000);
     client.get(1, "/f");
     client.find(|frame| frame.kind == DATA).unwrap();

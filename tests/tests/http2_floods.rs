@@ -33,7 +33,7 @@ fn attack(what: &str, act: impl FnOnce(&mut Frames)) {
     let (_site, server) = serve();
     let before = processes::private_memory(server.front());
     let began = Instant::now();
-    let mut client = Frames::connect(server.addr(), &[]);
+    let mut client = Frames::connect(server.clear_addr(), &[]);
     act(&mut client);
     let grown = processes::private_memory(server.front()).saturating_sub(before);
     assert!(grown < MEMORY, "{what}: the front grew by {} KiB", grown >> 10);
@@ -98,7 +98,7 @@ fn requests_that_are_reset_at_once() {
                 bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
                 bytes.extend(frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
             }
-            client.flood(&bytes, bytes.len());
+            client.try_send(&bytes);
             assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM));
         });
     }
@@ -110,8 +110,8 @@ fn requests_that_are_given_up_one_after_the_other() {
     attack("given up", |client| {
         let block = request("POST", "/in.php", &[]);
         for stream in (1..2000).step_by(2) {
-            let _ = client.flood(&frame(HEADERS, END_HEADERS, stream, &block), 1);
-            let _ = client.flood(&frame(PING, 0, 0, &[0; 8]), 1);
+            client.try_send(&frame(HEADERS, END_HEADERS, stream, &block));
+            client.try_send(&frame(PING, 0, 0, &[0; 8]));
             match client.find(|frame| frame.kind == GOAWAY || frame.kind == PING) {
                 Some(frame) if frame.kind == PING => {}
                 end => {
@@ -119,7 +119,7 @@ fn requests_that_are_given_up_one_after_the_other() {
                     return;
                 }
             }
-            let _ = client.flood(&frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()), 1);
+            client.try_send(&frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
         }
         panic!("1,000 requests were given up");
     });
@@ -135,7 +135,7 @@ fn requests_that_the_server_must_reset() {
             bytes.extend(frame(HEADERS, END_HEADERS, stream, &block));
             bytes.extend(frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes()));
         }
-        client.flood(&bytes, bytes.len());
+        client.try_send(&bytes);
         assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM));
     });
 }
@@ -162,7 +162,7 @@ fn fields_that_grow_when_they_are_decoded() {
         block.extend([b'a'; 4000]);
         block.extend([0xbe; 12_000]);
         for stream in (1..200).step_by(2) {
-            client.flood(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block), block.len());
+            client.try_send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
         }
         let refused = client.find(|frame| frame.kind == GOAWAY || frame.stream == 1);
         assert!(refused.is_none_or(|frame| frame.kind != HEADERS || frame.payload[0] != 0x88));
@@ -187,7 +187,7 @@ fn fields_beyond_the_limit() {
 #[test]
 fn streams_beyond_the_limit() {
     let (_site, server) = serve();
-    let mut client = Frames::connect(server.addr(), &[]);
+    let mut client = Frames::connect(server.clear_addr(), &[]);
     for stream in (1..300).step_by(2) {
         client.send(frame(HEADERS, END_HEADERS, stream, &request("POST", "/in.php", &[])));
     }

@@ -107,6 +107,9 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
     // On the heap, because an open connection should not have room for its handshake.
     let Some(transport) = Box::pin(start.shake_hands(tcp, early)).await else { return };
+    if transport.is_http2() {
+        return start.speak_http2(transport).await;
+    }
     start.speak(transport, BytesMut::new()).await;
 }
 
@@ -120,6 +123,11 @@ impl<S: Service + 'static> Start<S> {
             // On the heap, because other connections should not have room for it.
             Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
         }
+    }
+
+    async fn speak_http2(self, transport: Tls) {
+        let Self { origin, services, lifecycle, _counted, .. } = self;
+        Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
     }
 
     /// Reads what a proxy says about the connection. Returns what the client has sent behind it; `None`: the connection has ended.

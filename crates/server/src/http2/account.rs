@@ -15,6 +15,10 @@ pub(super) const LIMIT: usize = 256 * 1024;
 /// The limit while memory is short.
 const SMALL_LIMIT: usize = 32 * 1024;
 
+/// Entries of streams that wait. More than a connection has streams, so some are of streams that have ended, whose tasks take up memory
+/// until their entries are dropped.
+const MOST_WAITING: usize = 256;
+
 /// The bytes in flight on one connection, and the streams that wait until there are fewer.
 #[derive(Debug, Default)]
 pub(super) struct Account {
@@ -31,6 +35,9 @@ impl Account {
 
     /// Wakes the task when [`has_room`](Self::has_room) is true again.
     pub(super) fn wait(&self, cx: &Context<'_>) {
+        if self.waiting.borrow().len() >= MOST_WAITING {
+            self.wake();
+        }
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
@@ -49,9 +56,13 @@ impl Account {
         self.in_flight.set(left);
         // Not for each frame, so that a stream that is woken can give several.
         if bytes > 0 && left <= limit() / 2 {
-            for waker in self.waiting.take() {
-                waker.wake();
-            }
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        for waker in self.waiting.take() {
+            waker.wake();
         }
     }
 }

@@ -244,7 +244,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
                 }
                 return Ok(Progress::Blocked);
             }
-            let piece = queue.take(room)?;
+            let piece = queue.take(room.min(streams.frame))?;
             let (ends, len) = (self.is_complete && queue.is_empty(), bytes::Buf::remaining(&piece));
             if len > 0 || ends {
                 let given = streams.account.give(piece, &self.in_flight);

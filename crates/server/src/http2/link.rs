@@ -29,6 +29,8 @@ struct Ends<T> {
     received: BytesMut,
     /// Bytes that the client has sent.
     total: u64,
+    /// Bytes that the socket had taken when it last took no more.
+    taken: u64,
     timer: SendTimer,
     /// How long the client may take nothing.
     send_timeout: Duration,
@@ -38,7 +40,7 @@ impl<T: Transport> Link<T> {
     /// `received` has what the client has sent already.
     pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
-        let ends = Ends { transport, received, total, timer, send_timeout };
+        let ends = Ends { transport, received, total, taken: 0, timer, send_timeout };
         Self(Rc::new(RefCell::new(ends)))
     }
 
@@ -96,13 +98,33 @@ impl<T: Transport> Ends<T> {
                     self.timer.stop();
                     return Poll::Ready(Ok(n));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.timer.check(cx, self.send_timeout)?;
-                    ready!(self.transport.poll_writable(cx))?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => ready!(self.poll_again(cx, error))?,
             }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.transport.try_flush() {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(error) => ready!(self.poll_again(cx, error))?,
+            }
+        }
+    }
+
+    /// Ready when the transport may take more after `error`. Fails if the client has taken nothing for too long.
+    fn poll_again(&mut self, cx: &mut Context<'_>, error: io::Error) -> Poll<io::Result<()>> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                let taken = self.transport.taken();
+                if taken > std::mem::replace(&mut self.taken, taken) {
+                    self.timer.stop();
+                }
+                self.timer.check(cx, self.send_timeout)?;
+                self.transport.poll_writable(cx)
+            }
+            io::ErrorKind::Interrupted => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Err(error)),
         }
     }
 }
@@ -143,9 +165,8 @@ impl<T: Transport> AsyncWrite for Link<T> {
         true
     }
 
-    /// A transport keeps nothing back.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -16,6 +16,9 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of one response that h2 keeps until the socket takes them.
 pub(super) const STREAM_BUFFER: usize = 64 * 1024;
 
+/// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A larger frame would end in a record of its own.
+pub(super) const FRAME_IN_RECORD: usize = 16 * 1024 - 9;
+
 /// Streams that a client has reset before the connection's task has seen them. More end the connection (CVE-2023-44487).
 const RESET_UNSEEN: usize = 20;
 

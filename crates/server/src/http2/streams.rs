@@ -6,8 +6,9 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 
 use super::account::Account;
+use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
 use crate::lifecycle::Lifecycle;
-use crate::request::Origin;
+use crate::request::{Origin, Scheme};
 use crate::service::Current;
 
 /// Bytes that a client may send in excess of [`OVERHEAD`].
@@ -26,6 +27,8 @@ pub(super) struct Streams<S> {
     pub(super) services: Rc<Current<S>>,
     pub(super) lifecycle: Rc<Lifecycle>,
     pub(super) account: Rc<Account>,
+    /// Bytes that are given to h2 at a time.
+    pub(super) frame: usize,
     open: Cell<u32>,
     none_open: Notify,
     requests: Cell<u32>,
@@ -39,7 +42,12 @@ impl<S> Streams<S> {
         services: Rc<Current<S>>,
         lifecycle: Rc<Lifecycle>,
     ) -> Rc<Self> {
+        let frame = match origin.scheme {
+            Scheme::Http => STREAM_BUFFER,
+            Scheme::Https => FRAME_IN_RECORD,
+        };
         Rc::new(Self {
+            frame,
             origin,
             services,
             lifecycle,
