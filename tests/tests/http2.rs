@@ -399,16 +399,20 @@ fn who_takes_or_sends_nothing_is_given_up() {
     let preface = sendoff_tests::frames::PREFACE;
     let begun = frame(HEADERS, 0, 1, &request("GET", "/large", &[]));
     let settings = frame(SETTINGS, 0, 0, &[]);
-    for sent in [
-        &preface[..10],
-        preface,
-        &[preface, &settings, &begun[..20]].concat(),
-        &[preface, &settings, &begun].concat(),
-    ] {
-        let mut client = server.connect();
+    let all = [
+        preface[..10].to_vec(),
+        preface.to_vec(),
+        [preface, &settings, &begun[..20]].concat(),
+        [preface, &settings, &begun].concat(),
+    ];
+    let clients = all.map(|sent| {
+        let mut client = Client::connect(server.clear_addr());
         client.send(sent);
+        client
+    });
+    for client in clients {
         let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut client.stream(), &mut bytes).ok();
+        let _reset = std::io::Read::read_to_end(&mut client.stream(), &mut bytes);
         assert!(!bytes.starts_with(b"HTTP/1.1 200"));
     }
 }
