@@ -1,4 +1,5 @@
 //! HTTP/2 (RFC 9113): the same requests and responses as in HTTP/1, many at a time, and nothing that could be read in two ways.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::time::Instant;
 
@@ -243,10 +244,10 @@ fn what_could_be_read_in_two_ways_reaches_no_script() {
         let first = client.find(|frame| frame.stream == 1).unwrap_or_else(|| panic!("{shown}"));
         match answer {
             Answer::Status(status) => {
-                assert_eq!((first.kind, first.payload[0]), (HEADERS, status), "{shown}")
+                assert_eq!((first.kind, first.payload[0]), (HEADERS, status), "{shown}");
             }
             Answer::Other => {
-                assert!(first.kind == HEADERS && first.payload[0] != STATUS_200, "{shown}")
+                assert!(first.kind == HEADERS && first.payload[0] != STATUS_200, "{shown}");
             }
             Answer::Reset => assert_eq!(first.kind, RST_STREAM, "{shown}"),
         }

@@ -1,4 +1,5 @@
 //! Random sequences of frames, valid and not: the server neither crashes, nor hangs, nor grows.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::time::{Duration, Instant};
 

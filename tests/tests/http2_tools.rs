@@ -1,4 +1,5 @@
 //! HTTP/2 as programs of others speak it: curl, nghttp, h2spec.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
