@@ -58,7 +58,11 @@ pub fn assert_same(what: &str, stock: &Response, ours: &Response) {
 /// Where two responses differ in status line, headers or body, apart from the headers in which two correct servers
 /// may; `None` if nowhere.
 pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<String> {
-    let status = |response: &Response| (response.head.status, response.head.reason.clone());
+    // HTTP/2 has no reason phrases.
+    let has_reason = ours.head.version.starts_with("HTTP/1.");
+    let status = |response: &Response| {
+        (response.head.status, has_reason.then(|| response.head.reason.clone()))
+    };
     if status(ours) != status(stock) {
         let (ours_, stock) = (status(ours), status(stock));
         return Some(format!("{what}: status\nours {ours_:?}\nstock {stock:?}\n{}", ours.text()));

@@ -64,6 +64,21 @@ impl Request {
         self
     }
 
+    /// What it asks for.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Its fields, without those that are added.
+    pub(crate) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    /// Its body.
+    pub(crate) fn body(&self) -> Option<&[u8]> {
+        self.body.as_deref()
+    }
+
     /// The request's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{} {} {}\r\n", self.method, self.target, self.version);

@@ -1,7 +1,7 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, LIMIT, Request, Response, Stock, processes, secure, wait};
+use crate::{Client, Http2, LIMIT, Request, Response, Stock, processes, secure, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -221,6 +221,11 @@ impl Server {
         tls_address_in(&self.process.as_ref()?.ready_line)
     }
 
+    /// Where it speaks in the clear.
+    pub fn clear_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     /// The line it printed when it was ready.
     pub fn ready_line(&self) -> &str {
         &self.process().ready_line
@@ -229,6 +234,11 @@ impl Server {
     /// A new connection.
     pub fn connect(&self) -> Client {
         Client::connect(self.addr())
+    }
+
+    /// A new connection of HTTP/2 in the clear.
+    pub fn http2(&self) -> Http2 {
+        Http2::connect(self.addr)
     }
 
     /// One request on a connection of its own.

@@ -69,7 +69,27 @@ fn same_everywhere(servers: &[Server], requests: &[(Request, Option<Vec<u8>>)]) 
             assert_eq!(facts(&response, has_file), facts(&first, has_file), "{line}: {mode}");
             assert!(response.body == first.body, "{line}: {mode} gets other bytes");
         }
+        if !line.contains("HTTP/1.0") {
+            for (server, mode) in servers.iter().zip(MODES) {
+                same_over_http2(&line, mode, &first, server.http2().try_ask(request));
+            }
+        }
     }
+}
+
+/// Only framing differs there, and the case of names.
+fn same_over_http2(line: &str, mode: &str, one: &Response, two: Result<Response, Broken>) {
+    let two = two.unwrap_or_else(|broken| panic!("{line}: {mode} over HTTP/2: {broken:?}"));
+    let facts = |response: &Response| {
+        let own = ["date", "content-length", "transfer-encoding", "connection"];
+        let fields = response.head.headers.iter();
+        let fields = fields.map(|(name, value)| (name.to_lowercase(), value.clone()));
+        let mut fields: Vec<_> = fields.filter(|(name, _)| !own.contains(&&name[..])).collect();
+        fields.sort();
+        (response.status(), fields)
+    };
+    assert_eq!(facts(one), facts(&two), "{line}: {mode} over HTTP/2");
+    assert!(one.body == two.body, "{line}: {mode} gets other bytes over HTTP/2");
 }
 
 #[test]

@@ -362,7 +362,7 @@ fn listeners_are_opened_and_closed_by_a_reload() {
     assert_eq!(idle.ask(&Request::get("/which")).text(), "second");
     write(one, "");
     assert_eq!(reload(&server), "reloaded\n");
-    assert_eq!(addresses(), [first.clone()]);
+    assert_eq!(addresses(), std::slice::from_ref(&first));
     assert!(wait::until(LIMIT, || idle.is_closed()));
     for gone in [&all[1], &all[3]] {
         assert!(std::net::TcpStream::connect(gone).is_err(), "{gone}");

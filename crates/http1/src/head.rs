@@ -174,8 +174,18 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
     })
 }
 
-/// The fields that are passed on. Names with other characters than letters, digits and `-` are valid, but CGI maps several of
-/// them to the same variable: `X.Forwarded.For` would overwrite `X-Forwarded-For`. nginx drops them, too.
+/// Whether a field of this name is passed on. Names with other characters than letters, digits and `-` are valid, but CGI maps several
+/// of them to the same variable: `X.Forwarded.For` would overwrite `X-Forwarded-For`. nginx drops them, too.
+pub(crate) fn is_passed_on(name: &[u8]) -> bool {
+    name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+}
+
+/// Whether a field may occur only once: of two, applications and what protects them could each believe another one.
+pub(crate) fn is_unique(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || *name == CONTENT_TYPE
+}
+
+/// The fields that are passed on.
 fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let fields = match httparse::parse_headers(raw, &mut fields) {
@@ -185,16 +195,14 @@ fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
     };
     let mut headers = HeaderMap::with_capacity(fields.len());
     for field in fields {
-        if !field.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        if !is_passed_on(field.name.as_bytes()) {
             continue;
         }
         let name = HeaderName::from_bytes(field.name.as_bytes())
             .map_err(|_| RequestError::Malformed("a field name is not valid"))?;
         let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value))
             .map_err(|_| RequestError::Malformed("a field value is not valid"))?;
-        let is_repeated = headers.append(&name, value);
-        if is_repeated && (name == AUTHORIZATION || name == CONTENT_TYPE) {
-            // Applications and what protects them could each believe another one.
+        if headers.append(&name, value) && is_unique(&name) {
             return Err(RequestError::Malformed("more than one Authorization or Content-Type"));
         }
     }

@@ -1,5 +1,5 @@
 //! HTTP/1.1 message heads and body framing (RFC 9112), the server's side, and the heads that applications write (RFC 3875).
-//! No I/O and no clock.
+//! Request heads of HTTP/2 are checked by the same rules ([`Http2Head`]). No I/O and no clock.
 //!
 //! A request that two recipients could read differently is refused, because request smuggling uses such differences. After any
 //! [`RequestError`] the server answers with an error and closes the connection.
@@ -16,6 +16,7 @@ mod cgi_head_reader;
 mod error;
 mod framing;
 mod head;
+mod http2;
 mod request_line;
 mod response;
 mod response_framing;
@@ -30,6 +31,7 @@ pub use cgi_head_reader::CgiHeadReader;
 pub use error::RequestError;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
+pub use http2::Http2Head;
 pub use response::{CHUNK_END, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header};
 pub use response_framing::Framing;
 pub use target::{Target, is_host};

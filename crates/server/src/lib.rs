@@ -23,6 +23,7 @@ mod filter;
 pub mod front;
 mod handler;
 mod http1;
+mod http2;
 mod layer;
 mod lifecycle;
 pub mod observe;

@@ -43,6 +43,8 @@ pub(crate) enum Asks {
     Twice,
     /// It has gone before the end.
     Leaves,
+    /// Ours by HTTP/2.
+    Http2,
 }
 
 impl Program {
@@ -60,8 +62,17 @@ impl Program {
         let count = 3 + r.below(14);
         let statements = (0..count).map(|_| statement(r, 0)).collect();
         let appended = r.below(2) == 0;
-        let asks = [Asks::Http10, Asks::Once, Asks::Head, Asks::Narrow, Asks::Twice, Asks::Leaves];
-        let asks = *asks.get(r.below(16)).unwrap_or(&Asks::Usually);
+        let unusual = [
+            Asks::Http10,
+            Asks::Once,
+            Asks::Head,
+            Asks::Narrow,
+            Asks::Twice,
+            Asks::Leaves,
+            Asks::Http2,
+            Asks::Http2,
+        ];
+        let asks = *unusual.get(r.below(16)).unwrap_or(&Asks::Usually);
         Self { files, settings, statements, appended, asks }
     }
 

@@ -5,11 +5,16 @@
 //! servers. The ranges of other files are read into memory, and sent after a check of the lease.
 
 pub(crate) mod copying;
+pub(crate) mod in_memory;
 mod open_file;
+mod piece;
 mod queue;
 pub mod segment;
+mod send_timer;
 pub(crate) mod snapshots;
 mod spool;
 
+pub(crate) use piece::Piece;
 pub use queue::{Progress, SendQueue};
+pub(crate) use send_timer::SendTimer;
 pub use snapshots::{SnapshotLimits, SnapshotUsage, Snapshots};

@@ -1,13 +1,15 @@
 //! The send queue: the segments still owed to one client, in order.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::{Buf, Bytes};
 
+use super::in_memory::{self, InMemory};
 use super::open_file::Source;
+use super::piece::{self, Piece};
 use super::segment::FileSegment;
 use super::spool::{GATHER, Spool, Spooled};
 use crate::transport::Transport;
@@ -17,11 +19,7 @@ use crate::transport::Transport;
 /// gathered bytes stay in memory.
 const MEMORY_LIMIT: usize = 256 * 1024 - GATHER;
 
-/// When the queues of an event loop keep this number of bytes in memory, each may keep [`SMALL_LIMIT`] instead of
-/// [`MEMORY_LIMIT`]: 1,000 clients that do not take pages of 200 KB then cost 100 MB instead of 200.
-const LOOP_LIMIT: usize = 32 << 20;
-
-/// The limit of each queue above [`LOOP_LIMIT`], in bytes.
+/// The limit of each queue while memory is short ([`in_memory::is_short`]), in bytes.
 const SMALL_LIMIT: usize = 32 * 1024;
 
 /// Pieces that may wait in memory, whatever their length: the overhead of small pieces exceeds their bytes.
@@ -54,9 +52,6 @@ const FIRST_READ: usize = 128 * 1024;
 thread_local! {
     /// Buffer for reads of leased files. Each event loop is a thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-
-    /// Bytes that the send queues of this event loop keep in memory.
-    static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Why `SendQueue::try_send` stopped.
@@ -79,28 +74,6 @@ enum Queued {
         offset: u64,
         len: u64,
     },
-}
-
-/// Bytes of one queue in memory, counted among those of the event loop.
-#[derive(Debug, Default)]
-struct InMemory(usize);
-
-impl InMemory {
-    fn add(&mut self, bytes: usize) {
-        self.0 += bytes;
-        IN_MEMORY.set(IN_MEMORY.get() + bytes);
-    }
-
-    fn remove(&mut self, bytes: usize) {
-        self.0 -= bytes;
-        IN_MEMORY.set(IN_MEMORY.get() - bytes);
-    }
-}
-
-impl Drop for InMemory {
-    fn drop(&mut self) {
-        self.remove(self.0);
-    }
 }
 
 /// Segments owed to one client. They are in the front's custody: no worker waits for their delivery.
@@ -171,7 +144,7 @@ impl SendQueue {
 
     /// Moves the bytes that wait in memory to the spool, keeping their order.
     fn empty_memory(&mut self) -> io::Result<()> {
-        if self.in_memory.0 == 0 {
+        if self.in_memory.bytes() == 0 {
             return Ok(());
         }
         for segment in std::mem::take(&mut self.segments) {
@@ -208,9 +181,9 @@ impl SendQueue {
     /// Whether more would go to the spool rather than to memory.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        let limit = if IN_MEMORY.get() < LOOP_LIMIT { MEMORY_LIMIT } else { SMALL_LIMIT };
+        let limit = if in_memory::is_short() { SMALL_LIMIT } else { MEMORY_LIMIT };
         let is_spooled = self.is_slow && self.spool.is_some();
-        is_spooled || self.in_memory.0 >= limit || self.segments.len() >= MEMORY_PIECES
+        is_spooled || self.in_memory.bytes() >= limit || self.segments.len() >= MEMORY_PIECES
     }
 
     /// Whether nothing is owed.
@@ -259,6 +232,58 @@ impl SendQueue {
         }
     }
 
+    /// Takes at most `most` bytes out of the queue, for a protocol that frames them itself. Bytes in memory are not copied; parts of files
+    /// are read, under the same checks as in [`try_send`](Self::try_send). Not empty, unless the queue is or `most` is 0.
+    ///
+    /// # Errors
+    /// A file has lost the contents that were handed over: the response must be cut.
+    pub(crate) fn take(&mut self, most: usize) -> io::Result<Piece> {
+        let mut piece = Piece::default();
+        while piece.remaining() < most {
+            let room = most - piece.remaining();
+            let part = match self.segments.front_mut() {
+                None => break,
+                Some(Queued::Bytes(data)) => data.slice(..data.len().min(room)),
+                Some(Queued::File(segment)) => piece::read(segment, room)?,
+                Some(&mut Queued::Spooled { offset, len }) => {
+                    self.read_spooled(offset, len, room)?
+                }
+            };
+            self.advance(part.len());
+            piece.push(part);
+        }
+        if self.segments.is_empty() {
+            self.spool = None;
+        }
+        Ok(piece)
+    }
+
+    fn read_spooled(&self, offset: u64, len: u64, room: usize) -> io::Result<Bytes> {
+        let most = |available: u64| at_once(len.min(available)).min(room);
+        let bytes = match self.spool.as_ref().and_then(|spool| spool.read(offset)) {
+            Some(Spooled::InFile(file, available)) => {
+                piece::read_at(file, offset, most(available))?
+            }
+            Some(Spooled::InMemory(bytes)) => {
+                Bytes::copy_from_slice(&bytes[..most(bytes.len() as u64)])
+            }
+            None => Bytes::new(),
+        };
+        if bytes.is_empty() { Err(spool_is_short()) } else { Ok(bytes) }
+    }
+
+    /// Bytes that wait, or `most` if it may be more than that.
+    pub(crate) fn at_most(&self, most: usize) -> usize {
+        match (self.segments.front(), self.segments.len()) {
+            (None, _) => 0,
+            (Some(Queued::Bytes(data)), 1) => data.len().min(most),
+            (Some(Queued::File(FileSegment { len, .. }) | Queued::Spooled { len, .. }), 1) => {
+                usize::try_from(*len).map_or(most, |len| len.min(most))
+            }
+            _ => most,
+        }
+    }
+
     fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
@@ -291,7 +316,7 @@ impl SendQueue {
                     &bytes[..usize::try_from(len).map_or(bytes.len(), |n| n.min(bytes.len()))];
                 transport.try_send(&[IoSlice::new(bytes)], more)
             }
-            None => Err(io::Error::other("the spool is shorter than what it holds")),
+            None => Err(spool_is_short()),
         }
     }
 
@@ -392,6 +417,10 @@ fn send_read(
     Ok(sent)
 }
 
+fn spool_is_short() -> io::Error {
+    io::Error::other("the spool is shorter than what it holds")
+}
+
 /// Bytes of a range for one call.
 fn at_once(len: u64) -> usize {
     usize::try_from(len.min(TURN)).unwrap_or(usize::MAX)
@@ -458,17 +487,23 @@ mod tests {
         queue.push_file(FileSegment { file, offset: 0, len: 7 });
         expected.extend_from_slice(b"headbetween");
         push(&mut queue, &mut expected);
-        assert!(queue.in_memory.0 >= MEMORY_LIMIT && IN_MEMORY.get() == queue.in_memory.0);
+        assert!(
+            queue.in_memory.bytes() >= MEMORY_LIMIT
+                && in_memory::of_this_loop() == queue.in_memory.bytes()
+        );
         queue.note_slow();
         push(&mut queue, &mut expected);
-        assert_eq!((queue.in_memory.0, IN_MEMORY.get(), queue.segments.len()), (0, 0, 5));
+        assert_eq!(
+            (queue.in_memory.bytes(), in_memory::of_this_loop(), queue.segments.len()),
+            (0, 0, 5)
+        );
         assert!(queue.is_long());
         assert!(deliver(&mut queue).await == expected);
         assert!(!queue.is_long(), "it has caught up");
         queue.push_bytes(Bytes::from_static(b"next")).unwrap();
-        assert_eq!(IN_MEMORY.get(), 4);
+        assert_eq!(in_memory::of_this_loop(), 4);
         drop(queue);
-        assert_eq!(IN_MEMORY.get(), 0);
+        assert_eq!(in_memory::of_this_loop(), 0);
     }
 
     #[test]
@@ -482,7 +517,11 @@ mod tests {
         };
         let queues: Vec<_> = (0..400).map(|_| page()).collect();
         assert!(queues[0].spool.is_none() && queues[399].spool.is_some());
-        assert!(IN_MEMORY.get() < LOOP_LIMIT + 400 * (SMALL_LIMIT + 8000), "{}", IN_MEMORY.get());
+        assert!(
+            in_memory::of_this_loop() < in_memory::LOOP_LIMIT + 400 * (SMALL_LIMIT + 8000),
+            "{}",
+            in_memory::of_this_loop()
+        );
         drop(queues);
         assert!(page().spool.is_none());
     }
@@ -547,7 +586,64 @@ mod tests {
         }
         assert!(queue.spool.is_some());
         assert!(deliver(&mut queue).await == expected);
-        assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory.0 == 0);
+        assert!(queue.is_empty() && queue.spool.is_none() && queue.in_memory.bytes() == 0);
+    }
+
+    #[test]
+    fn what_is_taken_is_in_order_and_not_more_than_asked_for() {
+        let contents = numbers(1_000_000);
+        let (leased, _path, _worker) = leased(&contents);
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&path, &contents).unwrap();
+        let last = OpenFile::new(std::fs::File::open(&path).unwrap().into());
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        for file in [&leased, &last] {
+            for round in 0..700_usize {
+                let bytes = numbers(round);
+                expected.extend_from_slice(&bytes);
+                queue.push_bytes(bytes.into()).unwrap();
+            }
+            let range = 777..contents.len() - 777;
+            expected.extend_from_slice(&contents[range.clone()]);
+            let (offset, len) = (range.start as u64, range.len() as u64);
+            queue.push_file(FileSegment { file: Rc::clone(file), offset, len });
+        }
+        assert!(queue.spool.is_some());
+        let mut taken = Vec::new();
+        for most in (1..).map(|round| round * 1000 % 65_537) {
+            let at_most = queue.at_most(most);
+            let piece = queue.take(most).unwrap();
+            assert!(piece.remaining() <= at_most && at_most <= most);
+            assert!(piece.has_remaining() || queue.is_empty());
+            taken.extend_from_slice(&bytes_of(piece));
+            if queue.is_empty() {
+                break;
+            }
+        }
+        assert!(taken == expected && queue.spool.is_none());
+        assert_eq!(in_memory::of_this_loop(), 0);
+    }
+
+    fn bytes_of(mut piece: Piece) -> Bytes {
+        piece.copy_to_bytes(piece.remaining())
+    }
+
+    #[test]
+    fn nothing_is_taken_of_a_leased_file_that_changes() {
+        let contents = numbers(100_000);
+        let (file, path, worker) = leased(&contents);
+        let mut queue = SendQueue::default();
+        queue.push_file(FileSegment { file, offset: 0, len: contents.len() as u64 });
+        assert!(bytes_of(queue.take(50_000).unwrap()) == contents[..50_000]);
+        sendoff_sys::lease::give_up(worker.as_fd()).unwrap();
+        std::fs::write(&path, vec![b'!'; 100_000]).unwrap();
+        assert_eq!(queue.take(50_000).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // A static file may change, but not become shorter.
+        let file = OpenFile::new(std::fs::File::open(&path).unwrap().into());
+        queue = SendQueue::default();
+        queue.push_file(FileSegment { file, offset: 99_999, len: 2 });
+        assert!(bytes_of(queue.take(1).unwrap()) == b"!"[..]);
+        assert_eq!(queue.take(10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     /// What a client has not taken when the lease ends is lost; what it gets before is right.

@@ -12,7 +12,8 @@ use super::budget::LEAST;
 use super::listener::{Accepted, Listening};
 use super::proxy_header::take_header;
 use crate::descriptors::{self, Level};
-use crate::http1;
+use crate::http1::{self, Http2};
+use crate::http2;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::request::{Origin, Scheme};
 use crate::service::{Current, Service};
@@ -94,21 +95,41 @@ fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
     };
 }
 
-async fn serve<T: Transport, S: Service>(mut transport: T, mut start: Start<S>) {
+async fn serve<T: Transport + 'static, S: Service + 'static>(
+    mut transport: T,
+    mut start: Start<S>,
+) {
     let Some(buffer) = start.begin(&mut transport).await else { return };
-    let Start { origin, services, lifecycle, _counted, .. } = start;
-    http1::serve(transport, origin, buffer, services, lifecycle).await;
+    start.speak(transport, buffer).await;
 }
 
-async fn serve_tls<S: Service>(mut tcp: Tcp, mut start: Start<S>) {
+async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
     // On the heap, because an open connection should not have room for its handshake.
     let Some(transport) = Box::pin(start.shake_hands(tcp, early)).await else { return };
-    let Start { origin, services, lifecycle, _counted, .. } = start;
-    http1::serve(transport, origin, BytesMut::new(), services, lifecycle).await;
+    if transport.is_http2() {
+        return start.speak_http2(transport).await;
+    }
+    start.speak(transport, BytesMut::new()).await;
 }
 
-impl<S: Service> Start<S> {
+impl<S: Service + 'static> Start<S> {
+    /// Serves the connection up to its end. `buffer`: what the client has sent already.
+    async fn speak<T: Transport + 'static>(self, transport: T, buffer: BytesMut) {
+        let Self { origin, services, lifecycle, _counted, .. } = self;
+        let (current, living) = (Rc::clone(&services), Rc::clone(&lifecycle));
+        let http1 = http1::serve(transport, origin, buffer, current, living).await;
+        if let Some(Http2 { transport, origin, buffer }) = http1 {
+            // On the heap, because other connections should not have room for it.
+            Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
+        }
+    }
+
+    async fn speak_http2(self, transport: Tls) {
+        let Self { origin, services, lifecycle, _counted, .. } = self;
+        Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
+    }
+
     /// Reads what a proxy says about the connection. Returns what the client has sent behind it; `None`: the connection has ended.
     async fn begin(&mut self, transport: &mut impl Transport) -> Option<BytesMut> {
         if !self.proxy_protocol {

@@ -15,7 +15,7 @@ use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
-const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// What the event loops serve by.
 #[derive(Debug)]

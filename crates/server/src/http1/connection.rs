@@ -11,10 +11,9 @@ use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
-use super::received;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
-use crate::request::{BodyStore, Origin, Request};
+use crate::request::{BodyStore, Origin, Request, received};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
 
@@ -30,8 +29,30 @@ const MAX_SHOWN_LINE: usize = 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// What a client sends first that speaks HTTP/2 without having asked (RFC 9113 §3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection whose client turns out to speak HTTP/2. The buffer begins with the preface.
+pub(crate) struct Http2<T> {
+    pub(crate) transport: T,
+    pub(crate) origin: Origin,
+    pub(crate) buffer: BytesMut,
+}
+
+/// What follows a request.
+enum Next {
+    /// Another may follow.
+    Request,
+    /// The connection is closed.
+    Close,
+    /// It was no request, but HTTP/2.
+    Http2,
+}
+
 /// Why no handler answers a request, and the connection ends.
 enum End {
+    /// The client speaks HTTP/2.
+    Http2,
     /// The client closed the connection between requests, or was idle for too long.
     Quiet,
     /// The request is answered with an error page of this status.
@@ -56,27 +77,41 @@ fn refused(status: StatusCode, why: &str) -> End {
     End::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one client until the connection ends. `buffer` has what the client has sent already.
+/// Serves one client until the connection ends. `buffer` has what the client has sent already. Gives the connection back if the client
+/// speaks HTTP/2.
 pub(crate) async fn serve<T: Transport, S: Service>(
     transport: T,
     origin: Origin,
     buffer: BytesMut,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
-) {
+) -> Option<Http2<T>> {
     let heads = HeadDecoder::new(Limits::default());
     let began = Instant::now();
-    let mut connection =
-        Connection { transport, origin, lifecycle, buffer, heads, kept_up: true, began };
+    let mut connection = Connection {
+        transport,
+        origin,
+        lifecycle,
+        buffer,
+        heads,
+        is_new: true,
+        kept_up: true,
+        began,
+    };
     loop {
         if connection.buffer.is_empty() && !connection.wait_for_request().await {
-            return;
+            return None;
         }
         // Not before, so that an idle connection keeps nothing of an old configuration.
         let service = services.get();
         // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
-        if !Box::pin(connection.serve_one(&*service)).await {
-            return;
+        match Box::pin(connection.serve_one(&*service)).await {
+            Next::Request => connection.is_new = false,
+            Next::Close => return None,
+            Next::Http2 => {
+                let Connection { transport, origin, buffer, .. } = connection;
+                return Some(Http2 { transport, origin, buffer });
+            }
         }
     }
 }
@@ -88,6 +123,8 @@ struct Connection<T> {
     /// Bytes of the client that were not parsed yet.
     buffer: BytesMut,
     heads: HeadDecoder,
+    /// No request has been read.
+    is_new: bool,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
     /// When the head of the last request began to be read.
@@ -113,8 +150,8 @@ impl<T: Transport> Connection<T> {
         came
     }
 
-    /// Serves one request. Returns whether another may follow.
-    async fn serve_one<S: Service>(&mut self, service: &S) -> bool {
+    /// Serves one request.
+    async fn serve_one<S: Service>(&mut self, service: &S) -> Next {
         let head = match self.read_head(service).await {
             Ok(head) => head,
             Err(end) => {
@@ -156,7 +193,11 @@ impl<T: Transport> Connection<T> {
         self.began = Instant::now();
         let deadline = self.began + service.limits().timeouts.head;
         loop {
-            if let Some(head) = self.heads.next(&mut self.buffer)? {
+            if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
+                return Err(End::Http2);
+            }
+            let may_be_http2 = self.is_new && HTTP2_PREFACE.starts_with(&self.buffer);
+            if !may_be_http2 && let Some(head) = self.heads.next(&mut self.buffer)? {
                 return Ok(head);
             }
             self.buffer.reserve(READ / 4);
@@ -255,23 +296,23 @@ impl<T: Transport> Connection<T> {
         plan: S::Plan,
         request: &Request,
         asked: Asked,
-    ) -> bool {
+    ) -> Next {
         let mut exchange = self.exchange(service, asked, Some(request));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
             exchange.note_fault(cut.fault);
-            return false;
+            return Next::Close;
         }
         let keep_alive = exchange.completed();
         drop(exchange);
         match keep_alive {
-            Some(true) => true,
+            Some(true) => Next::Request,
             Some(false) => {
                 self.close().await;
-                false
+                Next::Close
             }
-            None => false,
+            None => Next::Close,
         }
     }
 
@@ -288,22 +329,23 @@ impl<T: Transport> Connection<T> {
         Exchange::new(parts, asked, request)
     }
 
-    /// Ends the connection, after an error page if the request was refused. Returns false, as [`Self::serve_one`] does.
+    /// Ends the connection, after an error page if the request was refused.
     async fn end_early<S: Service>(
         &mut self,
         service: &S,
         end: End,
         mut asked: Asked,
         request: Option<&Request>,
-    ) -> bool {
+    ) -> Next {
         let (status, why) = match end {
-            End::Quiet => return false,
+            End::Quiet => return Next::Close,
+            End::Http2 => return Next::Http2,
             End::Io(error) => {
                 let line = asked.line.to_string();
                 tracing::info!(request = line, %error, "the client left amid its request");
                 // For its line in the access log.
                 drop(self.exchange(service, asked, request));
-                return false;
+                return Next::Close;
             }
             End::Refused { status, why } => (status, why),
         };
@@ -317,7 +359,7 @@ impl<T: Transport> Connection<T> {
         if answered.is_ok() {
             self.linger().await;
         }
-        false
+        Next::Close
     }
 
     /// Method and request line of a head that cannot be parsed, as far as they can be told.

@@ -3,18 +3,17 @@
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::HeadEncoder;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
 use crate::cut::{Cut, Fault};
-use crate::delivery::{Progress, SendQueue};
+use crate::delivery::{Progress, SendQueue, SendTimer};
 use crate::lifecycle::Lifecycle;
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
@@ -118,8 +117,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     sent_before: u64,
     /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
     unanswered: (u16, u64),
-    /// The send timeout; it runs while the client takes nothing.
-    blocked: Option<Pin<Box<Sleep>>>,
+    timer: SendTimer,
 }
 
 /// The parts of a connection that a response borrows.
@@ -155,7 +153,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             notes: Notes::default(),
             sent_before,
             unanswered: (CLIENT_LEFT, 0),
-            blocked: None,
+            timer: SendTimer::default(),
         }
     }
 
@@ -312,22 +310,15 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         let before = self.transport.taken();
         let progress = self.queue.try_send(self.transport)?;
         if progress != Progress::Blocked {
-            self.blocked = None;
-        } else if self.transport.taken() > before
-            && let Some(timer) = &mut self.blocked
-        {
-            timer.as_mut().reset(Instant::now() + self.service.limits().timeouts.send);
+            self.timer.stop();
+        } else if self.transport.taken() > before {
+            self.timer.restart(self.service.limits().timeouts.send);
         }
         Ok(progress)
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let timeout = self.service.limits().timeouts.send;
-        let timer = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        if timer.as_mut().poll(cx).is_ready() {
-            let why = format!("the client took nothing for {} s", timeout.as_secs_f32());
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why).into()));
-        }
+        self.timer.check(cx, self.service.limits().timeouts.send)?;
         self.transport.poll_writable(cx).map_err(Cut::from)
     }
 

@@ -6,9 +6,8 @@
 mod connection;
 mod exchange;
 mod framed;
-mod received;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use connection::serve;
+pub(crate) use connection::{Http2, serve};

@@ -6,6 +6,7 @@ mod id;
 mod origin;
 mod path;
 pub mod proxy_protocol;
+pub(crate) mod received;
 
 use std::rc::Rc;
 

@@ -55,6 +55,11 @@ impl Tls {
         tls
     }
 
+    /// Whether the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
+    pub(crate) fn is_http2(&self) -> bool {
+        self.connection.alpn_protocol() == Some(b"h2")
+    }
+
     /// Moves decrypted bytes into `buffer`. `None`: there are none yet.
     fn take_plaintext(&mut self, buffer: &mut BytesMut) -> Option<io::Result<usize>> {
         let room = buffer.capacity() - buffer.len();

@@ -1,4 +1,4 @@
-//! From an HTTP/1 head to a request.
+//! From a request head to a request, whichever protocol it came by.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -8,15 +8,15 @@ use http::header::HOST;
 use sendoff_config::TrustedProxies;
 use sendoff_http1::{BodyFraming, Head};
 
-use crate::request::forwarded::Forwarded;
-use crate::request::{BadPath, Body, Endpoint, Origin, Request, decode_path, new_id};
+use super::forwarded::Forwarded;
+use super::{BadPath, Body, Endpoint, Origin, Request, decode_path, new_id};
 
 /// The request with this head, without its body. `proxies`: the peer is one of them, so what it says about the client counts. `ids`: the
 /// request gets an id.
 ///
 /// # Errors
 /// The path cannot be decoded.
-pub(super) fn request(
+pub(crate) fn request(
     head: Head,
     origin: &Origin,
     proxies: Option<&TrustedProxies>,

@@ -1,0 +1,176 @@
+//! The transport as h2 wants it: `AsyncRead` and `AsyncWrite`.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::delivery::SendTimer;
+use crate::transport::Transport;
+
+/// The size of one read, in bytes.
+const READ: usize = 16 * 1024;
+
+/// Bytes that are dropped at the end of a connection: what the client may have sent before it heard of the end. More is a flood.
+const MOST_DRAINED: u64 = 1 << 20;
+
+/// A connection's transport. h2 owns one handle; the connection's task keeps another.
+pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
+
+struct Ends<T> {
+    transport: T,
+    /// Bytes of the client that h2 has not taken yet. Without memory while the client is silent.
+    received: BytesMut,
+    /// Bytes that the client has sent.
+    total: u64,
+    /// Bytes that the socket had taken when it last took no more.
+    taken: u64,
+    timer: SendTimer,
+    /// How long the client may take nothing.
+    send_timeout: Duration,
+}
+
+impl<T: Transport> Link<T> {
+    /// `received` has what the client has sent already.
+    pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
+        let (total, timer) = (received.len() as u64, SendTimer::default());
+        let ends = Ends { transport, received, total, taken: 0, timer, send_timeout };
+        Self(Rc::new(RefCell::new(ends)))
+    }
+
+    pub(super) fn handle(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+
+    /// Bytes that the client has sent.
+    pub(super) fn received(&self) -> u64 {
+        self.0.borrow().total
+    }
+
+    /// Reads and drops what is on its way, until the client closes the connection: unread bytes would make the kernel reset the connection,
+    /// and the client might not see the last frames.
+    pub(super) async fn drain(&self) {
+        self.0.borrow_mut().transport.finish();
+        let most = self.received() + MOST_DRAINED;
+        while self.received() < most {
+            self.0.borrow_mut().received.clear();
+            let read = poll_fn(|cx| self.0.borrow_mut().poll_fill(cx)).await;
+            if !matches!(read, Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: Transport> Ends<T> {
+    /// Reads more, if nothing is left.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.received.is_empty() {
+            let Poll::Ready(read) = self.poll_read(cx) else {
+                self.received = BytesMut::new();
+                return Poll::Pending;
+            };
+            self.total += read? as u64;
+        }
+        Poll::Ready(Ok(self.received.len()))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ready!(self.transport.poll_readable(cx))?;
+        self.received.reserve(READ);
+        self.transport.poll_read(cx, &mut self.received)
+    }
+
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.transport.try_send(pieces, false) {
+                Ok(n) => {
+                    self.timer.stop();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) => ready!(self.poll_again(cx, error))?,
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.transport.try_flush() {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(error) => ready!(self.poll_again(cx, error))?,
+            }
+        }
+    }
+
+    /// Ready when the transport may take more after `error`. Fails if the client has taken nothing for too long.
+    fn poll_again(&mut self, cx: &mut Context<'_>, error: io::Error) -> Poll<io::Result<()>> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                let taken = self.transport.taken();
+                if taken > std::mem::replace(&mut self.taken, taken) {
+                    self.timer.stop();
+                }
+                self.timer.check(cx, self.send_timeout)?;
+                self.transport.poll_writable(cx)
+            }
+            io::ErrorKind::Interrupted => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<T: Transport> AsyncRead for Link<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut ends = self.0.borrow_mut();
+        let available = ready!(ends.poll_fill(cx))?;
+        let now = available.min(into.remaining());
+        into.put_slice(&ends.received[..now]);
+        ends.received.advance(now);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Transport> AsyncWrite for Link<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_send(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_send(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().transport.finish();
+        Poll::Ready(Ok(()))
+    }
+}

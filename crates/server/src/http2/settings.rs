@@ -1,0 +1,40 @@
+//! What this server announces, and what it allows. The defaults of h2 are for trusted clients: 16 MiB of fields, any number of streams,
+//! 400 KiB in flight for each.
+
+use h2::server::Builder;
+use sendoff_http1::Limits;
+
+/// Requests that a client may have open on a connection; browsers and proxies are content with 100.
+const STREAMS: u32 = 128;
+
+/// What a client may send of one body before the stream's task has taken it, in bytes: 10 MB/s at a round trip of 100 ms.
+const STREAM_WINDOW: u32 = 1 << 20;
+
+/// And of all bodies of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Bytes of one response that h2 keeps until the socket takes them.
+pub(super) const STREAM_BUFFER: usize = 64 * 1024;
+
+/// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A larger frame would end in a record of its own.
+pub(super) const FRAME_IN_RECORD: usize = 16 * 1024 - 9;
+
+/// Streams that a client has reset before the connection's task has seen them. More end the connection (CVE-2023-44487).
+const RESET_UNSEEN: usize = 20;
+
+/// Streams that this server has reset because of what the client sent, over the life of a connection. More end it (CVE-2025-8671). Requests
+/// beyond [`STREAMS`] count, too, which a client may send before it has read the settings.
+const RESET_FOR_ERRORS: usize = 256;
+
+pub(super) fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(Limits::default().head).unwrap_or(u32::MAX))
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(STREAM_BUFFER)
+        .max_pending_accept_reset_streams(RESET_UNSEEN)
+        .max_local_error_reset_streams(Some(RESET_FOR_ERRORS));
+    builder
+}

@@ -1,0 +1,178 @@
+//! One request on a stream: read, answered, logged.
+
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{Request as Incoming, Response, StatusCode};
+use sendoff_http1::{BodyFraming, Head, RequestError};
+use tokio::time::{Instant, timeout};
+
+use super::account::Given;
+use super::exchange::{Asked, Exchange};
+use super::fields;
+use super::streams::{Open, Streams};
+use crate::cut::Fault;
+use crate::request::{Body, BodyStore, Request, received};
+use crate::service::Service;
+
+/// How long the rest of a refused request's body is read and dropped.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why no handler answers a request.
+enum End {
+    /// The request is answered with an error page of this status.
+    Refused { status: StatusCode, why: String },
+    /// The client has reset the stream, or the connection has ended.
+    Gone,
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { status: error.status(), why: error.to_string() }
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> End {
+    End::Refused { status, why: why.to_owned() }
+}
+
+/// Serves one stream until its response has been given to h2.
+pub(super) async fn serve<S: Service>(
+    open: Open<S>,
+    mut incoming: Incoming<RecvStream>,
+    mut response: SendResponse<Given>,
+) {
+    let streams = open.streams();
+    let service = streams.services.get();
+    let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
+    let path = Bytes::copy_from_slice(path.as_bytes());
+    let asked = Asked { method: incoming.method().clone(), path, began: Instant::now() };
+    let (head, size) = fields::checked(&mut incoming);
+    streams.note_useful(size);
+    let mut body = incoming.into_body();
+    let received = match head {
+        Ok(head) => receive(streams, &*service, head, &mut body, &mut response).await,
+        Err(error) => Err((error.into(), None)),
+    };
+    match received {
+        Ok((plan, request)) => {
+            let mut exchange = Exchange::new(streams, &*service, &asked, Some(&request), response);
+            if let Err(cut) = service.answer(plan, &request, &mut exchange).await {
+                let request = asked.to_string();
+                match cut.fault {
+                    Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
+                    Fault::Application | Fault::Server => {
+                        tracing::error!(request, "a response was cut short: {cut}");
+                        exchange.settle().await;
+                    }
+                }
+                if cut.fault == Fault::Client {
+                    streams.note_given_up();
+                }
+            }
+        }
+        Err((end, request)) => {
+            let request = request.as_ref();
+            let mut exchange = Exchange::new(streams, &*service, &asked, request, response);
+            match end {
+                End::Gone => streams.note_given_up(),
+                End::Refused { status, why } => {
+                    let client = request.map_or(&streams.origin.peer, |request| &request.peer);
+                    let line = asked.to_string();
+                    tracing::info!(%client, request = line, %status, "request refused: {why}");
+                    // If the client has gone meanwhile, nothing is left to do.
+                    let _gone = service.refuse(status, &mut exchange).await;
+                    drop(exchange);
+                    // Some clients drop the response if they are told to stop amid their body.
+                    let rest =
+                        read_body(streams, &*service, &mut body, BodyStore::discard(), u64::MAX);
+                    let _late = timeout(LINGER, rest).await;
+                }
+            }
+        }
+    }
+    // h2 tells the client that the rest of the body is not needed, if there is one (RFC 9113 §8.1).
+    drop(body);
+}
+
+/// Makes the request, chooses its handler, and reads the body.
+async fn receive<S: Service>(
+    streams: &Streams<S>,
+    service: &S,
+    head: Head,
+    body: &mut RecvStream,
+    response: &mut SendResponse<Given>,
+) -> Result<(S::Plan, Request), (End, Option<Request>)> {
+    let (framing, waits) = (head.framing, head.expect_continue);
+    let origin = &streams.origin;
+    let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
+    let ids = service.limits().request_ids;
+    let mut request = received::request(head, origin, proxies, ids)
+        .map_err(|bad| (refused(StatusCode::BAD_REQUEST, bad.0), None))?;
+    let plan = service.plan(&mut request).await;
+    let most = service.max_body(&plan);
+    let is_too_large = matches!(framing, BodyFraming::Length(length) if length > most);
+    if is_too_large {
+        return Err((RequestError::BodyTooLarge.into(), Some(request)));
+    }
+    let wanted = S::wants_body(&plan);
+    if body.is_end_stream() || waits && !wanted {
+        return Ok((plan, request));
+    }
+    if waits {
+        let mut interim = Response::new(());
+        *interim.status_mut() = StatusCode::CONTINUE;
+        // It fails if the client has gone, which the body will tell, too.
+        let _gone = response.send_informational(interim);
+    }
+    let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
+    match read_body(streams, service, body, store, most).await {
+        Ok(body) => request.body = body,
+        Err(end) => return Err((end, Some(request))),
+    }
+    Ok((plan, request))
+}
+
+/// Reads the body. The client gets leave to send more as its bytes are stored. Trailers are dropped.
+async fn read_body<S: Service>(
+    streams: &Streams<S>,
+    service: &S,
+    body: &mut RecvStream,
+    mut store: BodyStore,
+    most: u64,
+) -> Result<Body, End> {
+    let mut left = most;
+    let limit = service.limits().timeouts.body;
+    loop {
+        let data = match timeout(limit, poll_fn(|cx| body.poll_data(cx))).await {
+            Ok(Some(Ok(data))) => data,
+            Ok(None) => return store.finish().map_err(|error| not_stored(&error)),
+            Ok(Some(Err(_))) => return Err(End::Gone),
+            Err(_) => {
+                let why = "the request body took too long";
+                return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
+            }
+        };
+        streams.note_useful(data.len());
+        left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
+        store.push(&data).map_err(|error| not_stored(&error))?;
+        // It fails if the stream has ended meanwhile.
+        let _ended = body.flow_control().release_capacity(data.len());
+    }
+}
+
+/// Refuses a request whose body cannot be written to disk.
+fn not_stored(error: &io::Error) -> End {
+    let status = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    tracing::error!(%error, "a request body cannot be stored");
+    refused(status, "its body cannot be stored")
+}

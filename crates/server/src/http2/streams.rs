@@ -1,0 +1,120 @@
+//! What the streams of one connection share.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+use super::account::Account;
+use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
+use crate::lifecycle::Lifecycle;
+use crate::request::{Origin, Scheme};
+use crate::service::Current;
+
+/// Bytes that a client may send in excess of [`OVERHEAD`].
+const OVERHEAD_ALLOWED: u64 = 1 << 20;
+
+/// Bytes that a client may send for each byte of requests and responses; nginx allows as many. What remains are frames that ask for nothing:
+/// pings, settings, priorities, window updates of a byte.
+const OVERHEAD: u64 = 8;
+
+/// Requests that a client may give up before their proportion counts.
+const GIVEN_UP_ALLOWED: u32 = 100;
+
+/// One connection's streams.
+pub(super) struct Streams<S> {
+    pub(super) origin: Origin,
+    pub(super) services: Rc<Current<S>>,
+    pub(super) lifecycle: Rc<Lifecycle>,
+    pub(super) account: Rc<Account>,
+    /// Bytes that are given to h2 at a time.
+    pub(super) frame: usize,
+    open: Cell<u32>,
+    none_open: Notify,
+    requests: Cell<u32>,
+    given_up: Cell<u32>,
+    useful: Cell<u64>,
+}
+
+impl<S> Streams<S> {
+    pub(super) fn new(
+        origin: Origin,
+        services: Rc<Current<S>>,
+        lifecycle: Rc<Lifecycle>,
+    ) -> Rc<Self> {
+        let frame = match origin.scheme {
+            Scheme::Http => STREAM_BUFFER,
+            Scheme::Https => FRAME_IN_RECORD,
+        };
+        Rc::new(Self {
+            frame,
+            origin,
+            services,
+            lifecycle,
+            account: Rc::default(),
+            open: Cell::new(0),
+            none_open: Notify::new(),
+            requests: Cell::new(0),
+            given_up: Cell::new(0),
+            useful: Cell::new(0),
+        })
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.get() == 0
+    }
+
+    /// Ends when no request is being answered.
+    pub(super) async fn idle(&self) {
+        while !self.is_idle() {
+            self.none_open.notified().await;
+        }
+    }
+
+    /// Counts bytes of a request or a response.
+    pub(super) fn note_useful(&self, bytes: usize) {
+        self.useful.set(self.useful.get() + bytes as u64);
+    }
+
+    /// Counts a request that the client did not want to be answered any more.
+    pub(super) fn note_given_up(&self) {
+        self.given_up.set(self.given_up.get() + 1);
+    }
+
+    /// Why a client that has sent this number of bytes is a burden, if it is one.
+    pub(super) fn burden(&self, received: u64) -> Option<&'static str> {
+        if received / OVERHEAD > self.useful.get() + OVERHEAD_ALLOWED {
+            Some("it sends frames that ask for nothing")
+        } else if self.given_up.get() > GIVEN_UP_ALLOWED.max(self.requests.get() / 2) {
+            // Each may have cost a worker (CVE-2023-44487). Browsers give up few.
+            Some("it gives up most of its requests")
+        } else {
+            None
+        }
+    }
+}
+
+/// A stream that is open, however its task ends.
+pub(super) struct Open<S>(Rc<Streams<S>>);
+
+impl<S> Open<S> {
+    pub(super) fn new(streams: &Rc<Streams<S>>) -> Self {
+        streams.open.set(streams.open.get() + 1);
+        streams.requests.set(streams.requests.get().saturating_add(1));
+        Self(Rc::clone(streams))
+    }
+
+    pub(super) fn streams(&self) -> &Rc<Streams<S>> {
+        &self.0
+    }
+}
+
+impl<S> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        if self.0.is_idle() {
+            self.0.none_open.notify_one();
+        }
+    }
+}

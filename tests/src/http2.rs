@@ -1,0 +1,140 @@
+//! A client of HTTP/2, on the `h2` library.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+
+use bytes::{Buf, Bytes};
+use h2::client::SendRequest;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::LIMIT;
+use crate::client::Broken;
+use crate::message::{Framing, Head, Request, Response};
+
+/// A connection to a server, by prior knowledge. Its frames travel while a method runs.
+pub struct Http2 {
+    runtime: Runtime,
+    requests: SendRequest<Bytes>,
+}
+
+impl Http2 {
+    /// Connects.
+    ///
+    /// # Panics
+    /// If the connection is refused, or the server does not speak HTTP/2.
+    pub fn connect(addr: SocketAddr) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let requests = within_limit(&runtime, async {
+            let stream = TcpStream::connect(addr).await.expect("connect");
+            stream.set_nodelay(true).unwrap();
+            let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            tokio::spawn(connection);
+            requests
+        });
+        Self { runtime, requests }
+    }
+
+    /// Sends a request and reads its response.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&mut self, request: &Request) -> Response {
+        match self.try_ask(request) {
+            Ok(response) => response,
+            Err(broken) => panic!("no response to {request:?}: {broken:?}"),
+        }
+    }
+
+    /// As [`ask`](Self::ask), when it may fail.
+    ///
+    /// # Errors
+    /// What came instead of a response.
+    pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
+        let asked = ask(self.requests.clone(), request.clone());
+        within_limit(&self.runtime, asked)
+    }
+
+    /// Sends requests at the same time. The responses are in the order of the requests.
+    ///
+    /// # Panics
+    /// If one of them gets no whole response.
+    #[track_caller]
+    pub fn ask_all(&mut self, requests: &[Request]) -> Vec<Response> {
+        within_limit(&self.runtime, async {
+            let mut open = JoinSet::new();
+            for (number, request) in requests.iter().enumerate() {
+                let asked = ask(self.requests.clone(), request.clone());
+                open.spawn(async move { (number, asked.await) });
+            }
+            let mut all = open.join_all().await;
+            all.sort_by_key(|(number, _)| *number);
+            all.into_iter().map(|(_, response)| response.expect("a whole response")).collect()
+        })
+    }
+}
+
+fn within_limit<T>(runtime: &Runtime, what: impl Future<Output = T>) -> T {
+    runtime.block_on(async { timeout(LIMIT, what).await.expect("the server hangs") })
+}
+
+async fn ask(requests: SendRequest<Bytes>, request: Request) -> Result<Response, Broken> {
+    let closed = |_| Broken::Closed;
+    let mut requests = requests.ready().await.map_err(closed)?;
+    let body = request.body().map(Bytes::copy_from_slice);
+    let (response, sender) =
+        requests.send_request(head_of(&request), body.is_none()).map_err(closed)?;
+    let sends = async {
+        if let Some(body) = body {
+            // The server may answer before it has read everything.
+            let _refused = send(sender, body).await;
+        }
+    };
+    let (response, ()) = tokio::join!(response, sends);
+    let (head, mut body) = response.map_err(closed)?.into_parts();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = head.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
+    let head = Head {
+        version: "HTTP/2".to_owned(),
+        status: head.status.as_u16(),
+        reason: String::new(),
+        headers: headers.collect(),
+    };
+    let mut response = Response { head, framing: Framing::None, body: Vec::new() };
+    while let Some(data) = body.data().await {
+        let Ok(data) = data else { return Err(Broken::Cut(Box::new(response))) };
+        response.body.extend_from_slice(&data);
+        // It fails if the stream has ended.
+        let _ended = body.flow_control().release_capacity(data.len());
+    }
+    Ok(response)
+}
+
+fn head_of(request: &Request) -> http::Request<()> {
+    let host = request.headers().iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let host = host.map_or("example.test", |(_, host)| host);
+    let uri = format!("http://{host}{}", request.target());
+    let mut head = http::Request::builder().method(request.method.as_str()).uri(uri);
+    for (name, value) in request.headers() {
+        if !name.eq_ignore_ascii_case("host") {
+            head = head.header(name, value);
+        }
+    }
+    if let Some(body) = request.body() {
+        head = head.header("content-length", body.len());
+    }
+    head.body(()).unwrap()
+}
+
+async fn send(mut sender: h2::SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
+    while body.has_remaining() {
+        sender.reserve_capacity(body.len());
+        let Some(room) = poll_fn(|cx| sender.poll_capacity(cx)).await else { return Ok(()) };
+        sender.send_data(body.split_to(room?.min(body.len())), false)?;
+    }
+    sender.send_data(Bytes::new(), true)
+}
