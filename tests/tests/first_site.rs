@@ -67,7 +67,7 @@ fn configurations_of_the_pages_about_other_servers_are_understood() {
     let site = Site::new();
     let pages = ["from-nginx.md", "from-apache.md"];
     let all: Vec<_> = pages.iter().flat_map(|page| blocks(page, "toml")).collect();
-    assert_eq!(all.len(), 7);
+    assert_eq!(all.len(), 11);
     for text in all {
         let said = check(&site, &text);
         assert!(said.is_ok(), "{text}\n{said:?}");

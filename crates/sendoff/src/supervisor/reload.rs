@@ -15,7 +15,7 @@ use sendoff_config::{Accel, Config, Listener, LogTarget};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Supervisor, answer, credentials, first_of, pool_sockets};
+use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::control::Answer;
 use crate::kept;

@@ -179,11 +179,11 @@ impl Running {
     fn reopen(&self, files: Vec<(LogTarget, File)>) {
         let generation = self.generation.borrow();
         let targets = generation.config.log_targets();
-        for (target, file) in files {
-            if let Some(number) = targets.iter().position(|known| **known == target) {
-                self.log.reopen(&generation.logs[number], file);
-            }
-        }
+        let in_use = files.into_iter().filter_map(|(target, file)| {
+            let number = targets.iter().position(|known| **known == target)?;
+            Some((Arc::clone(&generation.logs[number]), file))
+        });
+        self.log.reopen(in_use);
     }
 
     /// Waits until a front that drains is told to end at once.

@@ -86,12 +86,15 @@ impl Writer {
         Ok(Self { sender: Sender { batches, dropped }, thread })
     }
 
-    /// Has lines of `log` written to `file` from the next batch on. Does not wait for a disk that is slow.
-    pub(crate) fn reopen(&self, log: &Arc<LogFile>, file: File) {
-        *log.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-        // Wakes the thread, so that the old file is closed even if no request comes. If the queue is full, the file waits for the
-        // next line.
-        let _ = self.sender.batches.try_send(vec![(Arc::clone(log), String::new())]);
+    /// Has lines of these logs written to other files from the next batch on. Does not wait for a disk that is slow.
+    pub(crate) fn reopen(&self, files: impl Iterator<Item = (Arc<LogFile>, File)>) {
+        let replace = |(log, file): (Arc<LogFile>, File)| {
+            *log.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            (log, String::new())
+        };
+        // One batch for all wakes the thread, so that the old files are closed even if no request comes. If the queue is full, the
+        // files wait for the next line.
+        let _ = self.sender.batches.try_send(files.map(replace).collect());
     }
 
     /// For one event loop.
