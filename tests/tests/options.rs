@@ -150,7 +150,7 @@ fn bad_values_cost_one_sentence() {
         ("--fastcgi", "/app", "/PREFIX=ADDRESS"),
         ("--php-ini", "memory_limit", "KEY=VALUE"),
         ("--sendfile-from", "/nowhere/at/all", "No such file"),
-        ("--access-log", "/nowhere/at/all", "No such file"),
+        ("--access-log", "/nowhere/at/all", "the folder of the file does not exist"),
     ] {
         let Err(failed) = Server::try_start(site.root(), &[option, value]) else {
             panic!("{option} {value} started")

@@ -90,14 +90,14 @@ fn what_clients_will_complain_about_is_said_before() {
         (&fine.chain, "x.y.b.test", "not for x.y.b.test"),
         (&fine.chain, "*.a.test", "not for *.a.test"),
         (
-            &issued(&["a.test"], now - 9 * DAY, now - 2 * DAY).chain,
+            &issued(&["a.test"], now - 9 * DAY, now - 2 * DAY - DAY / 2).chain,
             "a.test",
             "has expired 2 days ago",
         ),
         (
-            &issued(&["a.test"], now - 9 * DAY, now + 3 * DAY).chain,
+            &issued(&["a.test"], now - 9 * DAY, now + 3 * DAY + DAY / 2).chain,
             "a.test",
-            "expires 2 days from now",
+            "expires 3 days from now",
         ),
         (&issued(&["a.test"], now + 3 * DAY, now + 90 * DAY).chain, "a.test", "is not valid yet"),
     ] {

@@ -102,7 +102,7 @@ impl Sendable {
         found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
             let folder = path.parent().unwrap_or(path).display();
             Err(Denied::forbidden(format!(
-                "{name} is outside of what may be sent; sendfile_from (--sendfile-from) {folder} would allow it"
+                "{name} is outside of what may be sent; --sendfile-from {folder}, or sendfile_from of the site, would allow it"
             )))
         })
     }
@@ -140,7 +140,7 @@ impl Sendable {
     fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
         if is_private(path) {
             return Err(Denied::forbidden(format!(
-                "{name} is a hidden file or a script; sendfile_from (--sendfile-from) with its folder would allow it"
+                "{name} is a hidden file or a script; --sendfile-from with its folder, or sendfile_from of the site, would allow it"
             )));
         }
         open(&self.root.root, path, name)

@@ -60,14 +60,14 @@ impl fmt::Display for Forbidden {
                 let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
                 write!(
                     f,
-                    "it leads to {shown}; follow_symlinks_into (--follow-symlinks-into) {folder} would allow it"
+                    "it leads to {shown}; --follow-symlinks-into {folder}, or follow_symlinks_into of the site, would allow it"
                 )
             }
             Self::OtherOwner(place) => {
                 let (shown, folder) = (place.display(), place.parent().unwrap_or(place).display());
                 write!(
                     f,
-                    "a symbolic link leads to {shown}, which belongs to another user than the link; follow_symlinks_into (--follow-symlinks-into) {folder} would allow it"
+                    "a symbolic link leads to {shown}, which belongs to another user than the link; --follow-symlinks-into {folder}, or follow_symlinks_into of the site, would allow it"
                 )
             }
             Self::NoFile => f.write_str("it is no regular file"),
