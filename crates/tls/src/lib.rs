@@ -8,14 +8,18 @@
 //! masters, too.
 #![forbid(unsafe_code)]
 
+mod challenge;
 mod credentials;
 mod examine;
+mod obtained;
 mod self_signed;
 mod server;
 mod vault;
 
+pub use challenge::{ACME_PROTOCOL, Challenge, challenge_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
+pub use obtained::{Obtained, usable_pem};
 pub use server::{Tickets, server_config};
 pub use vault::{Complaint, Vault};
 

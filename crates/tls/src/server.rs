@@ -11,6 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, ServerConfig};
 use sendoff_config::{Tls, TlsVersion};
 
+use crate::challenge::ACME_PROTOCOL;
 use crate::credentials::{Credentials, certificates};
 
 /// Algorithms.
@@ -81,6 +82,20 @@ pub fn server_config(
     // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// What rustls needs to meet an authority that checks a challenge.
+pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| error.to_string())?;
+    let only = Arc::new(Only(identity(credentials)?));
+    let mut config = builder.with_no_client_auth().with_cert_resolver(only);
+    // There is no next session.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![ACME_PROTOCOL.to_vec()];
     Ok(Arc::new(config))
 }
 
