@@ -1,18 +1,17 @@
 //! The agent: looks after all certificates that the configuration asks for.
 
 use std::convert::Infallible;
-use std::io;
 use std::time::Duration;
 
 use sendoff_config::{Acme, Config};
 use sendoff_tls::{Challenge, Credentials, Leaf, Obtained, Vault};
-use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Https;
 use crate::conversation::{Conversation, replaced};
 use crate::now;
 use crate::schedule::{renew_at, renew_within};
+use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
 use crate::trouble::{Kind, Trouble};
 use crate::wanted::{Wanted, wanted};
@@ -34,31 +33,6 @@ const ASK: [u64; 2] = [60, 24 * 60 * 60];
 
 /// The pause before an authority that did not answer is asked again, in seconds.
 const ASK_AGAIN: u64 = 60 * 60;
-
-/// The server for which certificates are obtained.
-pub trait Server {
-    /// Has the server answer these challenges and no others. Returns when it does.
-    fn answer(&self, challenges: &[Challenge]) -> impl Future<Output = io::Result<()>>;
-
-    /// Has the server meet its clients with these certificates. Returns when it does.
-    fn serve(&self, vault: Vault) -> impl Future<Output = io::Result<()>>;
-
-    /// Tells the server how its certificates are.
-    fn report(&self, certificates: &[CertificateReport]) -> io::Result<()>;
-}
-
-/// How a certificate is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CertificateReport {
-    /// Its names.
-    pub names: Vec<String>,
-    /// Seconds since 1970 until which it holds; `None`: there is none yet.
-    pub ends: Option<u64>,
-    /// Seconds since 1970 when the authority is asked next.
-    pub asks: u64,
-    /// Why the last attempt failed; `None`: it succeeded, or there was none.
-    pub error: Option<String>,
-}
 
 /// Looks after certificates.
 pub struct Agent<S> {
@@ -129,7 +103,10 @@ impl<S: Server> Agent<S> {
                 Ok(store) => break store,
                 Err(error) => {
                     let folder = self.acme.folder(&self.config.state);
-                    self.say(format!("{}: {error}: no certificate is obtained", folder.display()));
+                    self.say(format!(
+                        "{}: {error}: no certificate is obtained; the owner of its parent must be able to write there",
+                        folder.display()
+                    ));
                     sleep(FOLDER_PAUSE).await;
                 }
             }

@@ -11,10 +11,10 @@ use sendoff_config::Acme;
 use sendoff_tls::{Challenge, Credentials, usable_pem};
 use tokio::time::sleep;
 
-use crate::agent::Server;
 use crate::client::Https;
 use crate::now;
 use crate::schedule::{Pending, Record};
+use crate::server::Server;
 use crate::store::Store;
 use crate::trouble::{Kind, Trouble, is};
 use crate::wanted::{Method, Wanted};

@@ -14,11 +14,13 @@ mod agent;
 mod client;
 mod conversation;
 mod schedule;
+mod server;
 mod store;
 mod trouble;
 mod wanted;
 
-pub use agent::{Agent, CertificateReport, Server};
+pub use agent::Agent;
+pub use server::{CertificateReport, Server};
 pub use wanted::is_same_work;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -38,6 +38,8 @@ pub(crate) struct Record {
     validations: Vec<u64>,
     /// Attempts that have failed since the last success.
     failures: u32,
+    /// Those of them in which names could not be proven.
+    unproven: u32,
     /// No attempt is made before.
     not_before: u64,
     /// The number of the method that is used next.
@@ -89,7 +91,8 @@ impl Record {
         let mut wait = doubled + part(doubled, chance / 4.0);
         if trouble.kind == Kind::Validation {
             self.method = (self.method(methods) + 1) % methods.max(1);
-            if self.failures == 1 && methods > 1 {
+            self.unproven = self.unproven.saturating_add(1);
+            if usize::try_from(self.unproven).is_ok_and(|tried| tried < methods) {
                 wait = OTHER_METHOD;
             }
         }
@@ -191,6 +194,10 @@ mod tests {
         }
         assert_eq!(waits[..4], [(1, 10), (0, 600), (1, 1200), (0, 2400)]);
         assert_eq!(waits[11].1, 12 * HOUR);
+        let mut later = Record::default();
+        later.failed(&trouble(Kind::Unreachable), 2, NOW, 0.0);
+        later.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+        assert_eq!((later.method(2), later.next_attempt() - NOW), (1, 10));
         let mut only = Record::default();
         only.failed(&trouble(Kind::Validation), 1, NOW, 1.0);
         assert_eq!((only.method(1), only.next_attempt() - NOW), (0, 375));

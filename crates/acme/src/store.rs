@@ -206,7 +206,8 @@ mod tests {
         let store = Store::open(&acme(), state.path()).unwrap();
         assert_eq!(store.record("a.test"), Record::default());
         let pending = Some(Pending { order: "o".to_owned(), key: "k".to_owned() });
-        let record = Record { pending, ..Record::default() };
+        let mut record = Record::default();
+        record.pending = pending;
         store.store_record("a.test", &record).unwrap();
         assert_eq!(store.record("a.test"), record);
         let (before, challenge) =

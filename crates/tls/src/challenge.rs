@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rcgen::{Certificate, CertificateParams, CustomExtension, KeyPair};
 use rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::Credentials;
 use crate::server;
-
-/// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
-pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// How long the certificate of a challenge holds. Authorities look at its names and its extension alone.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -26,7 +23,7 @@ pub enum Challenge {
         /// The body of the response.
         answer: String,
     },
-    /// A TLS handshake for [`ACME_PROTOCOL`] (TLS-ALPN-01, RFC 8737).
+    /// A TLS handshake for [`ACME_PROTOCOL`](crate::ACME_PROTOCOL) (TLS-ALPN-01, RFC 8737).
     Tls {
         /// The name.
         host: String,
@@ -35,12 +32,17 @@ pub enum Challenge {
     },
 }
 
-/// What rustls needs to meet an authority that checks a challenge by TLS: a certificate for the name, signed by itself, with the
-/// digest in it (RFC 8737 §3).
+/// What rustls needs to meet an authority that checks a challenge by TLS.
 ///
 /// # Errors
 /// A sentence: the certificate cannot be made.
 pub fn challenge_config(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>, String> {
+    let (certificate, key) = certificate(host, digest)?;
+    server::challenge_config(&Credentials::new(certificate.pem(), key.serialize_pem()))
+}
+
+/// A certificate for the name, signed by itself, with the digest in it (RFC 8737 §3).
+pub(crate) fn certificate(host: &str, digest: &[u8]) -> Result<(Certificate, KeyPair), String> {
     if digest.len() != 32 {
         return Err("the digest of a challenge has another length than that of SHA-256".to_owned());
     }
@@ -51,6 +53,5 @@ pub fn challenge_config(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>, 
     params.not_before = (now - Duration::from_secs(60 * 60)).into();
     params.not_after = (now + LIFETIME).into();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-    let chain = params.self_signed(&key).map_err(wrong)?.pem();
-    server::challenge_config(&Credentials::new(chain, key.serialize_pem()))
+    Ok((params.self_signed(&key).map_err(wrong)?, key))
 }

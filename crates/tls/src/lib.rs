@@ -16,11 +16,11 @@ mod self_signed;
 mod server;
 mod vault;
 
-pub use challenge::{ACME_PROTOCOL, Challenge, challenge_config};
+pub use challenge::{Challenge, challenge_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use obtained::{Obtained, usable_pem};
-pub use server::{Tickets, server_config};
+pub use server::{ACME_PROTOCOL, Tickets, server_config};
 pub use vault::{Complaint, Vault};
 
 #[cfg(test)]

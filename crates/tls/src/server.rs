@@ -11,8 +11,10 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, ServerConfig};
 use sendoff_config::{Tls, TlsVersion};
 
-use crate::challenge::ACME_PROTOCOL;
 use crate::credentials::{Credentials, certificates};
+
+/// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
+pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// Algorithms.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
@@ -90,7 +92,10 @@ pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerCo
     let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| error.to_string())?;
-    let only = Arc::new(Only(identity(credentials)?));
+    // Without a check that they fit: rustls does not read certificates with critical extensions that it does not know.
+    let key = PROVIDER.key_provider.load_private_key(credentials.private_key()?);
+    let key = key.map_err(|error| format!("the key cannot be used: {error}"))?;
+    let only = Arc::new(Only(Arc::new(CertifiedKey::new(credentials.certificates()?, key))));
     let mut config = builder.with_no_client_auth().with_cert_resolver(only);
     // There is no next session.
     config.send_tls13_tickets = 0;
