@@ -130,7 +130,7 @@ impl<S: Server> Agent<S> {
     }
 
     async fn tick(&mut self, store: &Store, tick: u32) -> Result<(), String> {
-        let is_tenth = tick % ADOPT == 0;
+        let is_tenth = tick.is_multiple_of(ADOPT);
         // A front that was started again knows none.
         self.answered.take_if(|answered| is_tenth && !answered.is_empty());
         self.share_challenges(store).await?;
@@ -232,25 +232,26 @@ impl<S: Server> Agent<S> {
             let (_, leaf) = store.certificate(&name).ok_or_else(late)?;
             Ok(leaf)
         });
-        match stored {
-            Ok(leaf) => {
-                tracing::info!(names, "a certificate was obtained");
-                record.succeeded(&leaf, now());
-            }
+        match &stored {
+            Ok(leaf) => record.succeeded(leaf, now()),
             Err(trouble) => {
-                record.failed(&trouble, wanted.methods.len(), now(), fastrand::f64());
-                let wait = record.next_attempt().saturating_sub(now());
-                let (says, wait) = (trouble.says, Duration::from_secs(wait));
-                tracing::error!(names, "no certificate: {says}; the next attempt is in {wait:?}");
+                record.failed(trouble, wanted.methods.len(), now(), fastrand::f64());
             }
         }
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
         drop(lock);
+        if let Err(Trouble { says, .. }) = &stored {
+            let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
+            tracing::error!(names, "no certificate: {says}; the next attempt is in {wait:?}");
+        }
         self.answered = None;
         kept.and(cleared).map_err(folder)?;
         self.share_challenges(store).await?;
         self.adopt(store).await?;
+        if stored.is_ok() {
+            tracing::info!(names, "a certificate was obtained");
+        }
         self.report(store)
     }
 

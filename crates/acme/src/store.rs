@@ -215,7 +215,7 @@ mod tests {
         store.store_certificate("a.test", "x").unwrap();
         assert_ne!(store.version(), before);
         assert!(store.certificate("a.test").is_none(), "this is no certificate");
-        store.store_challenges(&[challenge.clone()], 100).unwrap();
+        store.store_challenges(std::slice::from_ref(&challenge), 100).unwrap();
         assert_eq!(store.challenges(101), [challenge]);
         assert_eq!(store.challenges(100 + CHALLENGES_HOLD), []);
         let folder = acme().folder(state.path());

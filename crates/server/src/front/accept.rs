@@ -165,7 +165,7 @@ impl<S: Service + 'static> Start<S> {
             }
             Ok(Err(Failure::Io(error))) => tracing::debug!(%client, %error, "no TLS handshake"),
             Ok(Err(Failure::Authority)) => {
-                tracing::info!(%client, "an authority has checked a name")
+                tracing::info!(%client, "an authority has checked a name");
             }
             Ok(Err(failure)) => tracing::info!(%client, "no TLS handshake: {failure}"),
             Err(_) => tracing::info!(%client, "the TLS handshake took too long"),

@@ -10,8 +10,8 @@ use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::challenges::Challenges;
 use crate::auth::Auth;
+use crate::challenges::Challenges;
 use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
