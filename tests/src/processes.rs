@@ -36,6 +36,13 @@ pub fn program(pid: u32) -> String {
     link.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// The arguments of a process, its program first.
+pub fn arguments(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
 /// When a process was started: together with its id this identifies a process permanently.
 pub fn started(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()

@@ -453,8 +453,7 @@ impl Process {
     fn front(&self) -> u32 {
         wait::for_some("the front", || {
             let mut children = processes::children(self.child.id()).into_iter();
-            children
-                .find(|child| processes::program(*child) == "sendoff" && processes::runs(*child))
+            children.find(|child| is_front(*child) && processes::runs(*child))
         })
     }
 
@@ -529,6 +528,11 @@ impl Process {
         leaks.extend(processes::blobs(front).into_iter().filter(lost).map(|b| format!("{b:?}")));
         leaks
     }
+}
+
+fn is_front(pid: u32) -> bool {
+    processes::program(pid) == "sendoff"
+        && processes::arguments(pid).get(1).is_some_and(|first| first == "front")
 }
 
 /// The folder of the server's secret: beside the root, inside the site's temporary folder.

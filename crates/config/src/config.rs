@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::{AccessLog, LogTarget, SiteLog};
 use crate::account::Account;
+use crate::acme::Acme;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::proxies::TrustedProxies;
@@ -29,6 +30,8 @@ pub struct Config {
     /// The folder for what the server itself keeps from one start to the next: certificates that it made or obtained.
     #[serde(with = "crate::path::one")]
     pub state: PathBuf,
+    /// Where it obtains certificates; `None`: no site asks for that.
+    pub acme: Option<Acme>,
     /// Time from the signal that ends the server until its last process is gone.
     pub shutdown_timeout: Duration,
     /// The process that speaks HTTP.

@@ -11,6 +11,7 @@
 
 mod access_log;
 mod account;
+mod acme;
 mod compression;
 mod config;
 mod error;
@@ -28,6 +29,7 @@ pub mod units;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
+pub use acme::Acme;
 pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;

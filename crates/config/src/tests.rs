@@ -27,6 +27,11 @@ fn config() -> Config {
         },
         account: Some(Account { uid: 33, gid: 33 }),
         state: "/var/lib/sendoff".into(),
+        acme: Some(Acme {
+            directory: "https://ca.test/dir".to_owned(),
+            email: Some("a@b.test".to_owned()),
+            roots: Some("/etc/ca\u{e4}.pem".into()),
+        }),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,

@@ -34,6 +34,8 @@ pub enum Certificate {
     },
     /// The server signs it itself, once, and keeps it in [`Config::state`](crate::Config::state).
     SelfSigned,
+    /// The server obtains it from an authority ([`Config::acme`](crate::Config::acme)) and renews it.
+    Acme,
 }
 
 /// What clients must show.

@@ -131,6 +131,40 @@ impl Recipe {
         Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
     }
 
+    /// The process that obtains certificates: this program, as `sendoff acme`.
+    ///
+    /// # Errors
+    /// The path of this program is not known.
+    pub(crate) fn acme(sealed: OwnedFd, supervisor: OwnedFd) -> Result<Self, Failure> {
+        let inherited =
+            vec![Inherited::one(CONFIG, sealed), Inherited::one("--supervisor-fd", supervisor)];
+        Ok(Self {
+            name: "process for certificates".to_owned(),
+            program: this_program()?,
+            arguments: vec!["acme".into()],
+            inherited,
+            calls: None,
+            takes_orders: false,
+            keeps_stdout: false,
+        })
+    }
+
+    /// The credentials that the next front will have.
+    ///
+    /// # Errors
+    /// There are none, or the system has no descriptor.
+    pub(crate) fn keys(&self) -> io::Result<OwnedFd> {
+        let keys = self.inherited.iter().find(|inherited| inherited.option == KEYS);
+        let keys = keys.and_then(|keys| keys.descriptors.iter().flatten().next());
+        keys.ok_or(io::ErrorKind::NotFound)?.try_clone()
+    }
+
+    /// The next front has these credentials.
+    pub(crate) fn replace_keys(&mut self, keys: OwnedFd) {
+        self.inherited.retain(|inherited| inherited.option != KEYS);
+        self.inherited.push(Inherited::one(KEYS, keys));
+    }
+
     /// Takes the front's ends of the pool sockets out, by the numbers of the pools.
     pub(crate) fn take_pools(&mut self) -> Vec<OwnedFd> {
         let pools = self.inherited.iter_mut().filter(|inherited| inherited.option == POOLS);

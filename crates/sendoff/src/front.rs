@@ -49,7 +49,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     front.run(announce, || Inbox::new(orders)).map_err(Failure::system("the front stops"))
 }
 
-fn take(number: RawFd) -> Result<OwnedFd, Failure> {
+pub(crate) fn take(number: RawFd) -> Result<OwnedFd, Failure> {
     take_inherited(number)
         .map_err(|error| Failure::Internal(format!("inherited descriptor {number}: {error}")))
 }
@@ -86,7 +86,7 @@ fn open_log(target: &LogTarget) -> Result<File, Failure> {
 }
 
 /// Stops when the supervisor dies. After the change of user, which would undo it.
-fn die_with(supervisor: Option<rustix::process::Pid>) -> Result<(), Failure> {
+pub(crate) fn die_with(supervisor: Option<rustix::process::Pid>) -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(std::io::Error::from)
         .map_err(Failure::system("cannot tie its life to the supervisor's"))?;

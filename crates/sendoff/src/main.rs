@@ -1,6 +1,7 @@
 //! The `sendoff` command.
 
 mod account;
+mod acme;
 mod check;
 mod children;
 mod configure;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             control::run(control::Command::StopNow, &control, false)
         }
         Command::Front(inherited) => front::run(&inherited),
+        Command::Acme(inherited) => acme::run(&inherited),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
+    /// The process that obtains certificates; `serve` starts it.
+    #[command(hide = true)]
+    Acme(OfAcme),
 }
 
 /// Where the configuration file is if the command line names none.
@@ -358,6 +361,17 @@ pub(crate) struct Inherited {
     /// Holds the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,
+}
+
+/// Descriptors that the supervisor leaves to the process that obtains certificates.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OfAcme {
+    /// The configuration.
+    #[arg(long)]
+    pub(crate) config_fd: RawFd,
+    /// The socket to the supervisor.
+    #[arg(long)]
+    pub(crate) supervisor_fd: RawFd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -17,7 +17,7 @@ use rustix::net::{
 use rustix::pipe::PipeFlags;
 use sendoff_config::{Config, LogTarget};
 use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
-use sendoff_tls::Vault;
+use sendoff_tls::{Challenge, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixStream, unix::pipe};
@@ -38,6 +38,10 @@ pub(crate) enum ToFront {
     Descriptors,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
+    /// Answer these challenges of authorities and no others. A pipe for the answer comes along, a `Result<(), String>`.
+    Challenges(Vec<Challenge>),
+    /// Use other certificates. A pipe for the answer comes along, a `Result<(), String>`, and the credentials of sites.
+    Certificates,
     /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, the configuration, and the
     /// credentials of its sites; then the front's end of each new pool's socket; then the file of each new log; then the sockets of each new listener, one for each
     /// event loop.
@@ -153,7 +157,7 @@ pub(crate) fn sockets() -> io::Result<(Socket, OwnedFd)> {
 pub(crate) struct Socket(UnixStream);
 
 impl Socket {
-    fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         // A packet socket; the type is used to wait for it and for nothing else.
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
@@ -171,7 +175,15 @@ impl Socket {
         self.send_one(message, last)
     }
 
-    fn send_one(&self, message: &ToFront, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// As [`send`](Self::send), for any message whose descriptors are few.
+    ///
+    /// # Errors
+    /// As there; or the message is too long.
+    pub(crate) fn send_one(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let message = serde_json::to_vec(message)?;
         if message.len() > MAX_MESSAGE {
             return Err(io::Error::other("the message is too long"));
@@ -188,7 +200,7 @@ impl Socket {
     }
 
     /// The next message, with its descriptors; `None` when the other end is closed. A call that is dropped loses none.
-    async fn receive<M: for<'m> Deserialize<'m>>(
+    pub(crate) async fn receive<M: for<'m> Deserialize<'m>>(
         &self,
     ) -> io::Result<Option<(M, VecDeque<OwnedFd>)>> {
         let mut message = BytesMut::with_capacity(MAX_MESSAGE);
@@ -264,6 +276,13 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                         let files = [descriptor].into_iter().chain(descriptors).map(File::from);
                         Order::ReopenLogs(targets.into_iter().zip(files).collect())
                     }
+                    ToFront::Challenges(challenges) => {
+                        Order::Challenges(challenges, reply_to(descriptor))
+                    }
+                    ToFront::Certificates => match descriptors.pop_front().map(Vault::read) {
+                        Some(Ok(vault)) => Order::Certificates(vault, reply_to(descriptor)),
+                        _ => continue,
+                    },
                     ToFront::Status => Order::Status(reply_to(descriptor)),
                 };
             }

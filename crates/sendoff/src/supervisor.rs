@@ -1,5 +1,6 @@
 //! The parent process: opens listeners, keeps the front and the PHP masters running, ends them.
 
+mod certificates;
 mod reload;
 mod state;
 
@@ -18,6 +19,7 @@ use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
+use certificates::Certificates;
 use reload::{NewWorkers, Reloads};
 use state::{Supervisor, answer, credentials, pool_sockets};
 
@@ -120,6 +122,7 @@ impl Supervisor {
         commands: &mut Commands,
     ) -> Result<(), Failure> {
         let mut reloads = Reloads::default();
+        let mut certificates = Certificates::start(&self.config)?;
         loop {
             let (asked, reply) = tokio::select! {
                 failed = self.keep_running() => match failed? {},
@@ -127,12 +130,19 @@ impl Supervisor {
                 (command, reply) = commands.next() => match command.asks_for() {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        tokio::spawn(self.report(reloads.since(), reply));
+                        let certificates = certificates.reports.clone();
+                        tokio::spawn(self.report(reloads.since(), certificates, reply));
                         continue;
                     }
                 },
                 decided = reloads.decided() => {
                     reloads.finish(decided, self);
+                    certificates.follow(&self.config);
+                    continue;
+                }
+                // The front takes no certificates amid a reload, which brings its own.
+                said = certificates.said(), if reloads.since().is_none() => {
+                    certificates.hear(said, &mut self.front);
                     continue;
                 }
             };
@@ -140,6 +150,7 @@ impl Supervisor {
                 Asked::Drain | Asked::Cut => {
                     // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
                     drop(reloads);
+                    drop(certificates);
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod challenges;
 mod clock;
 mod compress;
 mod cut;

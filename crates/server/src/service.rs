@@ -51,6 +51,11 @@ pub(crate) trait Service {
     /// No site on the listener speaks TLS.
     fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>>;
 
+    /// How an authority is met that checks whether this host leads here (ACME); `None`: it is met as any client.
+    fn challenge(&self, _server_name: &str) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.
     async fn plan(&self, request: &mut Request) -> Self::Plan;

@@ -6,12 +6,12 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    App, AppAddress, Caching, Candidate, CertificateFrom, Client, ClientCertificates, Coding,
-    Compress, Count, Delivery, Destination, Ending, Expression, FieldName, FieldTest, FileName,
-    FilePath, Free, FrontController, HeaderOp, HeaderText, HostName, Hsts, IniSettings, LineFormat,
-    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
-    QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion,
-    Umask, UrlPath,
+    AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
+    ClientCertificates, Coding, Compress, Count, Delivery, Destination, Email, Ending, Expression,
+    FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp, HeaderText,
+    HostName, Hsts, IniSettings, LineFormat, Listen, LogPath, Matching, Method, MimeType,
+    ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size, Snapshot,
+    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -84,9 +84,19 @@ section! {
     /// Time from the signal that ends the server until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
-    /// The folder where the server keeps certificates that it made.
+    /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
+    /// With `tls = "auto"`, the authority that certificates come from: the URL of its ACME directory, `letsencrypt`, or `staging` for
+    /// that of Let's Encrypt for trials.
+    acme_directory: AcmeDirectory = AcmeDirectory::lets_encrypt(),
+        example "\"staging\"", also "acme_ca" "MDCertificateAuthority" "acme_server";
+    /// Where the authority may write to.
+    acme_email: Email, unless "nowhere",
+        example "\"admin@example.org\"", also "email" "MDContactEmail" "acme_contact";
+    /// The roots, in PEM, that the certificate of the authority's own server leads to.
+    acme_roots: FilePath, unless "those of the system",
+        example "\"/etc/sendoff/authority.pem\"", also "acme_ca_root";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
@@ -108,7 +118,7 @@ section! {
     /// Its addresses, as in the top level.
     listen: List<Listen>, unless "those of the top level",
         example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
-    /// Its certificate: files, or one that the server signs itself. The site is then reached at its addresses with `tls`; if
+    /// Its certificate: files, `auto`, or one that the server signs itself. The site is then reached at its addresses with `tls`; if
     /// it has none, at port 443 of every address.
     tls: Short<Tls>, unless "no TLS",
         example "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }", also "ssl" "TLS";
@@ -325,11 +335,11 @@ section! {
 
 section! {
     /// How a site is met under TLS. Write it as one value: `tls = { certificate = "...", key = "..." }`, or shorter
-    /// `tls = "self-signed"`. Files are read again by `sendoff reload`.
+    /// `tls = "auto"`. Files are read again by `sendoff reload`.
     Tls "tls"
 
-    /// A file in PEM with the certificate and behind it those of its issuers (`fullchain.pem`), or `self-signed`: the server makes
-    /// one, once, and keeps it.
+    /// A file in PEM with the certificate and behind it those of its issuers (`fullchain.pem`); `auto`: the
+    /// server obtains one from `acme_directory` and renews it; `self-signed`: it makes one, once, and keeps it.
     certificate: CertificateFrom,
         example "\"/etc/letsencrypt/live/example.org/fullchain.pem\"", also "cert" "ssl_certificate" "SSLCertificateFile" "chain";
     /// The file with the private key, in PEM. It is read before the server gives up root.

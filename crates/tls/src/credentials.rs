@@ -33,6 +33,11 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
+    /// A certificate and its key.
+    pub(crate) fn new(chain: String, key: String) -> Self {
+        Self { chain, key, ocsp: None, client_issuers: None }
+    }
+
     /// The certificates, the site's own first.
     ///
     /// # Errors

@@ -8,15 +8,19 @@
 //! masters, too.
 #![forbid(unsafe_code)]
 
+mod challenge;
 mod credentials;
 mod examine;
+mod obtained;
 mod self_signed;
 mod server;
 mod vault;
 
+pub use challenge::{Challenge, challenge_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
-pub use server::{Tickets, server_config};
+pub use obtained::{Obtained, usable_pem};
+pub use server::{ACME_PROTOCOL, Tickets, server_config};
 pub use vault::{Complaint, Vault};
 
 #[cfg(test)]

@@ -31,13 +31,21 @@ pub(crate) fn kept(folder: &Path, names: &[String]) -> Result<Credentials, Strin
     {
         return Ok(credentials(text));
     }
-    let text = make(names)?;
+    let text = pem(names)?;
     store(folder, &path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(credentials(text))
 }
 
+/// A certificate for these hosts and addresses that is kept nowhere.
+///
+/// # Errors
+/// A sentence: the system refuses.
+pub(crate) fn passing(names: &[String]) -> Result<Credentials, String> {
+    pem(names).map(credentials)
+}
+
 fn credentials(text: String) -> Credentials {
-    Credentials { chain: text.clone(), key: text, ocsp: None, client_issuers: None }
+    Credentials::new(text.clone(), text)
 }
 
 fn is_usable(text: &str, names: &[String]) -> bool {
@@ -49,7 +57,7 @@ fn is_usable(text: &str, names: &[String]) -> bool {
         && identity(&credentials(text.to_owned())).is_ok()
 }
 
-fn make(names: &[String]) -> Result<String, String> {
+fn pem(names: &[String]) -> Result<String, String> {
     let wrong = |error: rcgen::Error| format!("no certificate can be made: {error}");
     let key = KeyPair::generate().map_err(wrong)?;
     let mut params = CertificateParams::new(names).map_err(wrong)?;

@@ -13,6 +13,9 @@ use sendoff_config::{Tls, TlsVersion};
 
 use crate::credentials::{Credentials, certificates};
 
+/// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
+pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
+
 /// Algorithms.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
@@ -81,6 +84,23 @@ pub fn server_config(
     // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// What rustls needs to meet an authority that checks a challenge.
+pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| error.to_string())?;
+    // Without a check that they fit: rustls does not read certificates with critical extensions that it does not know.
+    let key = PROVIDER.key_provider.load_private_key(credentials.private_key()?);
+    let key = key.map_err(|error| format!("the key cannot be used: {error}"))?;
+    let only = Arc::new(Only(Arc::new(CertifiedKey::new(credentials.certificates()?, key))));
+    let mut config = builder.with_no_client_auth().with_cert_resolver(only);
+    // There is no next session.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![ACME_PROTOCOL.to_vec()];
     Ok(Arc::new(config))
 }
 

@@ -2,7 +2,9 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::CertificateDer;
-use sendoff_config::{Certificate, Config, Host, Site, Tls, TlsVersion};
+use sendoff_config::{Acme, Certificate, Config, Host, Site, Tls, TlsVersion};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 use super::*;
 use crate::server::identity;
@@ -152,6 +154,64 @@ fn credentials_travel_in_sealed_memory() {
 fn a_broken_certificate_is_a_sentence() {
     let broken = CertificateDer::from(vec![48, 3, 1, 2, 3]);
     assert!(warnings(&[broken], &[]).unwrap_err().contains("a certificate is broken"));
+}
+
+#[test]
+fn a_challenge_is_answered_by_a_certificate_with_its_digest() {
+    let digest: Vec<u8> = (0..32).collect();
+    let server = challenge_config("a.test", &digest).unwrap();
+    assert_eq!(server.alpn_protocols, [ACME_PROTOCOL]);
+    assert!(challenge_config("a.test", &digest[1..]).is_err());
+    let (certificate, _) = crate::challenge::certificate("a.test", &digest).unwrap();
+    let (_, parsed) = X509Certificate::from_der(certificate.der()).unwrap();
+    let extension =
+        parsed.iter_extensions().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
+    let extension = extension.unwrap();
+    assert!(extension.critical, "RFC 8737 §3");
+    // An OCTET STRING of 32 bytes.
+    assert_eq!(extension.value, [&[4, 32][..], &digest].concat());
+    assert_eq!(Leaf::read(certificate.der()).unwrap().names, ["a.test"]);
+}
+
+#[test]
+fn what_was_obtained_is_used_and_until_then_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let asking = |hosts: &[&str]| {
+        let hosts = hosts.iter().map(|host| Host::Exact((*host).to_owned())).collect();
+        let tls = Tls { certificate: Certificate::Acme, clients: None, oldest: TlsVersion::Tls12 };
+        let site = Site { hosts, tls: Some(tls), ..Site::new("/".into()) };
+        let mut config = config_of(site, folder.path());
+        let directory = "https://ca.test/dir".to_owned();
+        config.acme = Some(Acme { directory, email: None, roots: None });
+        config
+    };
+    let both = asking(&["a.test", "b.test"]);
+    let (vault, complaints) = Vault::fill(&both);
+    assert!(!complaints[0].is_error && complaints[0].says.contains("signed itself"));
+    let passing = vault.0[0].clone().unwrap();
+    assert_eq!(Vault::obtained(&both), Vault(vec![None]));
+    let certificates = both.acme.as_ref().unwrap().certificates(folder.path());
+    std::fs::create_dir_all(&certificates).unwrap();
+    let put = |name: &str, one: &Issued| {
+        std::fs::write(certificates.join(name), one.chain.clone() + &one.key).unwrap();
+    };
+    put("broken.pem", &Issued { key: String::new(), ..good(&["a.test", "b.test"]) });
+    let (first, all) = (good(&["a.test"]), good(&["b.test", "a.test"]));
+    put("first.pem", &first);
+    let of_first = Vault::obtained(&both).0.remove(0).unwrap();
+    assert!(of_first.chain.starts_with(&first.chain), "better than none");
+    put("all.pem", &all);
+    let (filled, complaints) = Vault::fill(&both);
+    assert_eq!(complaints, []);
+    assert!(filled.0[0].as_ref().unwrap().chain.starts_with(&all.chain));
+    assert_eq!(Vault::obtained(&asking(&["c.test"])), Vault(vec![None]));
+    let issuers = Some("issuers".to_owned());
+    let mut kept =
+        Vault(vec![None, Some(Credentials { client_issuers: issuers.clone(), ..passing })]);
+    kept.replace(Vault(vec![filled.0[0].clone(), filled.0[0].clone()]));
+    assert_eq!(kept.0[0], None, "a site without TLS stays so");
+    let replaced = kept.0[1].clone().unwrap();
+    assert!(replaced.chain.starts_with(&all.chain) && replaced.client_issuers == issuers);
 }
 
 fn config_of(site: Site, state: &std::path::Path) -> Config {

@@ -11,6 +11,7 @@ use sendoff_sys::memfd;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, read, read_text};
+use crate::obtained::Obtained;
 use crate::self_signed;
 use crate::server::identity;
 
@@ -34,12 +35,14 @@ pub struct Complaint {
 
 impl Vault {
     /// Reads the credentials of every site, and checks that each key fits its certificate. Makes self-signed certificates that
-    /// are not there. A site whose credentials cannot be used has none in the vault, and there is a complaint.
+    /// are not there, also for sites whose certificate has yet to be obtained. A site whose credentials cannot be used has none in the vault, and there is a complaint.
     #[must_use]
     pub fn fill(config: &Config) -> (Self, Vec<Complaint>) {
         let mut complaints = Vec::new();
+        let obtained = obtained(config);
         let of_site = |(number, site): (usize, &Site)| {
-            examined(site, site.tls.as_ref()?, &config.state, number, &mut complaints)
+            let from = Sources { state: &config.state, obtained: &obtained };
+            examined(site, site.tls.as_ref()?, from, number, &mut complaints)
         };
         let all = config.sites.iter().enumerate().map(of_site).collect();
         (Self(all), complaints)
@@ -49,12 +52,34 @@ impl Vault {
     #[must_use]
     pub fn complaints(config: &Config) -> Vec<Complaint> {
         let mut complaints = Vec::new();
+        let from = Sources { state: &config.state, obtained: &Obtained::default() };
         for (number, site) in config.sites.iter().enumerate() {
             if let Some(tls @ Tls { certificate: Certificate::Files { .. }, .. }) = &site.tls {
-                examined(site, tls, &config.state, number, &mut complaints);
+                examined(site, tls, from, number, &mut complaints);
             }
         }
         complaints
+    }
+
+    /// The certificates that have been obtained for sites that ask for that; every other site has none here.
+    #[must_use]
+    pub fn obtained(config: &Config) -> Self {
+        let obtained = obtained(config);
+        let of_site = |site: &Site| {
+            let asks = site.tls.as_ref()?.certificate == Certificate::Acme;
+            let (credentials, _) = obtained.best(&names(site)).filter(|_| asks)?;
+            Some(credentials.clone())
+        };
+        Self(config.sites.iter().map(of_site).collect())
+    }
+
+    /// Puts certificates and keys in place of those that sites have. What clients must show stays.
+    pub fn replace(&mut self, with: Self) {
+        for (site, new) in self.0.iter_mut().zip(with.0) {
+            if let (Some(site), Some(Credentials { chain, key, ocsp, .. })) = (site, new) {
+                (site.chain, site.key, site.ocsp) = (chain, key, ocsp);
+            }
+        }
     }
 
     /// Writes the credentials to a file that exists in memory only.
@@ -81,19 +106,35 @@ impl Vault {
     }
 }
 
+/// The certificates that were obtained, if a site asks for one.
+fn obtained(config: &Config) -> Obtained {
+    let folder = config.acme.as_ref().map(|acme| acme.certificates(&config.state));
+    folder.map_or_else(Obtained::default, |folder| Obtained::read(&folder))
+}
+
+/// Where credentials come from that no site names.
+#[derive(Clone, Copy)]
+struct Sources<'f> {
+    /// The folder for certificates that the server makes.
+    state: &'f Path,
+    obtained: &'f Obtained,
+}
+
 /// The credentials of the site with this number, if they can be used. Complaints are added to the others.
 fn examined(
     site: &Site,
     tls: &Tls,
-    state: &Path,
+    from: Sources<'_>,
     number: usize,
     complaints: &mut Vec<Complaint>,
 ) -> Option<Credentials> {
     let mut complain = |is_error, says| complaints.push(Complaint { site: number, says, is_error });
-    let usable = credentials(site, tls, state).and_then(|credentials| {
+    let usable = credentials(site, tls, from).and_then(|credentials| {
         let warnings = match &tls.certificate {
             Certificate::Files { chain, key, .. } => check(&credentials, chain, key, &names(site))?,
             Certificate::SelfSigned => Vec::new(),
+            Certificate::Acme if from.obtained.best(&names(site)).is_some() => Vec::new(),
+            Certificate::Acme => vec![NOT_YET.to_owned()],
         };
         Ok((credentials, warnings))
     });
@@ -125,7 +166,10 @@ fn check(
     Ok(warnings.into_iter().map(|what| format!("{chain}: {what}")).collect())
 }
 
-fn credentials(site: &Site, tls: &Tls, state: &Path) -> Result<Credentials, String> {
+/// What is said about a site whose certificate has yet to be obtained.
+const NOT_YET: &str = "there is no certificate yet; until it has been obtained, clients get one that the server signed itself";
+
+fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials, String> {
     let mut credentials = match &tls.certificate {
         Certificate::Files { chain, key, ocsp } => Credentials {
             chain: read_text(chain)?,
@@ -134,8 +178,12 @@ fn credentials(site: &Site, tls: &Tls, state: &Path) -> Result<Credentials, Stri
             client_issuers: None,
         },
         Certificate::SelfSigned => {
-            self_signed::kept(&state.join("self-signed"), &self_signed_names(site))?
+            self_signed::kept(&from.state.join("self-signed"), &self_signed_names(site))?
         }
+        Certificate::Acme => match from.obtained.best(&names(site)) {
+            Some((obtained, _)) => obtained.clone(),
+            None => self_signed::passing(&names(site))?,
+        },
     };
     let issuers = tls.clients.as_ref().map(|clients| read_text(&clients.issuers));
     credentials.client_issuers = issuers.transpose()?;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use sendoff_acme::CertificateReport;
 use sendoff_server::observe::status::{SiteStatus, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,10 @@ pub(crate) struct Report {
     /// Those of them that have no request.
     pub(crate) idle_connections: Option<usize>,
     pub(crate) pools: Vec<PoolReport>,
+    /// Seconds since 1970 at which this was so.
+    pub(crate) time: u64,
+    /// Those that the server obtains.
+    pub(crate) certificates: Vec<CertificateReport>,
     /// For how many seconds a reload has been running; `None`: none runs.
     pub(crate) reloading: Option<u64>,
     /// `None`: there was none.
@@ -136,6 +141,9 @@ impl fmt::Display for Report {
             write!(f, "{pool}")?;
         }
         Self::write_others(f, others, "pools")?;
+        for certificate in &self.certificates {
+            writeln!(f, "certificate  {}", Certificate(certificate, self.time))?;
+        }
         if let Some(since) = self.reloading {
             writeln!(f, "reload       running for {}", Ago(since))?;
         }
@@ -217,6 +225,30 @@ impl fmt::Display for Sent {
     }
 }
 
+/// A certificate at a time, for people.
+struct Certificate<'r>(&'r CertificateReport, u64);
+
+impl fmt::Display for Certificate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(CertificateReport { names, ends, asks, error }, now) = self;
+        let left = |time: u64| Ago(time.saturating_sub(*now));
+        write!(f, "{}: ", names.join(", "))?;
+        match (ends, error) {
+            (Some(ends), None) => {
+                write!(f, "holds for {}, renewed in {}", left(*ends), left(*asks))
+            }
+            (Some(ends), Some(why)) => write!(
+                f,
+                "holds for {}, next attempt to renew it in {}: {why}",
+                left(*ends),
+                left(*asks)
+            ),
+            (None, None) => f.write_str("none yet"),
+            (None, Some(why)) => write!(f, "none yet, next attempt in {}: {why}", left(*asks)),
+        }
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a figure with one decimal")]
 fn mega(bytes: u64) -> f64 {
     bytes as f64 / 1e6
@@ -276,6 +308,21 @@ mod tests {
                 requests: 1,
                 workers: vec![worker(10, None), worker(11, Some("GET /a"))],
             }],
+            time: 1000,
+            certificates: vec![
+                CertificateReport {
+                    names: vec!["a.test".to_owned(), "b.test".to_owned()],
+                    ends: Some(1000 + 90_061),
+                    asks: 1061,
+                    error: None,
+                },
+                CertificateReport {
+                    names: vec!["c.test".to_owned()],
+                    ends: None,
+                    asks: 0,
+                    error: Some("no way".to_owned()),
+                },
+            ],
             reloading: Some(3),
             last_reload: Some(Reloaded { ago: 61, error: None }),
         };
@@ -287,6 +334,8 @@ mod tests {
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
+            certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s\n\
+            certificate  c.test: none yet, next attempt in 0 s: no way\n\
             reload       running for 3 s\n\
             last reload  1 min 1 s ago\n";
         assert_eq!(report.to_string(), expected);

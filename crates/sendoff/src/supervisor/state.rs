@@ -5,10 +5,11 @@ use std::future::poll_fn;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
+use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
 use sendoff_server::observe::status::SiteStatus;
@@ -143,6 +144,7 @@ impl Supervisor {
     pub(super) fn report(
         &self,
         reloading: Option<Instant>,
+        certificates: Vec<CertificateReport>,
         reply: oneshot::Sender<Answer>,
     ) -> impl Future<Output = ()> + use<> {
         let site = |site: &Site| {
@@ -166,6 +168,8 @@ impl Supervisor {
             connections: None,
             idle_connections: None,
             pools: self.config.pools.iter().map(pool).collect(),
+            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),
             last_reload: self.last_reload.as_ref().map(reloaded),
         };

@@ -17,7 +17,7 @@ use crate::http2;
 use crate::lifecycle::{Counted, Lifecycle, Stage};
 use crate::request::{Origin, Scheme};
 use crate::service::{Current, Service};
-use crate::transport::handshake::{self, Failure};
+use crate::transport::handshake::{self, Failure, Hello};
 use crate::transport::{Tcp, Tls, Transport};
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
@@ -146,7 +146,12 @@ impl<S: Service + 'static> Start<S> {
         let service = self.services.get();
         let limit = service.limits().timeouts.head;
         let listener = self.origin.listener;
-        let accepted = handshake::accept(tcp, early, |name| service.tls(listener, name));
+        let choose = |hello: Hello<'_>| {
+            let authority = hello.server_name.filter(|_| hello.is_authority);
+            let challenge = authority.and_then(|name| service.challenge(name));
+            challenge.map_or_else(|| service.tls(listener, hello.server_name), Ok)
+        };
+        let accepted = handshake::accept(tcp, early, choose);
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
             // It counts as idle: it has sent no request.
@@ -159,6 +164,9 @@ impl<S: Service + 'static> Start<S> {
                 return Some(transport);
             }
             Ok(Err(Failure::Io(error))) => tracing::debug!(%client, %error, "no TLS handshake"),
+            Ok(Err(Failure::Authority)) => {
+                tracing::info!(%client, "an authority has checked a name");
+            }
             Ok(Err(failure)) => tracing::info!(%client, "no TLS handshake: {failure}"),
             Err(_) => tracing::info!(%client, "the TLS handshake took too long"),
         }

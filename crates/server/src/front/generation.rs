@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
-use sendoff_tls::{Tickets, Vault, server_config};
+use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::auth::Auth;
+use crate::challenges::Challenges;
 use crate::observe::access_log::LogFile;
 use crate::upstream::{Application, Channel, Master, Pool};
 
@@ -18,11 +19,13 @@ use crate::upstream::{Application, Channel, Master, Pool};
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// What the event loops serve by.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
     /// By the number of the site; `None`: it does not speak TLS.
     pub(super) tls: Arc<[Option<Arc<ServerConfig>>]>,
+    /// What authorities are answered that check names; the same in all generations.
+    pub(super) challenges: Arc<Challenges>,
     /// Those of each site, by the numbers of both.
     pub(super) applications: Arc<[Vec<Arc<Application>>]>,
     /// Where applications on this host may open links.
@@ -115,6 +118,32 @@ pub(super) fn tls_of_sites(
             .map_err(|why| format!("the credentials of site {}: {why}", site.name))
     };
     config.sites.iter().enumerate().map(of_site).collect()
+}
+
+/// The same with other certificates for sites that have one in `vault`.
+///
+/// # Errors
+/// A sentence: one of them cannot be used.
+pub(super) fn tls_replaced(
+    before: &Generation,
+    vault: &Vault,
+    tickets: &Tickets,
+) -> Result<Arc<[Option<Arc<ServerConfig>>]>, String> {
+    let sites = before.config.sites.iter().zip(&vault.0).zip(&*before.tls);
+    let of_site = |((site, credentials), tls): ((&Site, &Option<Credentials>), _)| match (
+        &site.tls,
+        credentials,
+    ) {
+        (Some(tls), Some(credentials)) => server_config(credentials, tls, tickets, PROTOCOLS)
+            .map(Some)
+            .map_err(|why| format!("the certificate of site {}: {why}", site.name)),
+        _ => Ok(Option::clone(tls)),
+    };
+    let replaced: Result<Arc<[_]>, _> = sites.map(of_site).collect();
+    replaced.and_then(|replaced| match replaced.len() == before.tls.len() {
+        true => Ok(replaced),
+        false => Err("the certificates are those of another configuration".to_owned()),
+    })
 }
 
 /// Tasks that end when this is dropped.

@@ -91,6 +91,7 @@ impl Front {
         drop(vault);
         let generation = Arc::new(Generation {
             tls,
+            challenges: Arc::default(),
             applications: applications(&config.sites, HashMap::new()),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),

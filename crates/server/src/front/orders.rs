@@ -5,7 +5,7 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 
 use sendoff_config::{Config, LogTarget};
-use sendoff_tls::Vault;
+use sendoff_tls::{Challenge, Vault};
 use tokio::sync::oneshot;
 
 use crate::observe::status::Status;
@@ -21,6 +21,11 @@ pub enum Order {
     ReopenLogs(Vec<(LogTarget, File)>),
     /// Serve by another configuration from the next request on. The answer says why that is impossible; then nothing changes.
     Reload(Box<Reload>, oneshot::Sender<Result<(), String>>),
+    /// Answer these challenges of authorities and no others. The answer says why that is impossible.
+    Challenges(Vec<Challenge>, oneshot::Sender<Result<(), String>>),
+    /// Meet clients with these certificates from now on, at the sites that have one here. Open connections go on. The answer says
+    /// why that is impossible; then nothing changes.
+    Certificates(Vault, oneshot::Sender<Result<(), String>>),
     /// Say what the front is doing.
     Status(oneshot::Sender<Status>),
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
-use sendoff_tls::Tickets;
+use sendoff_tls::{Tickets, Vault};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse, Tasks, tls_of_sites};
+use super::generation::{Generation, NewPool, PoolUse, Tasks, tls_of_sites, tls_replaced};
 use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
@@ -163,6 +163,14 @@ impl Running {
                 Order::Drain => return End::Drain,
                 Order::Cut => return End::Cut,
                 Order::ReopenLogs(files) => self.reopen(files),
+                Order::Challenges(challenges, reply) => {
+                    let challenging = Arc::clone(&self.generation.borrow().challenges);
+                    // It fails if the answer is not waited for any more.
+                    let _ = reply.send(challenging.replace(challenges));
+                }
+                Order::Certificates(vault, reply) => {
+                    let _ = reply.send(self.replace_certificates(&vault).await);
+                }
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
                 Order::Reload(reload, reply) => {
                     let running = Rc::clone(self);
@@ -269,12 +277,14 @@ impl Running {
             logs,
             auth: Arc::clone(&before.auth),
             tls,
+            challenges: Arc::clone(&before.challenges),
             pools: pools.iter().map(used).collect(),
             config,
         });
         let (done, mut followed) = mpsc::channel(1);
         for (event_loop, listeners) in self.loops.iter().zip(&mut listeners) {
-            let (generation, listeners) = (Arc::clone(&generation), std::mem::take(listeners));
+            let (generation, listeners) =
+                (Arc::clone(&generation), Some(std::mem::take(listeners)));
             let order = LoopOrder::Serve { generation, listeners, done: done.clone() };
             // A loop that has ended needs no order.
             let _ = event_loop.orders.send(order);
@@ -330,6 +340,21 @@ impl Running {
             places.push(place);
         }
         Ok((places, of_loops))
+    }
+
+    /// Meets clients with these certificates from now on.
+    async fn replace_certificates(&self, vault: &Vault) -> Result<(), String> {
+        let before = Arc::clone(&self.generation.borrow());
+        let tls = tls_replaced(&before, vault, &self.tickets)?;
+        let generation = Arc::new(Generation { tls, ..Generation::clone(&before) });
+        self.generation.replace(Arc::clone(&generation));
+        self.tell_and_wait(|done| LoopOrder::Serve {
+            generation: Arc::clone(&generation),
+            listeners: None,
+            done,
+        })
+        .await;
+        Ok(())
     }
 
     /// Takes on a pool on every event loop, and then receives its workers.

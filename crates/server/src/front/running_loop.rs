@@ -35,8 +35,12 @@ pub(super) enum LoopOrder {
     Status(mpsc::UnboundedSender<Status>),
     /// Take on a pool, in the next place.
     AddPool { pool: NewPool, done: mpsc::Sender<Infallible> },
-    /// Serve by this from the next request on.
-    Serve { generation: Arc<Generation>, listeners: Listeners, done: mpsc::Sender<Infallible> },
+    /// Serve by this from the next request on. `listeners`: what changes in them; `None`: nothing.
+    Serve {
+        generation: Arc<Generation>,
+        listeners: Option<Listeners>,
+        done: mpsc::Sender<Infallible>,
+    },
     /// No request will ask for the pool in this place any more: end its workers.
     EndPool { place: usize },
 }
@@ -128,6 +132,7 @@ impl RunningLoop {
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
+            challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
             claims: Rc::clone(&claims),
             sizes: Rc::default(),
@@ -219,7 +224,9 @@ impl RunningLoop {
                 }
                 LoopOrder::Serve { generation, listeners, done: _done } => {
                     self.serve(&generation);
-                    self.change_listeners(listeners);
+                    if let Some(listeners) = listeners {
+                        self.change_listeners(listeners);
+                    }
                 }
                 LoopOrder::EndPool { place } => self.end_pool(place),
             }
@@ -240,6 +247,7 @@ impl RunningLoop {
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
+            challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
             claims: Rc::clone(&self.claims),
             sizes: Rc::clone(&before.sizes),

@@ -67,6 +67,8 @@ enum Who {
     Server,
     /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
     Trace,
+    /// The server itself answers an authority that checks whether a name leads here.
+    Challenge(Bytes),
     /// The site cannot be opened.
     Broken(String),
 }
@@ -100,11 +102,17 @@ impl Service for Services {
         config.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
     }
 
+    fn challenge(&self, server_name: &str) -> Option<Arc<ServerConfig>> {
+        self.challenges.config(server_name)
+    }
+
     async fn plan(&self, request: &mut Request) -> Plan {
         let secret = self.explain.as_deref();
         let explained = is_asked(secret, &mut request.headers);
         let who = if request.method == Method::TRACE {
             Who::Trace
+        } else if let Some(answer) = self.challenge_of(request) {
+            Who::Challenge(answer)
         } else if request.is_about_server() {
             Who::Server
         } else {
@@ -139,7 +147,7 @@ impl Service for Services {
         let limit = self.config.front.limits.max_body;
         match &plan.who {
             Who::Site(planned) => planned.effects.body_limit(limit),
-            Who::Server | Who::Trace | Who::Broken(_) => limit,
+            Who::Server | Who::Trace | Who::Challenge(_) | Who::Broken(_) => limit,
         }
     }
 
@@ -162,6 +170,11 @@ impl Service for Services {
             Who::Trace => {
                 let responder = &mut common(self, responder);
                 return error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
+            }
+            Who::Challenge(answer) => {
+                let responder = &mut common(self, responder);
+                let kind = Bytes::from_static(b"application/octet-stream");
+                return respond::respond(StatusCode::OK, &kind, answer, responder).await;
             }
             Who::Broken(why) => {
                 let request = request.shown();
@@ -228,6 +241,14 @@ impl Service for Services {
 }
 
 impl Services {
+    /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
+    fn challenge_of(&self, request: &Request) -> Option<Bytes> {
+        let is_asked =
+            request.tls.is_none() && matches!(request.method, Method::GET | Method::HEAD);
+        let path = std::str::from_utf8(&request.path).ok().filter(|_| is_asked)?;
+        self.challenges.answer(path)
+    }
+
     /// The answer where the site's rules have no say: what asks for another connection.
     fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
         if let Some(location) = site.by_https(request) {

@@ -11,6 +11,7 @@ use super::choice::Choice;
 use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
+use crate::challenges::Challenges;
 use crate::clock::Clock;
 use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
@@ -30,6 +31,8 @@ pub(crate) struct Services {
     pub(crate) sites: Sites,
     /// By the number of the site; `None`: it does not speak TLS.
     pub(crate) tls: Arc<[Option<Arc<ServerConfig>>]>,
+    /// What authorities are answered that check names.
+    pub(crate) challenges: Arc<Challenges>,
     /// By the number of the pool.
     pub(crate) pools: Vec<LocalPool>,
     /// Those of each site, by the numbers of both.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use rustls::server::{Accepted, Acceptor};
 use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
-use sendoff_tls::ClientCertificate;
+use sendoff_tls::{ACME_PROTOCOL, ClientCertificate};
 
 use super::tls::{Input, Socket, Tls};
 use super::{Tcp, Transport};
@@ -29,6 +29,16 @@ pub(crate) enum Failure {
     Tls(rustls::Error),
     /// The client speaks HTTP in the clear.
     Plain,
+    /// The client is an authority, which has checked a name: it needs no more than the handshake (RFC 8737 §3).
+    Authority,
+}
+
+/// What a client says before it is answered.
+pub(crate) struct Hello<'h> {
+    /// The host that it names (SNI, RFC 6066 §3).
+    pub(crate) server_name: Option<&'h str>,
+    /// Whether it wants to check the name and nothing else (RFC 8737).
+    pub(crate) is_authority: bool,
 }
 
 impl fmt::Display for Failure {
@@ -37,6 +47,7 @@ impl fmt::Display for Failure {
             Self::Io(error) => error.fmt(f),
             Self::Tls(error) => error.fmt(f),
             Self::Plain => f.write_str("the client speaks HTTP in the clear"),
+            Self::Authority => f.write_str("an authority has checked a name"),
         }
     }
 }
@@ -47,19 +58,22 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for the host
-/// that the client names (SNI, RFC 6066 §3).
+/// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for
+/// what the client says.
 ///
 /// # Errors
 /// There is no connection; the client has been told why, if it could be.
 pub(crate) async fn accept(
     mut tcp: Tcp,
     mut early: BytesMut,
-    choose: impl FnOnce(Option<&str>) -> io::Result<Arc<ServerConfig>>,
+    choose: impl FnOnce(Hello<'_>) -> io::Result<Arc<ServerConfig>>,
 ) -> Result<(Tls, TlsFacts), Failure> {
     let accepted = read_hello(&mut tcp, &mut early).await?;
-    let server_name = accepted.client_hello().server_name().map(Rc::from);
-    let config = choose(server_name.as_deref())?;
+    let hello = accepted.client_hello();
+    let server_name: Option<Rc<str>> = hello.server_name().map(Rc::from);
+    let is_authority =
+        hello.alpn().is_some_and(|mut names| names.any(|name| name == ACME_PROTOCOL));
+    let config = choose(Hello { server_name: server_name.as_deref(), is_authority })?;
     let mut connection = match accepted.into_connection(config) {
         Ok(connection) => Box::new(connection),
         Err((error, mut alert)) => {
@@ -87,6 +101,11 @@ pub(crate) async fn accept(
             let _ = send(&mut connection, &mut tcp).await;
             return Err(Failure::Tls(error));
         }
+    }
+    if connection.alpn_protocol() == Some(ACME_PROTOCOL) {
+        connection.send_close_notify();
+        let _ = send(&mut connection, &mut tcp).await;
+        return Err(Failure::Authority);
     }
     let facts = facts(&connection, server_name)?;
     Ok((Tls::new(tcp, connection), facts))

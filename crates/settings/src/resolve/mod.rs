@@ -124,6 +124,7 @@ impl Context<'_> {
                 Some(path) => path.value.0.clone(),
                 None => self.machine.state_folder(),
             },
+            acme: self.acme(top, &sites),
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),

@@ -1,14 +1,14 @@
 //! Which sites speak TLS, where, and with what.
 
-use sendoff_config::{Certificate, ClientCertificates, ListenAddress, Tls};
+use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site, Tls};
 
 use super::context::{Context, unusable};
 use super::listen::Listeners;
 use crate::keys;
 use crate::machine::Kind;
-use crate::place::At;
+use crate::place::{At, Place};
 use crate::value::List;
-use crate::words::{self, CertificateFrom, FilePath, Listen, ListenPlace};
+use crate::words::{self, CertificateFrom, FilePath, HostName, Listen, ListenPlace};
 
 /// What a site has of TLS.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Context<'_> {
         listeners: &[usize],
         all: &Listeners,
     ) -> Secured {
-        let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0));
+        let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0, section));
         let is_wanted = match &section.https_redirect {
             Some(wanted) => wanted.value,
             None => section.tls.is_some(),
@@ -86,22 +86,29 @@ impl Context<'_> {
         Secured { tls, https_port }
     }
 
-    fn credentials(&mut self, section: &keys::Tls) -> Option<Tls> {
+    fn credentials(&mut self, section: &keys::Tls, site: &keys::Site) -> Option<Tls> {
         let certificate = match section.certificate.as_ref().map(|from| &from.value) {
             None => {
                 if !section.broken {
-                    self.problems
-                        .error(section.place, "certificate is missing")
-                        .help("a file in PEM, such as fullchain.pem, or \"self-signed\"");
+                    self.problems.error(section.place, "certificate is missing").help(
+                        "a file in PEM, such as fullchain.pem, or \"auto\" or \"self-signed\"",
+                    );
                 }
                 return None;
             }
             Some(CertificateFrom::SelfSigned) => {
-                for useless in [&section.key, &section.ocsp].into_iter().flatten() {
-                    let says = "a self-signed certificate needs no further file";
-                    self.problems.error(useless.place, says);
-                }
+                self.needs_no_file(section, "a self-signed certificate needs no further file");
                 Certificate::SelfSigned
+            }
+            Some(CertificateFrom::Auto) => {
+                self.needs_no_file(
+                    section,
+                    "the server obtains the certificate, with a key of its own",
+                );
+                if !site.broken {
+                    self.can_be_proven(site, section.place);
+                }
+                Certificate::Acme
             }
             Some(CertificateFrom::File(chain)) => {
                 let Some(key) = &section.key else {
@@ -123,12 +130,56 @@ impl Context<'_> {
             issuers: self.file(issuers),
             required: section.client_certificates.value == words::ClientCertificates::Required,
         });
-        if clients.is_none() && section.client_certificates.place != crate::Place::Default {
+        if clients.is_none() && section.client_certificates.place != Place::Default {
             self.problems
                 .error(section.client_certificates.place, "client_issuers is missing")
                 .help("it names the issuers whose certificates count");
         }
         Some(Tls { certificate, clients, oldest: section.oldest.value.into() })
+    }
+
+    fn needs_no_file(&mut self, section: &keys::Tls, says: &str) {
+        for useless in [&section.key, &section.ocsp].into_iter().flatten() {
+            self.problems.error(useless.place, says);
+        }
+    }
+
+    /// An authority asks the server to prove that it is reached by each of the site's names.
+    fn can_be_proven(&mut self, site: &keys::Site, place: Place) {
+        let Some(hosts) = &site.hosts else {
+            self.problems
+                .error(
+                    place,
+                    "a certificate can be obtained only for names, and this site has no hosts",
+                )
+                .help("hosts = [\"example.org\", \"www.example.org\"]; or tls = \"self-signed\"");
+            return;
+        };
+        for host in &hosts.value.0 {
+            let (says, help) = match &host.value {
+                HostName::Beneath(ending) => (
+                    format!("no certificate can be obtained for *{ending}"),
+                    "authorities want wildcards to be proven by DNS, which the server does not do: list the hosts, or name a certificate's files",
+                ),
+                HostName::Exact(name) if is_address(name) => (
+                    format!("no certificate is obtained for the address {name}"),
+                    "authorities sign names; give this address a site of its own with tls = \"self-signed\"",
+                ),
+                HostName::Exact(_) => continue,
+            };
+            self.problems.error(host.place, says).help(help);
+        }
+    }
+
+    /// Where certificates are obtained, if a site asks for that.
+    pub(crate) fn acme(&mut self, top: &keys::Top, sites: &[Site]) -> Option<Acme> {
+        let asks =
+            |site: &Site| site.tls.as_ref().is_some_and(|tls| tls.certificate == Certificate::Acme);
+        sites.iter().any(asks).then(|| Acme {
+            directory: top.acme_directory.value.0.clone(),
+            email: top.acme_email.as_ref().map(|email| email.value.0.clone()),
+            roots: top.acme_roots.as_ref().map(|roots| self.file(roots)),
+        })
     }
 
     /// A file that must exist. What is in it is seen later.
@@ -144,4 +195,9 @@ impl Context<'_> {
         }
         name.clone()
     }
+}
+
+/// Whether a host is an address: IPv6 addresses stand in brackets.
+fn is_address(host: &str) -> bool {
+    host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok()
 }

@@ -23,4 +23,4 @@ pub use target::{Candidate, Destination, Replacement};
 pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };
-pub use tls::{CertificateFrom, Hsts};
+pub use tls::{AcmeDirectory, CertificateFrom, Email, Hsts};

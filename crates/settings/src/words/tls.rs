@@ -16,22 +16,26 @@ pub enum CertificateFrom {
     File(PathBuf),
     /// The server signs it itself.
     SelfSigned,
+    /// The server obtains it from an authority.
+    Auto,
 }
 
 const SELF_SIGNED: &str = "self-signed";
+const AUTO: &str = "auto";
 
 impl Word for CertificateFrom {
-    const KIND: &'static str = "\"self-signed\" or a path";
+    const KIND: &'static str = "\"auto\", \"self-signed\" or a path";
 
     fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
         match text {
             SELF_SIGNED => Ok(Self::SelfSigned),
+            AUTO => Ok(Self::Auto),
             _ if text.contains(['/', '.']) => {
                 FilePath::parse(text, scope).map(|FilePath(path)| Self::File(path))
             }
             _ => {
                 let wrong = Wrong::new(format!("\"{text}\" is not {}", Self::KIND));
-                Err(match similar(text, [SELF_SIGNED].into_iter()) {
+                Err(match similar(text, [SELF_SIGNED, AUTO].into_iter()) {
                     Some(known) => wrong.help(format!("did you mean \"{known}\"?")),
                     None => wrong.help("for example: tls = { certificate = \"fullchain.pem\", key = \"privkey.pem\" }"),
                 })
@@ -43,7 +47,77 @@ impl Word for CertificateFrom {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::SelfSigned => SELF_SIGNED.to_owned(),
+            Self::Auto => AUTO.to_owned(),
         }
+    }
+}
+
+/// The URL of an authority's directory (RFC 8555 §7.1.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcmeDirectory(pub String);
+
+/// The directories of Let's Encrypt, by their words.
+const LETS_ENCRYPT: [(&str, &str); 2] = [
+    ("letsencrypt", "https://acme-v02.api.letsencrypt.org/directory"),
+    ("staging", "https://acme-staging-v02.api.letsencrypt.org/directory"),
+];
+
+impl AcmeDirectory {
+    /// That of Let's Encrypt.
+    #[must_use]
+    pub fn lets_encrypt() -> Self {
+        Self(LETS_ENCRYPT[0].1.to_owned())
+    }
+}
+
+impl Word for AcmeDirectory {
+    const KIND: &'static str = "\"letsencrypt\", \"staging\" or a URL that begins with https://";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if let Some((_, url)) = LETS_ENCRYPT.iter().find(|(word, _)| *word == text) {
+            return Ok(Self((*url).to_owned()));
+        }
+        let host = text.strip_prefix("https://").and_then(|rest| rest.split('/').next());
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_plain && host.is_some_and(|host| !host.is_empty()) {
+            return Ok(Self(text.to_owned()));
+        }
+        let wrong = Wrong::new(format!("\"{text}\" is not {}", Self::KIND));
+        Err(match similar(text, LETS_ENCRYPT.iter().map(|(word, _)| *word)) {
+            Some(known) => wrong.help(format!("did you mean \"{known}\"?")),
+            None if text.starts_with("http:") => wrong.help("ACME is spoken by https alone"),
+            None => wrong,
+        })
+    }
+
+    fn text(&self) -> String {
+        let known = LETS_ENCRYPT.iter().find(|(_, url)| *url == self.0);
+        known.map_or_else(|| self.0.clone(), |(word, _)| (*word).to_owned())
+    }
+}
+
+/// An e-mail address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Email(pub String);
+
+impl Word for Email {
+    const KIND: &'static str = "an e-mail address such as \"admin@example.org\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let bare = text.strip_prefix("mailto:").unwrap_or(text);
+        let is_plain = bare.bytes().all(|byte| byte.is_ascii_graphic() && !b",?".contains(&byte));
+        let has_parts = bare.split_once('@').is_some_and(|(user, host)| {
+            !user.is_empty() && host.contains('.') && !host.contains('@')
+        });
+        if is_plain && has_parts {
+            Ok(Self(bare.to_owned()))
+        } else {
+            Err(Wrong::new(format!("\"{text}\" is not {}", Self::KIND)))
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
     }
 }
 

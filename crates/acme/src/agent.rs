@@ -1,0 +1,283 @@
+//! The agent: looks after all certificates that the configuration asks for.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use sendoff_config::{Acme, Config};
+use sendoff_tls::{Challenge, Credentials, Leaf, Obtained, Vault};
+use tokio::time::{sleep, timeout};
+
+use crate::client::Https;
+use crate::conversation::{Conversation, replaced};
+use crate::now;
+use crate::schedule::{renew_at, renew_within};
+use crate::server::{CertificateReport, Server};
+use crate::store::{Store, Version};
+use crate::trouble::{Kind, Trouble};
+use crate::wanted::{Wanted, wanted};
+
+/// How often challenges of other servers are looked for, and what is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often certificates of other servers are looked for, in ticks.
+const ADOPT: u32 = 10;
+
+/// How long one attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(10 * 60);
+
+/// The pause before a folder that cannot be used is tried again.
+const FOLDER_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often an authority is asked when it wants a certificate renewed, in seconds. Within these limits it says so itself.
+const ASK: [u64; 2] = [60, 24 * 60 * 60];
+
+/// The pause before an authority that did not answer is asked again, in seconds.
+const ASK_AGAIN: u64 = 60 * 60;
+
+/// Looks after certificates.
+pub struct Agent<S> {
+    config: Config,
+    acme: Acme,
+    server: S,
+    certificates: Vec<Kept>,
+    /// The challenges that the server answers, as far as this is known.
+    answered: Option<Vec<Challenge>>,
+    /// What the server has of the folder.
+    served: Option<Version>,
+    reported: Vec<CertificateReport>,
+    /// What could not be done with the folder or the server, so that it is said once.
+    said: Option<String>,
+}
+
+/// A certificate that is wanted, and what there is of it.
+struct Kept {
+    wanted: Wanted,
+    /// The one for all its names.
+    have: Option<(Credentials, Leaf)>,
+    renew_at: u64,
+    /// When the authority is asked whether it wants a renewal.
+    ask_at: u64,
+}
+
+impl Kept {
+    fn new(wanted: Wanted) -> Self {
+        Self { wanted, have: None, renew_at: 0, ask_at: 0 }
+    }
+
+    /// Takes note of what is in the folder.
+    fn take(&mut self, obtained: &Obtained) {
+        let names = &self.wanted.names;
+        let best = obtained.best(names);
+        let best = best.filter(|(_, leaf)| names.iter().all(|name| leaf.covers(name)));
+        if self.have.as_ref().map(|(_, leaf)| leaf) == best.map(|(_, leaf)| leaf) {
+            return;
+        }
+        self.have = best.map(|(credentials, leaf)| (credentials.clone(), leaf.clone()));
+        self.renew_at = best.map_or(0, |(_, leaf)| renew_at(leaf));
+        self.ask_at = 0;
+    }
+}
+
+impl<S: Server> Agent<S> {
+    /// `None`: the configuration asks for no certificate.
+    #[must_use]
+    pub fn new(config: Config, server: S) -> Option<Self> {
+        let acme = config.acme.clone()?;
+        let certificates = wanted(&config).into_iter().map(Kept::new).collect();
+        Some(Self {
+            config,
+            acme,
+            server,
+            certificates,
+            answered: None,
+            served: None,
+            reported: Vec::new(),
+            said: None,
+        })
+    }
+
+    /// Works for ever. What fails is tried again.
+    pub async fn run(mut self) -> Infallible {
+        let store = loop {
+            match Store::open(&self.acme, &self.config.state) {
+                Ok(store) => break store,
+                Err(error) => {
+                    let folder = self.acme.folder(&self.config.state);
+                    self.say(format!(
+                        "{}: {error}: no certificate is obtained; the owner of its parent must be able to write there",
+                        folder.display()
+                    ));
+                    sleep(FOLDER_PAUSE).await;
+                }
+            }
+        };
+        for tick in 0.. {
+            let done = self.tick(&store, tick).await;
+            match done {
+                Ok(()) => self.said = None,
+                Err(why) => self.say(why),
+            }
+            sleep(TICK).await;
+        }
+        std::future::pending().await
+    }
+
+    fn say(&mut self, why: String) {
+        if self.said.as_ref() != Some(&why) {
+            tracing::error!("{why}");
+            self.said = Some(why);
+        }
+    }
+
+    async fn tick(&mut self, store: &Store, tick: u32) -> Result<(), String> {
+        let is_tenth = tick.is_multiple_of(ADOPT);
+        // A front that was started again knows none.
+        self.answered.take_if(|answered| is_tenth && !answered.is_empty());
+        self.share_challenges(store).await?;
+        if is_tenth || self.served.is_none() {
+            self.adopt(store).await?;
+        }
+        for number in 0..self.certificates.len() {
+            self.ask(store, number).await;
+            self.attempt(store, number).await?;
+        }
+        if is_tenth { self.report(store) } else { Ok(()) }
+    }
+
+    /// Has the server answer what any server of the folder is asked.
+    async fn share_challenges(&mut self, store: &Store) -> Result<(), String> {
+        let challenges = store.challenges(now());
+        if self.answered.as_ref() != Some(&challenges) {
+            let answered = self.server.answer(&challenges).await;
+            answered.map_err(|error| format!("the front takes no challenges: {error}"))?;
+            self.answered = Some(challenges);
+        }
+        Ok(())
+    }
+
+    /// Has the server use what is in the folder.
+    async fn adopt(&mut self, store: &Store) -> Result<(), String> {
+        let version = store.version();
+        if self.served.as_ref() == Some(&version) {
+            return Ok(());
+        }
+        let obtained = Obtained::read(&self.acme.certificates(&self.config.state));
+        self.certificates.iter_mut().for_each(|kept| kept.take(&obtained));
+        let served = self.server.serve(Vault::obtained(&self.config)).await;
+        served.map_err(|error| format!("the front takes no certificates: {error}"))?;
+        self.served = Some(version);
+        Ok(())
+    }
+
+    fn conversation<'a>(&'a self, store: &'a Store) -> Result<Conversation<'a, S>, Trouble> {
+        let https = Https::new(self.acme.roots.as_deref())
+            .map_err(|error| Trouble::here("the authority cannot be asked", error))?;
+        Ok(Conversation { acme: &self.acme, store, server: &self.server, https })
+    }
+
+    /// Asks the authority when it wants the certificate renewed (RFC 9773).
+    async fn ask(&mut self, store: &Store, number: usize) {
+        let kept = &self.certificates[number];
+        let Some((credentials, leaf)) = kept.have.as_ref().filter(|_| kept.ask_at <= now()) else {
+            return;
+        };
+        let (mut renew_at, mut pause) = (kept.renew_at, ASK_AGAIN);
+        if let (Some(id), Ok(conversation)) = (replaced(credentials), self.conversation(store))
+            && let Ok(Some(account)) = conversation.known_account().await
+        {
+            match account.renewal_info(&id).await {
+                Ok((info, wait)) => {
+                    let window = info.suggested_window;
+                    let window = [window.start, window.end].map(|time| time.unix_timestamp());
+                    renew_at = renew_within(leaf, window, fastrand::f64());
+                    pause = wait.as_secs().clamp(ASK[0], ASK[1]);
+                }
+                Err(error) => tracing::debug!(%error, "the authority suggests no time for renewal"),
+            }
+        }
+        let kept = &mut self.certificates[number];
+        (kept.renew_at, kept.ask_at) = (renew_at, now() + pause);
+    }
+
+    /// Obtains a certificate if it is due and no other server is at it.
+    async fn attempt(&mut self, store: &Store, number: usize) -> Result<(), String> {
+        let is_due = |kept: &Kept| kept.have.is_none() || kept.renew_at <= now();
+        let name = self.certificates[number].wanted.file();
+        if !is_due(&self.certificates[number]) || store.record(&name).next_attempt() > now() {
+            return Ok(());
+        }
+        let state = self.config.state.display().to_string();
+        let folder = |error| format!("the folder {state}: {error}");
+        let Some(lock) = store.try_lock().map_err(folder)? else { return Ok(()) };
+        // Another server may have done it just now.
+        self.adopt(store).await?;
+        let mut record = store.record(&name);
+        if !is_due(&self.certificates[number]) || record.next_attempt() > now() {
+            return Ok(());
+        }
+        let Kept { wanted, have, .. } = &self.certificates[number];
+        let names = wanted.names.join(", ");
+        let before = have.as_ref().map(|(credentials, _)| credentials);
+        tracing::info!(names, directory = self.acme.directory, "a certificate is asked for");
+        let obtained = match self.conversation(store) {
+            Ok(conversation) => {
+                let obtained = conversation.obtain(wanted, before, &mut record);
+                timeout(ATTEMPT, obtained).await.unwrap_or_else(|_| Err(late()))
+            }
+            Err(trouble) => Err(trouble),
+        };
+        let stored = obtained.and_then(|pem| {
+            let stored = store.store_certificate(&name, &pem);
+            stored.map_err(|error| Trouble::here("the certificate cannot be stored", error))?;
+            let (_, leaf) = store.certificate(&name).ok_or_else(late)?;
+            Ok(leaf)
+        });
+        match &stored {
+            Ok(leaf) => record.succeeded(leaf, now()),
+            Err(trouble) => {
+                record.failed(trouble, wanted.methods.len(), now(), fastrand::f64());
+            }
+        }
+        let kept = store.store_record(&name, &record);
+        let cleared = store.store_challenges(&[], now());
+        drop(lock);
+        if let Err(Trouble { says, .. }) = &stored {
+            let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
+            tracing::error!(names, "no certificate: {says}; the next attempt is in {wait:?}");
+        }
+        self.answered = None;
+        kept.and(cleared).map_err(folder)?;
+        self.share_challenges(store).await?;
+        self.adopt(store).await?;
+        if stored.is_ok() {
+            tracing::info!(names, "a certificate was obtained");
+        }
+        self.report(store)
+    }
+
+    /// Tells the server about changes.
+    fn report(&mut self, store: &Store) -> Result<(), String> {
+        let of = |kept: &Kept| {
+            let record = store.record(&kept.wanted.file());
+            let ends = kept.have.as_ref().map(|(_, leaf)| u64::try_from(leaf.ends).unwrap_or(0));
+            CertificateReport {
+                names: kept.wanted.names.clone(),
+                ends,
+                asks: kept.renew_at.max(record.next_attempt()),
+                error: record.error,
+            }
+        };
+        let reports: Vec<_> = self.certificates.iter().map(of).collect();
+        if reports != self.reported {
+            let told = self.server.report(&reports);
+            told.map_err(|error| format!("the supervisor takes no reports: {error}"))?;
+            self.reported = reports;
+        }
+        Ok(())
+    }
+}
+
+fn late() -> Trouble {
+    let says = "the authority has not come to an end in time".to_owned();
+    Trouble { kind: Kind::Unreachable, says, retry_after: None }
+}

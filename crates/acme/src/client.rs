@@ -1,0 +1,137 @@
+//! How the authority is reached: by HTTPS, with limits for what it may cost.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::timeout;
+
+/// The time for one request with its response.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The largest body of a response, in bytes.
+const MAX_BODY: usize = 1 << 20;
+
+/// A client that can be used for one attempt.
+#[derive(Clone)]
+pub(crate) struct Https {
+    client: Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
+    /// What the last refusal said in `Retry-After`.
+    retry_after: Arc<Mutex<Option<u64>>>,
+}
+
+impl Https {
+    /// `roots`: a file in PEM; `None`: those of the system.
+    ///
+    /// # Errors
+    /// A sentence: there are no roots.
+    pub(crate) fn new(roots: Option<&Path>) -> Result<Self, String> {
+        let mut store = RootCertStore::empty();
+        if let Some(path) = roots {
+            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            for root in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+                let root = root.map_err(|error| wrong(&error))?;
+                store.add(root).map_err(|error| wrong(&error))?;
+            }
+        } else {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        if store.is_empty() {
+            return Err(match roots {
+                Some(path) => format!("{}: there is no certificate in PEM", path.display()),
+                None => "the system has no root certificates: install the package ca-certificates"
+                    .to_owned(),
+            });
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1();
+        let client = Client::builder(TokioExecutor::new()).build(connector.build());
+        Ok(Self { client, retry_after: Arc::default() })
+    }
+
+    /// How many seconds the authority wanted the server to wait when it last refused something.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HttpClient for Https {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let (response, noted) = (self.client.request(request), Arc::clone(&self.retry_after));
+        Box::pin(async move {
+            let exchange = async {
+                let (parts, body) = response.await?.into_parts();
+                let body = Limited::new(body, MAX_BODY).collect().await?.to_bytes();
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, body))
+            };
+            let exchange = timeout(LIMIT, exchange).await;
+            let (parts, body) =
+                exchange.unwrap_or_else(|late| Err(late.into())).map_err(Error::Other)?;
+            let response = Response::from_parts(parts, ());
+            if !response.status().is_success() {
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = retry_after(&response);
+            }
+            let (parts, ()) = response.into_parts();
+            Ok(BytesResponse { parts, body: Box::new(body) })
+        })
+    }
+}
+
+/// Seconds to wait (RFC 9110 §10.2.3).
+fn retry_after(response: &Response<()>) -> Option<u64> {
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(seconds);
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    Some(at.duration_since(SystemTime::now()).map_or(0, |wait| wait.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_wait_is_read_in_both_forms() {
+        let wait = |value: &str| {
+            retry_after(&Response::builder().header(RETRY_AFTER, value).body(()).unwrap())
+        };
+        assert_eq!(wait("120"), Some(120));
+        assert_eq!(wait("soon"), None);
+        assert_eq!(wait("Sun, 06 Nov 1994 08:49:37 GMT"), Some(0));
+        let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(1000));
+        assert!(wait(&later).is_some_and(|wait| (990..=1000).contains(&wait)));
+    }
+
+    #[test]
+    fn roots_are_those_of_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        let said = Https::new(Some(file.path())).err().unwrap();
+        assert_eq!(said, format!("{path}: there is no certificate in PEM"));
+        let missing = Https::new(Some(Path::new("/nowhere/roots.pem"))).err().unwrap();
+        assert!(missing.starts_with("/nowhere/roots.pem: "), "{missing}");
+    }
+}

@@ -1,0 +1,302 @@
+//! The conversation with an authority that ends with a certificate (RFC 8555 §7).
+
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use sendoff_config::Acme;
+use sendoff_tls::{Challenge, Credentials, usable_pem};
+use tokio::time::sleep;
+
+use crate::client::Https;
+use crate::now;
+use crate::schedule::{Pending, Record};
+use crate::server::Server;
+use crate::store::Store;
+use crate::trouble::{Kind, Trouble, is};
+use crate::wanted::{Method, Wanted};
+
+/// How an order is asked about: until the authority has decided. Its own `Retry-After` comes first.
+const POLICY: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(500))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+
+/// Requests whose nonce was refused are repeated (RFC 8555 §6.5), beyond the repetitions of the library.
+const BAD_NONCES: usize = 10;
+
+/// How long other servers have to learn of challenges; they look every second.
+const OTHERS_LEARN: Duration = Duration::from_secs(3);
+
+/// Repeats a request whose nonce is refused.
+async fn again<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..BAD_NONCES {
+        match ask().await {
+            Err(error) if is(&error, "badNonce") => {}
+            other => return other,
+        }
+    }
+    ask().await
+}
+
+/// What a conversation is held with.
+pub(crate) struct Conversation<'a, S> {
+    pub(crate) acme: &'a Acme,
+    pub(crate) store: &'a Store,
+    pub(crate) server: &'a S,
+    pub(crate) https: Https,
+}
+
+impl<S: Server> Conversation<'_, S> {
+    fn trouble(&self, error: &Error) -> Trouble {
+        let trouble = Trouble::with_authority(&self.acme.directory, error);
+        Trouble { retry_after: self.https.retry_after(), ..trouble }
+    }
+
+    /// The account in the folder; `None`: there is none yet.
+    pub(crate) async fn known_account(&self) -> Result<Option<Account>, Error> {
+        let Some(stored) = self.store.account::<AccountCredentials>() else { return Ok(None) };
+        let builder = Account::builder_with_http(Box::new(self.https.clone()));
+        builder.from_credentials(stored).await.map(Some)
+    }
+
+    async fn account(&self) -> Result<Account, Trouble> {
+        if let Some(account) = self.known_account().await.map_err(|e| self.trouble(&e))? {
+            return Ok(account);
+        }
+        let contact = self.acme.email.as_ref().map(|email| format!("mailto:{email}"));
+        let contact: Vec<_> = contact.as_deref().into_iter().collect();
+        let new = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let created = again(async || {
+            let builder = Account::builder_with_http(Box::new(self.https.clone()));
+            builder.create(&new, self.acme.directory.clone(), None).await
+        });
+        let (account, credentials) = created.await.map_err(|error| self.trouble(&error))?;
+        let stored = self.store.store_account(&credentials);
+        stored.map_err(|error| Trouble::here("the account cannot be stored", error))?;
+        tracing::info!(directory = self.acme.directory, "an account was made");
+        Ok(account)
+    }
+
+    /// Obtains a certificate and its key, in PEM. `before`: the certificate in whose place it comes. The record is stored before
+    /// anything that must not be forgotten.
+    pub(crate) async fn obtain(
+        &self,
+        wanted: &Wanted,
+        before: Option<&Credentials>,
+        record: &mut Record,
+    ) -> Result<String, Trouble> {
+        let mut account = self.account().await?;
+        if let Some(pending) = record.pending.clone() {
+            match self.resume(&account, wanted, &pending).await {
+                Ok(pem) => return Ok(pem),
+                Err(trouble) if trouble.kind == Kind::Unreachable => return Err(trouble),
+                Err(_) => record.pending = None,
+            }
+        }
+        let names: Vec<_> = wanted.names.iter().cloned().map(Identifier::Dns).collect();
+        let replaced = before.and_then(replaced);
+        let mut ordered = order(&account, &names, replaced).await;
+        if ordered.as_ref().is_err_and(|error| is(error, "accountDoesNotExist")) {
+            let forgotten = self.store.forget_account();
+            forgotten.map_err(|error| Trouble::here("the account cannot be replaced", error))?;
+            tracing::warn!("the authority does not know the account any more, another one is made");
+            account = self.account().await?;
+            ordered = order(&account, &names, None).await;
+        }
+        let mut order = ordered.map_err(|error| self.trouble(&error))?;
+        self.prove(&mut order, wanted, record).await?;
+        let key = KeyPair::generate().map_err(|error| Trouble::here("a key", error))?;
+        let key = key.serialize_pem();
+        record.pending = Some(Pending { order: order.url().to_owned(), key: key.clone() });
+        self.keep(wanted, record)?;
+        self.finish(order, wanted, &key).await
+    }
+
+    fn keep(&self, wanted: &Wanted, record: &Record) -> Result<(), Trouble> {
+        let stored = self.store.store_record(&wanted.file(), record);
+        stored.map_err(|error| Trouble::here("the folder cannot be written", error))
+    }
+
+    /// Goes on with an order that a process before this one had.
+    async fn resume(
+        &self,
+        account: &Account,
+        wanted: &Wanted,
+        Pending { order, key }: &Pending,
+    ) -> Result<String, Trouble> {
+        let found = again(async || account.order(order.clone()).await).await;
+        let order = found.map_err(|error| self.trouble(&error))?;
+        tracing::debug!(names = wanted.names.join(", "), "an earlier order goes on");
+        self.finish(order, wanted, key).await
+    }
+
+    /// Shows that all names lead to this server.
+    async fn prove(
+        &self,
+        order: &mut Order,
+        wanted: &Wanted,
+        record: &mut Record,
+    ) -> Result<(), Trouble> {
+        let method = wanted.methods[record.method(wanted.methods.len())];
+        let challenges = again(async || challenges(order, method).await).await;
+        let challenges = challenges.map_err(|error| self.trouble(&error))?;
+        if !challenges.is_empty() {
+            record.validates(now());
+            self.keep(wanted, record)?;
+            let shown = self.store.store_challenges(&challenges, now());
+            shown.map_err(|error| Trouble::here("the folder cannot be written", error))?;
+            let answered = self.server.answer(&challenges).await;
+            answered.map_err(|error| Trouble::here("the front takes no challenges", error))?;
+            if !self.store.is_alone() {
+                sleep(OTHERS_LEARN).await;
+            }
+            tracing::debug!(names = wanted.names.join(", "), ?method, "the authority checks names");
+            let ready = again(async || set_ready(order, method).await).await;
+            ready.map_err(|error| self.trouble(&error))?;
+        }
+        let status = again(async || order.poll_ready(&POLICY).await).await;
+        if let Ok(OrderStatus::Ready) = status {
+            return Ok(());
+        }
+        let said = again(async || complaints(order, method).await).await.unwrap_or_default();
+        if !said.is_empty() {
+            let retry_after = self.https.retry_after();
+            return Err(Trouble { kind: Kind::Validation, says: said.join("; "), retry_after });
+        }
+        Err(match status {
+            Err(error) => self.trouble(&error),
+            Ok(_) => Trouble {
+                kind: Kind::Validation,
+                says: "the authority calls the order invalid and does not say why".to_owned(),
+                retry_after: None,
+            },
+        })
+    }
+
+    /// Has a certificate made for an order whose names are proven, and gets it.
+    async fn finish(
+        &self,
+        mut order: Order,
+        wanted: &Wanted,
+        key: &str,
+    ) -> Result<String, Trouble> {
+        let wrong = |error: rcgen::Error| Trouble::here("no request can be signed", error);
+        if matches!(order.state().status, OrderStatus::Ready) {
+            let key = KeyPair::from_pem(key).map_err(wrong)?;
+            let mut params = CertificateParams::new(wanted.names.clone()).map_err(wrong)?;
+            params.distinguished_name = DistinguishedName::new();
+            let request = params.serialize_request(&key).map_err(wrong)?;
+            let sent = again(async || order.finalize_csr(request.der()).await).await;
+            sent.map_err(|error| self.trouble(&error))?;
+        }
+        let chain = again(async || order.poll_certificate(&POLICY).await).await;
+        let chain = chain.map_err(|error| self.trouble(&error))?;
+        let pem = format!("{}\n{key}", chain.trim_end());
+        let refused = |says| Trouble { kind: Kind::Refused, says, retry_after: None };
+        let (_, leaf) = usable_pem(pem.clone())
+            .map_err(|why| refused(format!("the authority has sent something else: {why}")))?;
+        match wanted.names.iter().find(|name| !leaf.covers(name)) {
+            None => Ok(pem),
+            Some(name) => Err(refused(format!("the authority has left {name} out"))),
+        }
+    }
+}
+
+/// Orders a certificate. An authority that does not want to hear which one is replaced (RFC 9773 §5) is not told.
+async fn order(
+    account: &Account,
+    names: &[Identifier],
+    replaced: Option<CertificateIdentifier<'static>>,
+) -> Result<Order, Error> {
+    if let Some(replaced) = replaced {
+        let new = NewOrder::new(names).replaces(replaced);
+        match again(async || account.new_order(&new).await).await {
+            Err(error) if is(&error, "rateLimited") || is(&error, "accountDoesNotExist") => {
+                return Err(error);
+            }
+            Err(error) => tracing::debug!(%error, "the certificate is ordered as a new one"),
+            ordered => return ordered,
+        }
+    }
+    let new = NewOrder::new(names);
+    again(async || account.new_order(&new).await).await
+}
+
+/// How the authority knows a certificate (RFC 9773 §4.1).
+pub(crate) fn replaced(credentials: &Credentials) -> Option<CertificateIdentifier<'static>> {
+    let chain = credentials.certificates().ok()?;
+    CertificateIdentifier::try_from(chain.first()?).ok().map(CertificateIdentifier::into_owned)
+}
+
+fn kind(method: Method) -> ChallengeType {
+    match method {
+        Method::Http01 => ChallengeType::Http01,
+        Method::TlsAlpn01 => ChallengeType::TlsAlpn01,
+    }
+}
+
+/// The challenges of names that are not proven yet.
+async fn challenges(order: &mut Order, method: Method) -> Result<Vec<Challenge>, Error> {
+    let mut all = Vec::new();
+    let mut names = order.authorizations();
+    while let Some(name) = names.next().await {
+        let mut name = name?;
+        if name.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let host = name.identifier().to_string();
+        let Some(challenge) = name.challenge(kind(method)) else {
+            return Err(Error::Str("a challenge that this server can answer"));
+        };
+        let authorization = challenge.key_authorization();
+        all.push(match method {
+            Method::Http01 => Challenge::Http {
+                token: challenge.token.clone(),
+                answer: authorization.as_str().to_owned(),
+            },
+            Method::TlsAlpn01 => {
+                Challenge::Tls { host, digest: authorization.digest().as_ref().to_vec() }
+            }
+        });
+    }
+    Ok(all)
+}
+
+/// Has the authority check the names. What was told once is not told again when this is repeated.
+async fn set_ready(order: &mut Order, method: Method) -> Result<(), Error> {
+    let mut names = order.authorizations();
+    while let Some(name) = names.next().await {
+        let mut name = name?;
+        if name.status != AuthorizationStatus::Pending {
+            continue;
+        }
+        if let Some(mut challenge) = name.challenge(kind(method)) {
+            again(async || challenge.set_ready().await).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the authority did not like about names.
+async fn complaints(order: &mut Order, method: Method) -> Result<Vec<String>, Error> {
+    let mut said = Vec::new();
+    let mut names = order.authorizations();
+    while let Some(name) = names.next().await {
+        let mut name = name?;
+        again(async || name.refresh().await.map(drop)).await?;
+        let host = name.identifier().to_string();
+        let errors = name.challenges.iter().filter(|one| one.r#type == kind(method));
+        for problem in errors.filter_map(|challenge| challenge.error.as_ref()) {
+            said.push(format!("{host}: {}", Trouble::of(problem).says));
+        }
+    }
+    Ok(said)
+}

@@ -1,0 +1,256 @@
+//! When a certificate is asked for. Time and chance come in as numbers, so that nothing here waits.
+//!
+//! ```text
+//!            due              attempt
+//!  resting ───────▶ waiting ─────────▶ stored ──▶ resting until `renew_at`
+//!                      ▲                 │
+//!                      └── not before ◀── failed
+//! ```
+
+use sendoff_tls::Leaf;
+use serde::{Deserialize, Serialize};
+
+use crate::trouble::{Kind, Trouble};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+
+/// Attempts of an hour in which names are checked. Let's Encrypt allows five failures per name and hour.
+const VALIDATIONS_PER_HOUR: usize = 4;
+
+/// The pause after the first failure of a kind, which doubles up to the second number.
+const UNREACHABLE: [u64; 2] = [MINUTE, HOUR];
+const REFUSED: [u64; 2] = [5 * MINUTE, 12 * HOUR];
+const LIMITED: [u64; 2] = [HOUR, 24 * HOUR];
+const HERE: [u64; 2] = [10, 5 * MINUTE];
+
+/// The pause before the names are proven in another way.
+const OTHER_METHOD: u64 = 10;
+
+/// The longest time that an authority may have the server wait. It is a limit for errors of the authority.
+const LONGEST_WAIT: u64 = 7 * 24 * HOUR;
+
+/// What is kept about the attempts for one certificate. Servers that share the folder share it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Record {
+    /// When names were checked, within the last hour.
+    validations: Vec<u64>,
+    /// Attempts that have failed since the last success.
+    failures: u32,
+    /// Those of them in which names could not be proven.
+    unproven: u32,
+    /// No attempt is made before.
+    not_before: u64,
+    /// The number of the method that is used next.
+    method: usize,
+    /// Why the last attempt failed.
+    pub(crate) error: Option<String>,
+    /// An order that may go on after a crash.
+    pub(crate) pending: Option<Pending>,
+}
+
+/// An order that waits for its certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    /// Its URL.
+    pub(crate) order: String,
+    /// The key of the certificate, in PEM.
+    pub(crate) key: String,
+}
+
+impl Record {
+    /// When the next attempt may be made.
+    pub(crate) fn next_attempt(&self) -> u64 {
+        let mut lately = self.validations.iter().rev();
+        let full = lately.nth(VALIDATIONS_PER_HOUR - 1).map_or(0, |first| first + HOUR);
+        self.not_before.max(full)
+    }
+
+    /// The method of the next attempt, of those that there are.
+    pub(crate) fn method(&self, methods: usize) -> usize {
+        self.method % methods.max(1)
+    }
+
+    /// Notes that names are about to be checked.
+    pub(crate) fn validates(&mut self, now: u64) {
+        self.validations.retain(|at| at + HOUR > now);
+        self.validations.push(now);
+    }
+
+    /// Notes a failure, and when the next attempt may be made. `methods`: how many there are; `chance`: between 0 and 1.
+    pub(crate) fn failed(&mut self, trouble: &Trouble, methods: usize, now: u64, chance: f64) {
+        self.failures = self.failures.saturating_add(1);
+        let [first, longest] = match trouble.kind {
+            Kind::Unreachable => UNREACHABLE,
+            Kind::Limited => LIMITED,
+            Kind::Validation | Kind::Refused => REFUSED,
+            Kind::Here => HERE,
+        };
+        let doubled = first.saturating_mul(1 << (self.failures - 1).min(16)).min(longest);
+        let mut wait = doubled + part(doubled, chance / 4.0);
+        if trouble.kind == Kind::Validation {
+            self.method = (self.method(methods) + 1) % methods.max(1);
+            self.unproven = self.unproven.saturating_add(1);
+            if usize::try_from(self.unproven).is_ok_and(|tried| tried < methods) {
+                wait = OTHER_METHOD;
+            }
+        }
+        let wait = wait.max(trouble.retry_after.unwrap_or(0)).min(LONGEST_WAIT);
+        self.not_before = now + wait;
+        self.error = Some(trouble.says.clone());
+    }
+
+    /// Notes that there is a certificate. However an authority asks for renewals, there is one per hour at most.
+    pub(crate) fn succeeded(&mut self, leaf: &Leaf, now: u64) {
+        let Self { validations, method, .. } = std::mem::take(self);
+        *self = Self {
+            validations,
+            method,
+            not_before: now + HOUR.min(lifetime(leaf) / 4),
+            ..Self::default()
+        };
+    }
+}
+
+/// The share of a number of seconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "seconds of some years, and a share between 0 and 1"
+)]
+fn part(seconds: u64, share: f64) -> u64 {
+    (seconds as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+fn seconds(time: i64) -> u64 {
+    u64::try_from(time).unwrap_or(0)
+}
+
+fn lifetime(leaf: &Leaf) -> u64 {
+    seconds(leaf.ends).saturating_sub(seconds(leaf.begins))
+}
+
+/// When a certificate is renewed of which the authority says nothing: when a third of its time is left.
+pub(crate) fn renew_at(leaf: &Leaf) -> u64 {
+    seconds(leaf.ends).saturating_sub(lifetime(leaf) / 3)
+}
+
+/// When a certificate is renewed for which the authority suggests a window (RFC 9773 §4.2): at a random time within, but in any
+/// case while a tenth of its time is left. `chance`: between 0 and 1.
+pub(crate) fn renew_within(leaf: &Leaf, window: [i64; 2], chance: f64) -> u64 {
+    let [start, end] = window.map(seconds);
+    let suggested = start + part(end.saturating_sub(start), chance);
+    suggested.min(seconds(leaf.ends).saturating_sub(lifetime(leaf) / 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000_000;
+
+    fn trouble(kind: Kind) -> Trouble {
+        Trouble { kind, says: "it failed".to_owned(), retry_after: None }
+    }
+
+    fn leaf(begins: u64, ends: u64) -> Leaf {
+        let time = |seconds| i64::try_from(seconds).unwrap();
+        Leaf { names: Vec::new(), begins: time(begins), ends: time(ends) }
+    }
+
+    #[test]
+    fn checks_of_names_fail_at_most_four_times_per_hour() {
+        for chance in [0.0, 0.5, 1.0] {
+            for (kind, restarts) in [(Kind::Validation, false), (Kind::Here, true)] {
+                let (mut record, mut now, mut attempts) = (Record::default(), NOW, Vec::new());
+                while now < NOW + 4 * HOUR {
+                    now = now.max(record.next_attempt());
+                    record.validates(now);
+                    attempts.push(now);
+                    // A process that is killed notes no failure.
+                    if !restarts {
+                        record.failed(&trouble(kind), 2, now, chance);
+                    }
+                    now += 1;
+                }
+                for window in attempts.windows(5) {
+                    assert!(window[4] - window[0] >= HOUR, "{window:?}");
+                }
+                assert!(attempts.len() >= 6, "{attempts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_other_method_comes_soon_and_pauses_grow() {
+        let mut record = Record::default();
+        assert_eq!(record.next_attempt(), 0);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            record.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+            waits.push((record.method(2), record.next_attempt() - NOW));
+        }
+        assert_eq!(waits[..4], [(1, 10), (0, 600), (1, 1200), (0, 2400)]);
+        assert_eq!(waits[11].1, 12 * HOUR);
+        let mut later = Record::default();
+        later.failed(&trouble(Kind::Unreachable), 2, NOW, 0.0);
+        later.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+        assert_eq!((later.method(2), later.next_attempt() - NOW), (1, 10));
+        let mut only = Record::default();
+        only.failed(&trouble(Kind::Validation), 1, NOW, 1.0);
+        assert_eq!((only.method(1), only.next_attempt() - NOW), (0, 375));
+        assert_eq!(only.error.as_deref(), Some("it failed"));
+    }
+
+    #[test]
+    fn the_authority_says_how_long_to_wait() {
+        let mut record = Record::default();
+        let later = |wait| Trouble { retry_after: Some(wait), ..trouble(Kind::Limited) };
+        record.failed(&later(36 * HOUR), 1, NOW, 0.0);
+        assert_eq!(record.next_attempt(), NOW + 36 * HOUR);
+        record.failed(&later(u64::MAX), 1, NOW, 0.0);
+        assert_eq!(record.next_attempt(), NOW + LONGEST_WAIT);
+        let mut soon = Record::default();
+        soon.failed(&later(1), 1, NOW, 0.0);
+        assert_eq!(soon.next_attempt(), NOW + HOUR);
+    }
+
+    #[test]
+    fn an_unreachable_authority_is_asked_again_within_the_hour() {
+        let mut record = Record::default();
+        for _ in 0..100 {
+            record.failed(&trouble(Kind::Unreachable), 2, NOW, 1.0);
+        }
+        assert_eq!(record.next_attempt() - NOW, HOUR + HOUR / 4);
+        assert_eq!(record.method(2), 0, "the method is not to blame");
+    }
+
+    #[test]
+    fn a_success_ends_the_pauses() {
+        let mut record = Record::default();
+        record.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+        record.pending = Some(Pending { order: String::new(), key: String::new() });
+        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW);
+        assert_eq!((record.error.clone(), record.pending.clone()), (None, None));
+        assert_eq!(record.next_attempt(), NOW + HOUR, "renewals are an hour apart");
+        assert_eq!(record.method(2), 1, "what has worked is used again");
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn certificates_are_renewed_in_time() {
+        let (day, year) = (24 * HOUR, leaf(NOW, NOW + 90 * 24 * HOUR));
+        assert_eq!(renew_at(&year), NOW + 60 * day);
+        let window = |from: u64, to: u64| {
+            [NOW + from * day, NOW + to * day].map(|time| i64::try_from(time).unwrap())
+        };
+        assert_eq!(renew_within(&year, window(50, 52), 0.5), NOW + 51 * day);
+        assert_eq!(renew_within(&year, window(50, 50), 1.0), NOW + 50 * day);
+        assert_eq!(renew_within(&year, window(200, 300), 0.5), NOW + 81 * day);
+        assert_eq!(renew_within(&year, [-5, -3], 0.5), 0, "at once");
+        assert_eq!(renew_at(&leaf(NOW + 5, NOW)), NOW, "a certificate without sense");
+    }
+}

@@ -1,0 +1,168 @@
+//! Why an attempt failed, and what the operator can do.
+
+use std::error::Error as _;
+use std::fmt::Write;
+
+use instant_acme::{Error, Problem};
+
+/// What went wrong, as far as it matters for the next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The authority does not answer, or with nonsense.
+    Unreachable,
+    /// The authority wants fewer requests.
+    Limited,
+    /// The authority could not check a name.
+    Validation,
+    /// The authority refuses for another reason.
+    Refused,
+    /// This machine is to blame: its disk, its front.
+    Here,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    /// What happened and what to do, without a full stop.
+    pub(crate) says: String,
+    /// Seconds that the authority wants the server to wait.
+    pub(crate) retry_after: Option<u64>,
+}
+
+/// What the types of problems begin with (RFC 8555 §6.7).
+const NAMESPACE: &str = "urn:ietf:params:acme:error:";
+
+/// The name of a problem's type.
+pub(crate) fn type_of(problem: &Problem) -> &str {
+    problem.r#type.as_deref().map_or("", |name| name.strip_prefix(NAMESPACE).unwrap_or(name))
+}
+
+/// Whether an error is a problem of this type.
+pub(crate) fn is(error: &Error, name: &str) -> bool {
+    matches!(error, Error::Api(problem) if type_of(problem) == name)
+}
+
+impl Trouble {
+    /// This machine is to blame.
+    pub(crate) fn here(what: &str, error: impl std::fmt::Display) -> Self {
+        Self { kind: Kind::Here, says: format!("{what}: {error}"), retry_after: None }
+    }
+
+    /// What the authority answered, or that it did not.
+    pub(crate) fn with_authority(directory: &str, error: &Error) -> Self {
+        match error {
+            Error::Api(problem) => Self::of(problem),
+            Error::Timeout(_) => Self {
+                kind: Kind::Unreachable,
+                says: format!("{directory} has not come to a decision in time"),
+                retry_after: None,
+            },
+            Error::Json(_) | Error::Str(_) | Error::Unsupported(_) => Self {
+                kind: Kind::Unreachable,
+                says: format!("{directory} answers with something else than ACME: {error}"),
+                retry_after: None,
+            },
+            _ => {
+                let mut says = format!("{directory} is not reached: {error}");
+                let mut source = error.source();
+                while let Some(cause) = source {
+                    let _ = write!(says, ": {cause}");
+                    source = cause.source();
+                }
+                says += if says.contains("UnknownIssuer") {
+                    "; acme_roots names the roots of a private authority"
+                } else {
+                    "; can this machine make connections to it (DNS, firewall)?"
+                };
+                Self { kind: Kind::Unreachable, says, retry_after: None }
+            }
+        }
+    }
+
+    /// What a problem means.
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let (kind, help) = match type_of(problem) {
+            "rateLimited" => (
+                Kind::Limited,
+                "the authority's limit is reached, the server waits; for trials there is acme_directory = \"staging\"",
+            ),
+            "connection" => (
+                Kind::Validation,
+                "the authority must reach this server at port 443 or 80 of every address that the name has: check A and AAAA records, firewalls, and the addresses in listen",
+            ),
+            "dns" => {
+                (Kind::Validation, "the name needs an A or AAAA record that leads to this server")
+            }
+            "caa" => (
+                Kind::Refused,
+                "a CAA record of the domain allows other authorities only: add this one, or remove the record",
+            ),
+            "unauthorized" | "incorrectResponse" | "tls" => (
+                Kind::Validation,
+                "another server answers at this name, or a proxy stands before this one: check A and AAAA records, and that the proxy passes /.well-known/acme-challenge/ on",
+            ),
+            "rejectedIdentifier" | "unsupportedIdentifier" => {
+                (Kind::Refused, "the authority does not sign this name: remove it from hosts")
+            }
+            "externalAccountRequired" => (
+                Kind::Refused,
+                "this authority wants accounts that were made elsewhere (external account binding), which the server does not do: choose another acme_directory",
+            ),
+            "userActionRequired" => (Kind::Refused, "the authority wants its operator's consent"),
+            "invalidContact" | "unsupportedContact" => {
+                (Kind::Refused, "the authority does not take acme_email")
+            }
+            "serverInternal" => (Kind::Unreachable, "the authority has an error of its own"),
+            _ => (Kind::Refused, ""),
+        };
+        let kind = match problem.status {
+            Some(429) => Kind::Limited,
+            Some(500..) => Kind::Unreachable,
+            _ => kind,
+        };
+        let mut says = problem.detail.clone().unwrap_or_else(|| problem.to_string());
+        for part in &problem.subproblems {
+            let _ = write!(says, "; {part}");
+        }
+        if !help.is_empty() {
+            let _ = write!(says, " ({help})");
+        }
+        Self { kind, says: plain(&says), retry_after: None }
+    }
+}
+
+/// The longest sentence of an authority that is passed on, in characters.
+const LONGEST: usize = 2000;
+
+/// A text from outside as one line.
+fn plain(text: &str) -> String {
+    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> Trouble {
+        Trouble::of(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn problems_are_told_with_what_to_do() {
+        let limited = problem(
+            r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many", "status": 429}"#,
+        );
+        assert_eq!(limited.kind, Kind::Limited);
+        assert!(limited.says.starts_with("too many (the authority's limit"), "{}", limited.says);
+        let refused = problem(
+            r#"{"type": "urn:ietf:params:acme:error:connection", "detail": "refused\n\u001b[1m"}"#,
+        );
+        assert_eq!(refused.kind, Kind::Validation);
+        assert!(refused.says.starts_with("refused  [1m (the authority must reach"));
+        assert_eq!(problem(r#"{"status": 503, "detail": "busy"}"#).kind, Kind::Unreachable);
+        assert_eq!(problem("{}").kind, Kind::Refused);
+        let long = format!(r#"{{"detail": "{}"}}"#, "x".repeat(100_000));
+        assert_eq!(problem(&long).says.len(), LONGEST);
+    }
+}

@@ -1,0 +1,52 @@
+//! Certificates that the server obtains from an authority (ACME, RFC 8555).
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Where certificates come from that the server obtains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Acme {
+    /// The URL of the authority's directory.
+    pub directory: String,
+    /// The address that the authority may write to.
+    pub email: Option<String>,
+    /// A file in PEM with the roots that the authority's own certificate leads to; `None`: those of the system.
+    #[serde(with = "crate::path::optional")]
+    pub roots: Option<PathBuf>,
+}
+
+impl Acme {
+    /// The folder for account and certificates beneath [`Config::state`](crate::Config::state). Each directory has its own, so that
+    /// certificates of a staging directory never take the place of real ones.
+    #[must_use]
+    pub fn folder(&self, state: &Path) -> PathBuf {
+        let name = self.directory.split_once("://").map_or(&*self.directory, |(_, rest)| rest);
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+        state.join("acme").join(name.trim_start_matches('.'))
+    }
+
+    /// The folder of the certificates.
+    #[must_use]
+    pub fn certificates(&self, state: &Path) -> PathBuf {
+        self.folder(state).join("certificates")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directory_has_a_folder() {
+        let folder = |directory: &str| {
+            let acme = Acme { directory: directory.to_owned(), email: None, roots: None };
+            acme.folder(Path::new("/state")).display().to_string()
+        };
+        let real = folder("https://ca.example:14000/dir?x=../y");
+        assert_eq!(real, "/state/acme/ca.example_14000_dir_x_.._y");
+        assert_eq!(folder("https://../../etc"), "/state/acme/_.._etc");
+    }
+}

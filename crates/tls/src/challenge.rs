@@ -1,0 +1,57 @@
+//! What proves to an authority that the server is reached by a name (RFC 8555 §8).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{Certificate, CertificateParams, CustomExtension, KeyPair};
+use rustls::ServerConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::credentials::Credentials;
+use crate::server;
+
+/// How long the certificate of a challenge holds. Authorities look at its names and its extension alone.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A question that an authority asks the server at one of its names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Challenge {
+    /// A request in the clear for `/.well-known/acme-challenge/TOKEN` (HTTP-01, RFC 8555 §8.3).
+    Http {
+        /// The last part of the path.
+        token: String,
+        /// The body of the response.
+        answer: String,
+    },
+    /// A TLS handshake for [`ACME_PROTOCOL`](crate::ACME_PROTOCOL) (TLS-ALPN-01, RFC 8737).
+    Tls {
+        /// The name.
+        host: String,
+        /// What the certificate says: the SHA-256 of the key authorization.
+        digest: Vec<u8>,
+    },
+}
+
+/// What rustls needs to meet an authority that checks a challenge by TLS.
+///
+/// # Errors
+/// A sentence: the certificate cannot be made.
+pub fn challenge_config(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>, String> {
+    let (certificate, key) = certificate(host, digest)?;
+    server::challenge_config(&Credentials::new(certificate.pem(), key.serialize_pem()))
+}
+
+/// A certificate for the name, signed by itself, with the digest in it (RFC 8737 §3).
+pub(crate) fn certificate(host: &str, digest: &[u8]) -> Result<(Certificate, KeyPair), String> {
+    if digest.len() != 32 {
+        return Err("the digest of a challenge has another length than that of SHA-256".to_owned());
+    }
+    let wrong = |error: rcgen::Error| format!("no certificate for a challenge: {error}");
+    let key = KeyPair::generate().map_err(wrong)?;
+    let mut params = CertificateParams::new([host.to_owned()]).map_err(wrong)?;
+    let now = SystemTime::now();
+    params.not_before = (now - Duration::from_secs(60 * 60)).into();
+    params.not_after = (now + LIFETIME).into();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    Ok((params.self_signed(&key).map_err(wrong)?, key))
+}
