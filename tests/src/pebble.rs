@@ -206,16 +206,16 @@ fn answer_all(mut stream: TcpStream, servers: [Ipv4Addr; 2]) -> io::Result<()> {
 }
 
 fn answer(question: &[u8], servers: [Ipv4Addr; 2]) -> Vec<u8> {
-    const HEADER: usize = 12;
-    let name = question[HEADER..].iter().position(|byte| *byte == 0).unwrap();
-    let end = HEADER + name + 5;
+    const HEADER: u8 = 12;
+    let name = question[usize::from(HEADER)..].iter().position(|byte| *byte == 0).unwrap();
+    let end = usize::from(HEADER) + name + 5;
     let is_address = question[end - 4..end] == [0, 1, 0, 1];
-    let second = question[HEADER..].starts_with(b"\x01b");
+    let second = question[usize::from(HEADER)..].starts_with(b"\x01b");
     let mut answer = question[..2].to_vec();
     answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
-    answer.extend(&question[HEADER..end]);
+    answer.extend(&question[usize::from(HEADER)..end]);
     if is_address {
-        answer.extend([0xc0, HEADER as u8, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        answer.extend([0xc0, HEADER, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
         answer.extend(servers[usize::from(second)].octets());
     }
     answer
