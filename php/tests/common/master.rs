@@ -83,6 +83,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         trusted_proxies: TrustedProxies::default(),
         account: None,
         state: "/".into(),
+        acme: None,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,
