@@ -162,7 +162,7 @@ fn a_challenge_is_answered_by_a_certificate_with_its_digest() {
     let server = challenge_config("a.test", &digest).unwrap();
     assert_eq!(server.alpn_protocols, [ACME_PROTOCOL]);
     assert!(challenge_config("a.test", &digest[1..]).is_err());
-    let (certificate, _) = crate::challenge::certificate("a.test", &digest).unwrap();
+    let (certificate, _) = challenge::certificate("a.test", &digest).unwrap();
     let (_, parsed) = X509Certificate::from_der(certificate.der()).unwrap();
     let extension =
         parsed.iter_extensions().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
