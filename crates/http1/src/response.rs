@@ -47,11 +47,9 @@ impl<'a> HeadEncoder<'a> {
         if !is_token(name) || !is_value(value) {
             return Err(InvalidField);
         }
-        self.out.reserve(name.len() + value.len() + 4);
-        self.out.put_slice(name);
-        self.out.put_slice(b": ");
-        self.out.put_slice(value);
-        self.out.put_slice(b"\r\n");
+        for part in [name, b": ", value, b"\r\n"] {
+            self.out.extend_from_slice(part);
+        }
         Ok(())
     }
 
@@ -99,9 +97,20 @@ pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
 
 /// Whether `name` is a `token` (RFC 9110 §5.6.2).
 fn is_token(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
+    !name.is_empty() && name.iter().all(|byte| IS_TOKEN[usize::from(*byte)])
 }
+
+/// For each byte whether a `token` may have it.
+const IS_TOKEN: [bool; 256] = {
+    let all = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < all.len() {
+        table[all[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 fn is_value(value: &[u8]) -> bool {
     memchr::memchr3(b'\r', b'\n', 0, value).is_none()

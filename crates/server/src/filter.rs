@@ -24,9 +24,10 @@ const SERVER: &str = "sendoff";
 
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
-    for change in &effects.response_headers {
-        change.apply(&mut head.fields);
-    }
+    let changes = effects.response_headers.iter().flat_map(|changes| changes.iter());
+    head.fields
+        .reserve(effects.response_headers.iter().map(|changes| changes.len()).sum::<usize>());
+    changes.for_each(|change| change.apply(&mut head.fields));
     if let Some(cache) = &effects.cache {
         tell_caches(head, cache);
     }

@@ -31,6 +31,9 @@ const READ_AHEAD: usize = 16 * 1024;
 /// The size of one such read, in bytes.
 const READ_MORE: usize = 1024;
 
+/// Bytes of a response head beside its fields: the status line, and what frames the body.
+const OTHER_LINES: usize = 192;
+
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
 
@@ -230,7 +233,9 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         let ResponseHead { status, reason, fields, length, .. } = head;
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
         self.keep_alive &= framing != Framing::Close && !self.lifecycle.is_stopping();
-        let mut out = BytesMut::with_capacity(512);
+        let of_field = |(name, value): &(Bytes, Bytes)| name.len() + value.len() + 4;
+        let mut out =
+            BytesMut::with_capacity(OTHER_LINES + fields.iter().map(of_field).sum::<usize>());
         let mut encoder = HeadEncoder::new(&mut out, status, reason.as_deref());
         for (name, value) in &fields {
             if encoder.field(name, value).is_err() {

@@ -1,6 +1,7 @@
 //! What `.htaccess` files say about a request, in the form in which the server uses it for the response.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -23,7 +24,7 @@ pub(crate) struct Decision {
     outcome: Outcome,
     user: Option<User>,
     /// Changes of the fields of a static file, because of its name.
-    of_file: Vec<FieldChange>,
+    of_file: Option<Rc<[FieldChange]>>,
     charset: Option<Bytes>,
     php_value: Option<Vec<u8>>,
     fixed: Option<Fixed>,
@@ -42,14 +43,16 @@ impl Decision {
     pub(crate) fn new(outcome: Outcome, user: Option<User>) -> Self {
         let mut decision = Self {
             user,
-            of_file: Vec::new(),
+            of_file: None,
             charset: None,
             php_value: None,
             fixed: outcome.response.fixed().map(Fixed::new),
             outcome,
         };
         if let apache::Answer::Serve(target) = &decision.outcome.answer {
-            (decision.of_file, decision.charset) = of_file(target);
+            let (changes, charset) = of_file(target);
+            decision.of_file = (!changes.is_empty()).then(|| changes.into());
+            decision.charset = charset;
         }
         if !decision.outcome.php.is_empty() {
             let lines = decision.outcome.php.iter().flat_map(php_ini_line);
@@ -67,8 +70,8 @@ impl Decision {
     }
 
     /// Changes of the fields of the file that answers.
-    pub(crate) fn of_file(&self) -> &[FieldChange] {
-        &self.of_file
+    pub(crate) fn of_file(&self) -> Option<&Rc<[FieldChange]>> {
+        self.of_file.as_ref()
     }
 
     /// The charset of a static file whose type is text and names none.

@@ -20,7 +20,7 @@ pub(crate) struct Effects {
     /// A route has changed the path, so the routes before it have not seen where the request leads.
     pub(super) is_rewritten: bool,
     /// Changes of the response's fields, in order.
-    pub(crate) response_headers: Vec<FieldChange>,
+    pub(crate) response_headers: Vec<Rc<[FieldChange]>>,
     /// What caches are told.
     pub(crate) cache: Option<Rc<Cache>>,
     /// Which responses are compressed; `None`: those that the site says.

@@ -26,7 +26,7 @@ struct OneRoute {
     rewrite: Option<Rewrite>,
     try_files: Vec<Candidate>,
     request_headers: Vec<TextChange>,
-    response_headers: Vec<TextChange>,
+    response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
     compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
@@ -44,6 +44,36 @@ enum TextChange {
     Add(Bytes, Text),
     Default(Bytes, Text),
     Remove(Bytes),
+}
+
+/// Changes of response fields.
+#[derive(Debug)]
+enum HeadChanges {
+    None,
+    /// The same for all requests.
+    Fixed(Rc<[FieldChange]>),
+    Rendered(Vec<TextChange>),
+}
+
+impl HeadChanges {
+    fn new(changes: Vec<TextChange>) -> Self {
+        let fixed: Option<Rc<[_]>> = changes.iter().map(TextChange::fixed).collect();
+        match fixed {
+            _ if changes.is_empty() => Self::None,
+            Some(fixed) => Self::Fixed(fixed),
+            None => Self::Rendered(changes),
+        }
+    }
+
+    fn render(&self, request: &Request, groups: &Groups) -> Option<Rc<[FieldChange]>> {
+        match self {
+            Self::None => None,
+            Self::Fixed(changes) => Some(Rc::clone(changes)),
+            Self::Rendered(changes) => {
+                Some(changes.iter().map(|change| change.render(request, groups)).collect())
+            }
+        }
+    }
 }
 
 /// A new path and, perhaps, a new query.
@@ -165,7 +195,9 @@ impl OneRoute {
                 .map(|text| Candidate::parse(text))
                 .collect::<Result<_, _>>()?,
             request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
-            response_headers: rules.response_headers.iter().map(TextChange::parse).collect(),
+            response_headers: HeadChanges::new(
+                rules.response_headers.iter().map(TextChange::parse).collect(),
+            ),
             cache: rules.cache.clone().map(Rc::new),
             compress: rules.compress,
             params: params.collect(),
@@ -247,8 +279,7 @@ impl OneRoute {
     }
 
     fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
-        let changes = self.response_headers.iter();
-        effects.response_headers.extend(changes.map(|change| change.render(request, groups)));
+        effects.response_headers.extend(self.response_headers.render(request, groups));
         for (name, text) in &self.params {
             effects.params.retain(|(known, _)| known != name);
             effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
@@ -343,6 +374,16 @@ impl TextChange {
             HeaderRule::Default(name, text) => Self::Default(bytes(name), Text::parse(text)),
             HeaderRule::Remove(name) => Self::Remove(bytes(name)),
         }
+    }
+
+    /// The change, if it is the same for all requests.
+    fn fixed(&self) -> Option<FieldChange> {
+        Some(match self {
+            Self::Set(name, text) => FieldChange::Set(name.clone(), text.fixed()?),
+            Self::Add(name, text) => FieldChange::Add(name.clone(), text.fixed()?),
+            Self::Default(name, text) => FieldChange::Default(name.clone(), text.fixed()?),
+            Self::Remove(name) => FieldChange::Remove(name.clone()),
+        })
     }
 
     fn render(&self, request: &Request, groups: &Groups) -> FieldChange {

@@ -109,12 +109,18 @@ impl Text {
         matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
     }
 
+    /// The text, if it is the same for all requests.
+    pub(crate) fn fixed(&self) -> Option<Bytes> {
+        match self.0.as_slice() {
+            [] => Some(Bytes::new()),
+            [Part::Literal(bytes)] => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
     /// The text for a request, without a copy if it is the same for all.
     pub(crate) fn bytes(&self, request: &Request, groups: &Groups, for_use: Use) -> Bytes {
-        match self.0.as_slice() {
-            [Part::Literal(bytes)] => bytes.clone(),
-            _ => self.render(request, groups, for_use).into(),
-        }
+        self.fixed().unwrap_or_else(|| self.render(request, groups, for_use).into())
     }
 
     /// The text for a request.

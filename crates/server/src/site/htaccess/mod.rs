@@ -218,7 +218,7 @@ impl Htaccess {
         match &outcome.answer {
             apache::Answer::Serve(target) => {
                 rewrite(request, target);
-                effects.response_headers.extend_from_slice(decision.of_file());
+                effects.response_headers.extend(decision.of_file().cloned());
                 effects.charset = decision.charset().cloned();
                 let script = target.path.strip_suffix(&target.path_info[..]);
                 let name = script.unwrap_or(&target.path);
