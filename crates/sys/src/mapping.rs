@@ -27,7 +27,7 @@ impl MappedFile {
     /// The caller owns the address space, nothing else is mapped there, and no Rust reference leads into it, until
     /// the mapping is dropped.
     pub unsafe fn new(addr: *mut c_void, size: u64) -> io::Result<Self> {
-        let page = rustix::param::page_size();
+        let page = page_size();
         let addr = addr.expose_provenance();
         let end =
             usize::try_from(size).ok().and_then(|size| addr.checked_add(size)?.checked_add(page));
@@ -148,4 +148,11 @@ fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> 
         }
     }
     Ok(())
+}
+
+/// Bytes of a page, by the C library, which knows them since the process started. Before Linux 6.4 rustix reads them from
+/// `/proc/self/auxv`, which belongs to root in a process that has changed its user, and panics.
+fn page_size() -> usize {
+    // SAFETY: a plain call.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
