@@ -10,7 +10,7 @@ use rustix::process::{
 };
 use rustix::thread::CapabilitySet;
 use sendoff_config::{Account, PoolConfig};
-use sendoff_sys::process::{become_user, find_user};
+use sendoff_sys::process::{become_user, exit_now, find_user};
 
 use crate::failure::Failure;
 
@@ -72,7 +72,8 @@ pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {
-        return Err(io::Error::other("the master is gone"));
+        // It ended before the line above, which would have ended this process without a word, too.
+        exit_now(1);
     }
     Ok(())
 }

@@ -59,7 +59,10 @@ fn a_worker_that_died_is_replaced_and_a_new_master_learns_how_many_are_wanted() 
         workers.len() == fewest && !workers.contains(&dead)
     };
     assert!(wait::until(LIMIT, replaced), "{:?}", server.workers());
+    let orphans = server.workers();
     processes::signal(server.php_master(), Signal::KILL);
+    // A worker that the end of its master has not yet reached would take a request with it.
+    assert!(wait::until(LIMIT, || !orphans.iter().any(|pid| processes::runs(*pid))));
     assert!(wait::until(LIMIT, || Client::connect(server.addr())
         .ask(&Request::get("/hello.php"))
         .status()
