@@ -27,7 +27,7 @@ use crate::schedule::Record;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Challenges are answered for so many seconds. A server that dies amid its attempt cannot take them back.
+/// Seconds for which challenges are answered. A server that dies during its attempt leaves its challenges in the folder.
 const CHALLENGES_HOLD: u64 = 15 * 60;
 
 /// The folder.
@@ -80,8 +80,8 @@ impl Store {
     /// Whether no other server uses the folder.
     pub(crate) fn is_alone(&self) -> bool {
         let alone = try_exclusive(&self.members).unwrap_or(false);
-        // The change is not atomic: a server that asks at the same moment takes itself for one of several, which is no harm. One that
-        // starts waits for a moment.
+        // The change is not atomic. A server that asks at the same moment believes that it is one of several, which does no harm. A
+        // server that starts at that moment waits.
         let _ = flock(&self.members, FlockOperation::LockShared);
         alone
     }

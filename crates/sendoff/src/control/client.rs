@@ -60,7 +60,7 @@ fn ask(socket: &Path, command: Command) -> io::Result<Option<Answer>> {
 /// Sends a command.
 ///
 /// # Errors
-/// No server listens there, or one that has stopped accepting (`WouldBlock`).
+/// No server listens at the socket, or the server has stopped accepting connections (`WouldBlock`).
 fn send(socket: &Path, command: Command) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

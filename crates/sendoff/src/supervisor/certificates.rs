@@ -56,7 +56,7 @@ impl Certificates {
         if before.map_or(config.acme.is_none(), |before| is_same_work(before, config)) {
             return;
         }
-        // One that runs is killed: what it stores is whole at any time.
+        // A running process is killed. It writes its files atomically, so none is left incomplete.
         *self = Self::start(config).unwrap_or_else(|failure| {
             tracing::error!("no certificate is obtained: {failure}");
             Self::default()

@@ -147,7 +147,7 @@ impl Running {
         let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
         let Self { listeners, new_listeners, .. } = self;
         let started = new.len();
-        // One that has died since will be started by the new configuration, unless it was started again already.
+        // A front that has died since then is started with the new configuration; a front that was started again has the old one.
         let is_another = supervisor.front.pid().is_some_and(|pid| Some(pid) != self.front);
         let decided = match decided {
             Ok(()) if is_another => Err("the front was started again meanwhile".to_owned()),

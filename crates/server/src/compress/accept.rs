@@ -54,8 +54,8 @@ impl Accepted {
         Self { zstd: 1000, brotli: 1000, gzip: 1000, identity: 0 }
     }
 
-    /// Those of `offered` that the client accepts, the best one first. Of codings with the same weight, the one that is offered
-    /// first precedes. A coding that the client likes less than none at all is left out.
+    /// The codings of `offered` that the client accepts, by descending weight; codings of equal weight keep their order. A coding
+    /// whose weight is below that of `identity` is left out.
     pub(super) fn choices(self, offered: &[Coding]) -> Vec<Coding> {
         let accepts = |coding: &Coding| {
             let weight = self.weight(*coding);

@@ -7,7 +7,7 @@
 //!      └─────────────────────┘ the file has changed, or could not be read
 //! ```
 //!
-//! A file is known by device, inode, size and times: one that changes is another file. Blobs are files, too. Files that are guarded
+//! Device, inode, size and times identify a file, so a changed file is another file. Blobs are files, too. Files that are guarded
 //! by a lease are not kept, because a store through a shared mapping need not change their times.
 
 use std::fs::File;
