@@ -17,7 +17,7 @@ use http::StatusCode;
 use sendoff_fastcgi::direct::Sent;
 
 use crate::cut::Cut;
-use crate::delivery::Progress;
+use crate::delivery::{Progress, SendQueue};
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
 use crate::response::ResponseHead;
@@ -32,6 +32,19 @@ pub(crate) enum Room {
     Spool,
     /// The spool is full, too: the application waits until the client has taken something.
     None,
+}
+
+impl Room {
+    /// The room that a send queue has.
+    pub(crate) fn of(queue: &SendQueue) -> Self {
+        if !queue.is_long() {
+            Self::Memory
+        } else if queue.has_room() {
+            Self::Spool
+        } else {
+            Self::None
+        }
+    }
 }
 
 /// Whether a pushed segment fits into the announced length.

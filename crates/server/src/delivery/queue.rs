@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use super::in_memory::{self, InMemory};
 use super::open_file::Source;
 use super::piece::{self, Piece};
-use super::segment::FileSegment;
+use super::segment::{FileSegment, Segment};
 use super::spool::{GATHER, Spool, Spooled};
 use crate::transport::Transport;
 
@@ -163,6 +163,18 @@ impl SendQueue {
     /// connections.
     pub(crate) fn note_slow(&mut self) {
         self.is_slow = true;
+    }
+
+    /// Queues a piece of a body.
+    ///
+    /// # Errors
+    /// As those of [`push_bytes`](Self::push_bytes).
+    pub fn push(&mut self, segment: Segment) -> io::Result<()> {
+        match segment {
+            Segment::Bytes(bytes) => self.push_bytes(bytes)?,
+            Segment::File(file) => self.push_file(file),
+        }
+        Ok(())
     }
 
     /// Queues a range of a file.

@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
-use crate::request::{BodyStore, Origin, Request, received};
+use crate::request::{BodyStore, NOT_STORED, Origin, Request, not_stored, received};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
 
@@ -243,7 +243,9 @@ impl<T: Transport> Connection<T> {
         let mut must_ask = waits;
         loop {
             match decoder.decode(&mut self.buffer)? {
-                Decoded::Data(data) => store.push(&data).map_err(|error| not_stored(&error))?,
+                Decoded::Data(data) => {
+                    store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;
+                }
                 Decoded::End => break,
                 Decoded::NeedMore => {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
@@ -253,7 +255,7 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
-        request.body = store.finish().map_err(|error| not_stored(&error))?;
+        request.body = store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED))?;
         Ok((plan, true))
     }
 
@@ -425,16 +427,4 @@ fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
             tracing::error!(request, "a response was cut short: {cut}");
         }
     }
-}
-
-/// Refuses a request whose body cannot be written to disk.
-fn not_stored(error: &io::Error) -> End {
-    let status = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            StatusCode::INSUFFICIENT_STORAGE
-        }
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    tracing::error!(%error, "a request body cannot be stored");
-    refused(status, "its body cannot be stored")
 }

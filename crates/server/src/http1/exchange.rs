@@ -190,10 +190,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         if let Some(before) = framing.before_piece(segment.len()) {
             self.queue.push_bytes(before)?;
         }
-        match segment {
-            Segment::Bytes(bytes) => self.queue.push_bytes(bytes)?,
-            Segment::File(file) => self.queue.push_file(file),
-        }
+        self.queue.push(segment)?;
         if let Some(after) = framing.after_piece() {
             self.queue.push_bytes(after)?;
         }
@@ -270,16 +267,8 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         let room = framing.take(len);
         let framing = *framing;
         if room > 0 {
-            match &mut segment {
-                Segment::Bytes(bytes) => {
-                    self.body.copied += room;
-                    bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
-                }
-                Segment::File(file) => {
-                    self.body.handed_over += room;
-                    file.len = room;
-                }
-            }
+            segment.truncate(room);
+            self.body.note(&segment);
             self.push_framed(framing, segment)?;
         }
         Ok(if room == len { Fit::Whole } else { Fit::Cut })
@@ -302,13 +291,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     }
 
     fn room(&self) -> Room {
-        if !self.queue.is_long() {
-            Room::Memory
-        } else if self.queue.has_room() {
-            Room::Spool
-        } else {
-            Room::None
-        }
+        Room::of(&self.queue)
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {

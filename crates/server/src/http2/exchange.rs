@@ -193,20 +193,9 @@ impl<S: Service> Responder for Exchange<'_, S> {
             return Ok(Fit::Whole);
         }
         let room = self.framing.take(len);
-        match &mut segment {
-            Segment::Bytes(bytes) => {
-                self.body.copied += room;
-                bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
-            }
-            Segment::File(file) => {
-                self.body.handed_over += room;
-                file.len = room;
-            }
-        }
-        match segment {
-            Segment::Bytes(bytes) => self.queue.push_bytes(bytes)?,
-            Segment::File(file) => self.queue.push_file(file),
-        }
+        segment.truncate(room);
+        self.body.note(&segment);
+        self.queue.push(segment)?;
         Ok(if room == len { Fit::Whole } else { Fit::Cut })
     }
 
@@ -219,13 +208,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
     }
 
     fn room(&self) -> Room {
-        if !self.queue.is_long() {
-            Room::Memory
-        } else if self.queue.has_room() {
-            Room::Spool
-        } else {
-            Room::None
-        }
+        Room::of(&self.queue)
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {

@@ -1,7 +1,6 @@
 //! One request on a stream: read, answered, logged.
 
 use std::future::poll_fn;
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +15,7 @@ use super::exchange::{Asked, Exchange};
 use super::fields;
 use super::streams::{Open, Streams};
 use crate::cut::Fault;
-use crate::request::{Body, BodyStore, Request, received};
+use crate::request::{Body, BodyStore, NOT_STORED, Request, not_stored, received};
 use crate::service::Service;
 
 /// How long the rest of a refused request's body is read and dropped.
@@ -150,7 +149,9 @@ async fn read_body<S: Service>(
     loop {
         let data = match timeout(limit, poll_fn(|cx| body.poll_data(cx))).await {
             Ok(Some(Ok(data))) => data,
-            Ok(None) => return store.finish().map_err(|error| not_stored(&error)),
+            Ok(None) => {
+                return store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED));
+            }
             Ok(Some(Err(_))) => return Err(End::Gone),
             Err(_) => {
                 let why = "the request body took too long";
@@ -159,20 +160,8 @@ async fn read_body<S: Service>(
         };
         streams.note_useful(data.len());
         left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
-        store.push(&data).map_err(|error| not_stored(&error))?;
+        store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;
         // It fails if the stream has ended meanwhile.
         let _ended = body.flow_control().release_capacity(data.len());
     }
-}
-
-/// Refuses a request whose body cannot be written to disk.
-fn not_stored(error: &io::Error) -> End {
-    let status = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            StatusCode::INSUFFICIENT_STORAGE
-        }
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    tracing::error!(%error, "a request body cannot be stored");
-    refused(status, "its body cannot be stored")
 }

@@ -7,6 +7,7 @@ use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
 use crate::request::{Endpoint, Request, protocol};
+use crate::segment::Segment;
 
 /// The contents of a line.
 pub(crate) struct Line<'a> {
@@ -32,6 +33,16 @@ pub(crate) struct BodyBytes {
     pub(crate) handed_over: u64,
     /// As bytes.
     pub(crate) copied: u64,
+}
+
+impl BodyBytes {
+    /// Counts a piece of the body.
+    pub(crate) fn note(&mut self, segment: &Segment) {
+        match segment {
+            Segment::Bytes(_) => self.copied += segment.len(),
+            Segment::File(_) => self.handed_over += segment.len(),
+        }
+    }
 }
 
 /// What handlers note about a request.

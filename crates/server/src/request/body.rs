@@ -6,12 +6,27 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use http::StatusCode;
 
 /// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
 const MEMORY_LIMIT: usize = 64 * 1024;
 
 /// Bytes that are collected before they are written to the file: a client may send its body in chunks of one byte.
 const WRITE_BUFFER: usize = 64 * 1024;
+
+/// Why a request is refused whose body cannot be written to disk.
+pub const NOT_STORED: &str = "its body cannot be stored";
+
+/// The status for a request whose body cannot be written to disk. Logs the error.
+pub fn not_stored(error: &io::Error) -> StatusCode {
+    tracing::error!(%error, "a request body cannot be stored");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
 
 /// A complete request body.
 #[derive(Debug, Clone)]

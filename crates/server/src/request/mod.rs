@@ -13,7 +13,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 
-pub use body::{Body, BodyStore};
+pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};

@@ -125,13 +125,10 @@ impl Rules {
         effects: &mut Effects,
     ) -> Option<Answer> {
         for route in &self.0 {
-            let matched = match route.conditions.matches(request) {
+            let matched = match route.matched(request) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
-                Err(why) => {
-                    let why = format!("{}: {}", route.origin, why.0);
-                    return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
-                }
+                Err(answer) => return Some(answer),
             };
             if let Some(answer) = route.apply(router, pools, request, &matched, effects) {
                 return Some(answer);
@@ -150,13 +147,10 @@ impl Rules {
         effects: &mut Effects,
     ) -> Option<Answer> {
         for route in &self.0 {
-            let matched = match route.conditions.matches(request) {
+            let matched = match route.matched(request) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
-                Err(why) => {
-                    let why = format!("{}: {}", route.origin, why.0);
-                    return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
-                }
+                Err(answer) => return Some(answer),
             };
             if let Some(refused) = route.turned_away(request) {
                 return Some(refused);
@@ -207,6 +201,17 @@ impl OneRoute {
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
             handler: handler.as_ref().map(OneHandler::parse).transpose()?,
+        })
+    }
+
+    /// What of a request the route's conditions match; `None`: it does not concern the request.
+    ///
+    /// # Errors
+    /// The answer if that cannot be said: to skip the route could show what it hides.
+    fn matched(&self, request: &Request) -> Result<Option<Matched>, Answer> {
+        self.conditions.matches(request).map_err(|why| {
+            let why = format!("{}: {}", self.origin, why.0);
+            Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why)
         })
     }
 

@@ -88,15 +88,7 @@ pub(crate) async fn accept(
         if !connection.is_handshaking() {
             break;
         }
-        match connection.read_tls(&mut Input { early: &mut early, tcp: &mut tcp }) {
-            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                poll_fn(|cx| tcp.poll_readable(cx)).await?;
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        }
+        receive(&mut tcp, |tcp| connection.read_tls(&mut Input { early: &mut early, tcp })).await?;
         if let Err(error) = connection.process_new_packets() {
             let _ = send(&mut connection, &mut tcp).await;
             return Err(Failure::Tls(error));
@@ -115,17 +107,11 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<Accepted, Fai
     let mut acceptor = Acceptor::default();
     let mut first = early.first().copied();
     loop {
-        let mut input = Input { early, tcp };
-        let mut input = First { first: &mut first, input: &mut input };
-        match acceptor.read_tls(&mut input) {
-            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                poll_fn(|cx| tcp.poll_readable(cx)).await?;
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        }
+        receive(tcp, |tcp| {
+            let mut input = Input { early, tcp };
+            acceptor.read_tls(&mut First { first: &mut first, input: &mut input })
+        })
+        .await?;
         match acceptor.accept() {
             Ok(Some(accepted)) => return Ok(accepted),
             Ok(None) => {}
@@ -139,6 +125,23 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<Accepted, Fai
                 let _ = alert.write(&mut Socket(tcp));
                 return Err(Failure::Tls(error));
             }
+        }
+    }
+}
+
+/// Calls `read` until it has read something, each time that the socket may have more.
+async fn receive(
+    tcp: &mut Tcp,
+    mut read: impl FnMut(&mut Tcp) -> io::Result<usize>,
+) -> io::Result<()> {
+    loop {
+        match read(tcp) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|cx| tcp.poll_readable(cx)).await?;
+            }
+            Err(error) => return Err(error),
         }
     }
 }
