@@ -32,6 +32,8 @@ pub use error::RequestError;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
 pub use http2::Http2Head;
-pub use response::{CHUNK_END, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header};
+pub use response::{
+    CHUNK_END, FieldLine, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header,
+};
 pub use response_framing::Framing;
 pub use target::{Target, is_host};

@@ -1,6 +1,5 @@
 //! Which responses are compressed for a request.
 
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, REFERER};
 use http::{HeaderValue, Method, StatusCode};
 use sendoff_config::{Coding, Compress, Compression};
@@ -8,7 +7,7 @@ use sendoff_config::{Coding, Compress, Compression};
 use super::accept::Accepted;
 use super::etag;
 use crate::request::{Request, Scheme};
-use crate::response::ResponseHead;
+use crate::response::{Field, ResponseHead};
 
 /// Digests of the body as it was before it was compressed (RFC 9530, RFC 3230, RFC 1864).
 const DIGESTS: [&str; 4] = ["Content-Digest", "Repr-Digest", "Digest", "Content-MD5"];
@@ -103,7 +102,7 @@ impl<'a> Policy<'a> {
         }
         let is_compressible =
             head.value("Content-Type").is_some_and(|media_type| self.is_compressible(media_type));
-        let is_encoded = head.value("Content-Encoding").is_some_and(|coding| coding != "identity");
+        let is_encoded = head.value("Content-Encoding").is_some_and(|coding| coding != b"identity");
         let is_short = head.length.is_some_and(|len| self.is_too_short(len));
         // A file that cannot be sent may be answered for by a script.
         let is_other = self.of == Compress::Static && is_error(head.status);
@@ -149,18 +148,19 @@ impl<'a> Policy<'a> {
         if head.status == StatusCode::NOT_MODIFIED
             && let Some(asked) = self.asked
             && let Some(own) = tag(head)
-            && let Some(given) = etag::asked_for(own, asked)
+            && let Some(given) = etag::asked_for(own.value(), asked)
         {
-            *own = given;
+            own.set_value(given);
         }
     }
 }
 
 /// Tells caches that the response depends on `Accept-Encoding`.
 pub(crate) fn vary(head: &mut ResponseHead) {
-    let says = |(name, value): &(Bytes, Bytes)| {
-        name.eq_ignore_ascii_case(b"Vary")
-            && value
+    let says = |field: &Field| {
+        field.is("Vary")
+            && field
+                .value()
                 .split(|&b| b == b',')
                 .map(<[u8]>::trim_ascii)
                 .any(|field| field == b"*" || field.eq_ignore_ascii_case(b"Accept-Encoding"))
@@ -174,14 +174,14 @@ pub(crate) fn vary(head: &mut ResponseHead) {
 /// Turns the head of a response into that of its compressed form. The caller knows its length, if anyone does.
 pub(super) fn compressed(head: &mut ResponseHead, coding: Coding) {
     head.length = None;
-    head.fields.retain(|(name, _)| {
-        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    head.fields.retain(|field| {
+        let is = |name: &str| field.is(name);
         !is("Accept-Ranges") && !is("Content-Encoding") && !DIGESTS.into_iter().any(is)
     });
-    if let Some(own) = tag(head)
-        && let Some(other) = etag::of_compressed(own, coding)
+    if let Some(tag) = tag(head)
+        && let Some(other) = etag::of_compressed(tag.value(), coding)
     {
-        *own = other;
+        tag.set_value(other);
     }
     head.field("Content-Encoding", coding.name());
 }
@@ -190,16 +190,16 @@ fn is_error(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
 }
 
-fn tag(head: &mut ResponseHead) -> Option<&mut Bytes> {
-    let mut fields = head.fields.iter_mut();
-    fields.find(|(name, _)| name.eq_ignore_ascii_case(b"ETag")).map(|(_, value)| value)
+fn tag(head: &mut ResponseHead) -> Option<&mut Field> {
+    head.fields.iter_mut().find(|field| field.is("ETag"))
 }
 
 /// RFC 9111 §5.2.2.6.
 fn forbids_transform(head: &ResponseHead) -> bool {
-    head.fields.iter().any(|(name, value)| {
-        name.eq_ignore_ascii_case(b"Cache-Control")
-            && value
+    head.fields.iter().any(|field| {
+        field.is("Cache-Control")
+            && field
+                .value()
                 .split(|&b| b == b',')
                 .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
     })
@@ -245,9 +245,7 @@ mod tests {
     }
 
     fn fields(head: &ResponseHead) -> String {
-        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-        let lines = head.fields.iter().map(|(name, value)| [text(name), text(value)].join(": "));
-        lines.collect::<Vec<_>>().join("\n")
+        head.fields.iter().map(Field::text).collect::<Vec<_>>().join("\n")
     }
 
     #[test]

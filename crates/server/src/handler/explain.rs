@@ -146,7 +146,7 @@ pub(super) async fn send(
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));
     head.field("Content-Type", "text/plain; charset=utf-8");
     head.field("Cache-Control", "no-store");
-    head.fields.push((Bytes::from_static(FIELD.as_bytes()), Bytes::from_static(b"yes")));
+    head.field(FIELD, "yes");
     let body = Segment::Bytes(Bytes::from(page));
     responder::respond(responder, head, [body]).await
 }

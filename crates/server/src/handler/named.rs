@@ -71,7 +71,7 @@ pub(super) async fn respond(
         (out.status, out.reason) = (response.status, None);
     }
     out.length = response.content_length;
-    out.fields.retain(|(name, _)| !is_replaced(name));
+    out.fields.retain(|field| !is_replaced(field.name()));
     append_fields(&mut out, response.headers);
     let mut body = response.body;
     if context.compression.is_some() && out.status == StatusCode::OK && !body.is_empty() {

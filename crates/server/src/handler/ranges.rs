@@ -66,7 +66,7 @@ pub(super) async fn respond(
 ) -> Result<(), Cut> {
     let mut out = ResponseHead::of(head);
     out.length = Some(segments.iter().map(Segment::len).sum());
-    out.fields.retain(|(name, _)| !is_for_front(name));
+    out.fields.retain(|field| !is_for_front(field.name()));
     responder::respond(responder, out, segments).await
 }
 

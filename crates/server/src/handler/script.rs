@@ -319,9 +319,9 @@ impl Call<'_> {
         let mut head = ResponseHead::of(head);
         // A body with file names in it has another length than the response.
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
-        head.fields.retain(|(name, _)| {
-            let is_places = zero_copy.is_some() && name.eq_ignore_ascii_case(b"x-zerocopy");
-            !is_places && !is_for_front(name)
+        head.fields.retain(|field| {
+            let is_places = zero_copy.is_some() && field.is("x-zerocopy");
+            !is_places && !is_for_front(field.name())
         });
         responder.begin(head)?;
         let body = Body { rest, surplus: false, zero_copy };

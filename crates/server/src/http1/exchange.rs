@@ -19,7 +19,7 @@ use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::request::{Endpoint, Request};
 use crate::responder::{Fit, Lender, Responder, Room, Terms};
-use crate::response::{Framing, ResponseHead};
+use crate::response::{Field, Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::service::Service;
 use crate::transport::Transport;
@@ -230,11 +230,18 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         let ResponseHead { status, reason, fields, length, .. } = head;
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
         self.keep_alive &= framing != Framing::Close && !self.lifecycle.is_stopping();
-        let of_field = |(name, value): &(Bytes, Bytes)| name.len() + value.len() + 4;
+        let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
         let mut out =
             BytesMut::with_capacity(OTHER_LINES + fields.iter().map(of_field).sum::<usize>());
         let mut encoder = HeadEncoder::new(&mut out, status, reason.as_deref());
-        for (name, value) in &fields {
+        for field in &fields {
+            let (name, value) = match field {
+                Field::Line(line) => {
+                    encoder.line(line);
+                    continue;
+                }
+                Field::Own(name, value) => (name, value),
+            };
             if encoder.field(name, value).is_err() {
                 let (request, name) = (self.line(), name.escape_ascii());
                 tracing::warn!(

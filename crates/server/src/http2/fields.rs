@@ -31,15 +31,16 @@ pub(super) fn checked(request: &mut Request<RecvStream>) -> (Result<Head, Reques
 /// The head of a response. Calls `invalid` with the name of each field that cannot be sent.
 pub(super) fn response(head: &ResponseHead, mut invalid: impl FnMut(&[u8])) -> Response<()> {
     let mut fields = HeaderMap::with_capacity(head.fields.len() + 1);
-    for (name, value) in &head.fields {
-        let parsed = HeaderName::from_bytes(name).ok();
-        let value = HeaderValue::from_maybe_shared(without_blanks(value)).ok();
+    for field in &head.fields {
+        let parsed = HeaderName::from_bytes(field.name()).ok();
+        let value = without_blanks(&field.shared_value());
+        let value = HeaderValue::from_maybe_shared(value).ok();
         match (parsed, value) {
             (Some(name), _) if OF_THE_CONNECTION.contains(&name.as_str()) => {}
             (Some(name), Some(value)) => {
                 fields.append(name, value);
             }
-            _ => invalid(name),
+            _ => invalid(field.name()),
         }
     }
     if let Some(length) = head.length.filter(|_| head.status != StatusCode::NO_CONTENT) {

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use sendoff_http1::CgiHead;
 
+use super::field::Field;
+
 /// The head of a response before a protocol has written it. Framing fields (`Content-Length`, `Transfer-Encoding`,
 /// `Connection`) are not among its fields: protocols make them from `length`.
 #[derive(Debug, Clone)]
@@ -14,7 +16,7 @@ pub struct ResponseHead {
     pub reason: Option<Bytes>,
     /// Names and values in the order in which the client gets them. They are not checked yet: the protocol leaves out, and logs,
     /// a field that would break the head.
-    pub fields: Vec<(Bytes, Bytes)>,
+    pub fields: Vec<Field>,
     /// Bytes of the body, if known. For a response to HEAD: of the body that GET would get.
     pub length: Option<u64>,
     /// Whether the server itself makes the response, and no file or application: an error page or a redirect.
@@ -25,27 +27,30 @@ impl ResponseHead {
     /// A head without fields.
     #[must_use]
     pub fn new(status: StatusCode, length: Option<u64>) -> Self {
-        Self { status, reason: None, fields: Vec::new(), length, by_server: false }
+        // Room for what filters add, so that the list seldom moves.
+        let fields = Vec::with_capacity(16);
+        Self { status, reason: None, fields, length, by_server: false }
     }
 
     /// An application's head. Its `Content-Length` becomes `length`.
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
         let CgiHead { status, reason, fields, content_length, .. } = head;
-        Self { status, reason, fields, length: content_length, by_server: false }
+        let own = fields.into_iter().map(|(name, value)| Field::Own(name, value));
+        let mut head = Self { reason, ..Self::new(status, content_length) };
+        head.fields.extend(own);
+        head
     }
 
     /// Adds a field at the end.
     pub fn field(&mut self, name: &'static str, value: impl Into<Bytes>) {
-        self.fields.push((Bytes::from_static(name.as_bytes()), value.into()));
+        self.fields.push(Field::new(name, value));
     }
 
     /// The value of the first field of this name.
     #[must_use]
-    pub fn value(&self, name: &str) -> Option<&Bytes> {
-        let mut fields = self.fields.iter();
-        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, value)| value)
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|field| field.is(name)).map(Field::value)
     }
 
     /// Whether there is a field of this name.

@@ -8,7 +8,8 @@ use http::StatusCode;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Handler, Outcome, Target};
 
-use super::field_change::FieldChange;
+use super::field_change::{Action, FieldChange, FieldChanges};
+use crate::response::Field;
 
 /// Whose password a client has shown.
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ pub(crate) struct Decision {
     outcome: Outcome,
     user: Option<User>,
     /// Changes of the fields of a static file, because of its name.
-    of_file: Option<Rc<[FieldChange]>>,
+    of_file: Option<Rc<FieldChanges>>,
     charset: Option<Bytes>,
     php_value: Option<Vec<u8>>,
     fixed: Option<Fixed>,
@@ -33,9 +34,9 @@ pub(crate) struct Decision {
 /// Changes of heads that are the same for each response.
 #[derive(Debug)]
 struct Fixed {
-    always: Vec<FieldChange>,
+    always: FieldChanges,
     /// Those of responses that a file or a script makes.
-    usual: Vec<FieldChange>,
+    usual: FieldChanges,
 }
 
 impl Decision {
@@ -51,7 +52,7 @@ impl Decision {
         };
         if let apache::Answer::Serve(target) = &decision.outcome.answer {
             let (changes, charset) = of_file(target);
-            decision.of_file = (!changes.is_empty()).then(|| changes.into());
+            decision.of_file = (!changes.is_empty()).then(|| Rc::new(FieldChanges::new(changes)));
             decision.charset = charset;
         }
         if !decision.outcome.php.is_empty() {
@@ -70,7 +71,7 @@ impl Decision {
     }
 
     /// Changes of the fields of the file that answers.
-    pub(crate) fn of_file(&self) -> Option<&Rc<[FieldChange]>> {
+    pub(crate) fn of_file(&self) -> Option<&Rc<FieldChanges>> {
         self.of_file.as_ref()
     }
 
@@ -90,18 +91,18 @@ impl Decision {
     }
 
     /// Changes a head if its changes are the same for each response. Returns false if they are not.
-    pub(crate) fn change(&self, by_server: bool, fields: &mut Vec<(Bytes, Bytes)>) -> bool {
+    pub(crate) fn change(&self, by_server: bool, fields: &mut Vec<Field>) -> bool {
         let Some(Fixed { always, usual }) = &self.fixed else { return false };
         // Several fields of this name become one.
-        if fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"Vary")) {
+        if fields.iter().any(|field| field.is("Vary")) {
             return false;
         }
         if !by_server {
-            usual.iter().for_each(|change| change.apply(fields));
+            usual.apply(fields);
         }
         if !always.is_empty() {
-            let mut first = Vec::with_capacity(fields.len() + always.len());
-            always.iter().for_each(|change| change.apply(&mut first));
+            let mut first = Vec::new();
+            always.apply(&mut first);
             first.append(fields);
             *fields = first;
         }
@@ -118,23 +119,26 @@ impl Fixed {
     fn new(changes: Vec<apache::HeadChange>) -> Self {
         let (mut always, mut usual) = (Vec::new(), Vec::new());
         for apache::HeadChange { always: is_always, action, name, value } in changes {
-            let (name, value) = (name.into(), value.into());
-            let change = match action {
-                apache::HeadAction::Set => FieldChange::Set(name, value),
-                apache::HeadAction::Add => FieldChange::Add(name, value),
-                apache::HeadAction::Unset => FieldChange::Remove(name),
+            let action = match action {
+                apache::HeadAction::Set => Action::Set,
+                apache::HeadAction::Add => Action::Add,
+                apache::HeadAction::Unset => Action::Remove,
             };
+            let change = FieldChange { action, field: Field::Own(name.into(), value.into()) };
             if is_always { always.push(change) } else { usual.push(change) }
         }
-        Self { always, usual }
+        Self { always: FieldChanges::new(always), usual: FieldChanges::new(usual) }
     }
 }
 
 /// What rules about its name say of a static file: changes of the response's fields, and the charset.
 fn of_file(target: &Target) -> (Vec<FieldChange>, Option<Bytes>) {
     let (mut changes, mut default_charset) = (Vec::new(), None);
-    let named = |name: &'static str| Bytes::from_static(name.as_bytes());
-    let set = |name, value: &[u8]| FieldChange::Set(named(name), Bytes::copy_from_slice(value));
+    let set = |name, value: &[u8]| FieldChange {
+        action: Action::Set,
+        field: Field::new(name, value.to_vec()),
+    };
+    let remove = |name| FieldChange { action: Action::Remove, field: Field::new(name, "") };
     if !target.encoding.is_empty() {
         changes.push(set("Content-Encoding", &target.encoding));
     }
@@ -148,12 +152,12 @@ fn of_file(target: &Target) -> (Vec<FieldChange>, Option<Bytes>) {
                 let own: Vec<u8> = own.iter().copied().chain(charset).collect();
                 changes.push(set("Content-Type", &own));
             }
-            (Some(None), _) => changes.push(FieldChange::Remove(named("Content-Type"))),
+            (Some(None), _) => changes.push(remove("Content-Type")),
             (None, Some(charset)) => default_charset = Some(Bytes::copy_from_slice(charset)),
             (None, None) => {}
         }
         if !target.etag {
-            changes.push(FieldChange::Remove(named("ETag")));
+            changes.push(remove("ETag"));
         }
     }
     (changes, default_charset)

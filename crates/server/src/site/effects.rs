@@ -9,7 +9,7 @@ use http::StatusCode;
 use sendoff_config::{BasicAuth, Cache, Compress};
 
 use super::decision::Decision;
-use super::field_change::FieldChange;
+use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
 use crate::request::Request;
@@ -20,7 +20,7 @@ pub(crate) struct Effects {
     /// A route has changed the path, so the routes before it have not seen where the request leads.
     pub(super) is_rewritten: bool,
     /// Changes of the response's fields, in order.
-    pub(crate) response_headers: Vec<Rc<[FieldChange]>>,
+    pub(crate) response_headers: Vec<Rc<FieldChanges>>,
     /// What caches are told.
     pub(crate) cache: Option<Rc<Cache>>,
     /// Which responses are compressed; `None`: those that the site says.

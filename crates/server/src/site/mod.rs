@@ -38,6 +38,7 @@ use root::Release;
 use router::{Route, Router};
 use rules::Rules;
 use sendable::Sendable;
+use text::shared;
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
@@ -80,8 +81,7 @@ impl Site {
     ) -> io::Result<Self> {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
-        let software = site.server_software.clone().map(Bytes::from);
-        let software = software.unwrap_or_else(|| Bytes::from_static(SOFTWARE.as_bytes()));
+        let software = shared(site.server_software.as_deref().unwrap_or(SOFTWARE));
         let distrusted = match site.scripts_in_writable_folders {
             true => None,
             false => Some(user_of_scripts(config, site)?),
@@ -100,7 +100,7 @@ impl Site {
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,
-            hsts: site.hsts.clone().map(Bytes::from),
+            hsts: site.hsts.as_deref().map(shared),
         })
     }
 

@@ -6,9 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use bytes::Bytes;
-
 use super::matching::contains;
+use super::text::shared;
 use crate::static_files::{
     CacheShare, Entry, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer,
 };
@@ -43,9 +42,8 @@ impl Mounts {
     /// One of them cannot be opened; the error names it.
     pub(super) fn open(config: &sendoff_config::Site, share: &Rc<CacheShare>) -> io::Result<Self> {
         let types = config.media_types.iter();
-        let types = types.map(|(ending, media_type)| {
-            (ending.to_ascii_lowercase(), Bytes::from(media_type.clone()))
-        });
+        let types =
+            types.map(|(ending, media_type)| (ending.to_ascii_lowercase(), shared(media_type)));
         let types: Rc<MediaTypes> = Rc::new(types.collect());
         let aliases = config.aliases.iter().map(|alias| (&*alias.prefix, &*alias.folder));
         let mut all = Vec::new();

@@ -8,12 +8,13 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PoolConfig};
 
 use super::effects::{Answer, Effects};
-use super::field_change::FieldChange;
+use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
-use super::text::{Groups, Text, Use};
+use super::text::{Groups, Text, Use, shared_field};
 use crate::request::{Request, normalise};
+use crate::response::Field;
 
 /// The routes of a site, compiled.
 #[derive(Debug, Default)]
@@ -38,12 +39,12 @@ struct OneRoute {
     handler: Option<OneHandler>,
 }
 
+/// A change of header fields, with variables in its value.
 #[derive(Debug)]
-enum TextChange {
-    Set(Bytes, Text),
-    Add(Bytes, Text),
-    Default(Bytes, Text),
-    Remove(Bytes),
+struct TextChange {
+    action: Action,
+    name: Bytes,
+    text: Text,
 }
 
 /// Changes of response fields.
@@ -51,26 +52,26 @@ enum TextChange {
 enum HeadChanges {
     None,
     /// The same for all requests.
-    Fixed(Rc<[FieldChange]>),
+    Fixed(Rc<FieldChanges>),
     Rendered(Vec<TextChange>),
 }
 
 impl HeadChanges {
     fn new(changes: Vec<TextChange>) -> Self {
-        let fixed: Option<Rc<[_]>> = changes.iter().map(TextChange::fixed).collect();
-        match fixed {
-            _ if changes.is_empty() => Self::None,
-            Some(fixed) => Self::Fixed(fixed),
-            None => Self::Rendered(changes),
+        if changes.is_empty() {
+            return Self::None;
         }
+        let fixed: Option<Vec<_>> = changes.iter().map(TextChange::fixed).collect();
+        fixed.map_or(Self::Rendered(changes), |fixed| Self::Fixed(FieldChanges::new(fixed).into()))
     }
 
-    fn render(&self, request: &Request, groups: &Groups) -> Option<Rc<[FieldChange]>> {
+    fn render(&self, request: &Request, groups: &Groups) -> Option<Rc<FieldChanges>> {
         match self {
             Self::None => None,
             Self::Fixed(changes) => Some(Rc::clone(changes)),
             Self::Rendered(changes) => {
-                Some(changes.iter().map(|change| change.render(request, groups)).collect())
+                let changes = changes.iter().map(|change| change.render(request, groups));
+                Some(FieldChanges::new(changes.collect()).into())
             }
         }
     }
@@ -373,57 +374,42 @@ impl Candidate {
 
 impl TextChange {
     fn parse(rule: &HeaderRule) -> Self {
-        match rule {
-            HeaderRule::Set(name, text) => Self::Set(bytes(name), Text::parse(text)),
-            HeaderRule::Add(name, text) => Self::Add(bytes(name), Text::parse(text)),
-            HeaderRule::Default(name, text) => Self::Default(bytes(name), Text::parse(text)),
-            HeaderRule::Remove(name) => Self::Remove(bytes(name)),
-        }
+        let (action, name, text) = match rule {
+            HeaderRule::Set(name, text) => (Action::Set, name, &text[..]),
+            HeaderRule::Add(name, text) => (Action::Add, name, &text[..]),
+            HeaderRule::Default(name, text) => (Action::Default, name, &text[..]),
+            HeaderRule::Remove(name) => (Action::Remove, name, ""),
+        };
+        Self { action, name: bytes(name), text: Text::parse(text) }
     }
 
     /// The change, if it is the same for all requests.
     fn fixed(&self) -> Option<FieldChange> {
-        Some(match self {
-            Self::Set(name, text) => FieldChange::Set(name.clone(), text.fixed()?),
-            Self::Add(name, text) => FieldChange::Add(name.clone(), text.fixed()?),
-            Self::Default(name, text) => FieldChange::Default(name.clone(), text.fixed()?),
-            Self::Remove(name) => FieldChange::Remove(name.clone()),
-        })
+        let field = shared_field(&self.name, &self.text.fixed()?);
+        Some(FieldChange { action: self.action, field })
     }
 
     fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
-        let render = |text: &Text| text.bytes(request, groups, Use::Uri);
-        match self {
-            Self::Set(name, text) => FieldChange::Set(name.clone(), render(text)),
-            Self::Add(name, text) => FieldChange::Add(name.clone(), render(text)),
-            Self::Default(name, text) => FieldChange::Default(name.clone(), render(text)),
-            Self::Remove(name) => FieldChange::Remove(name.clone()),
-        }
+        let value = self.text.bytes(request, groups, Use::Uri);
+        FieldChange { action: self.action, field: Field::Own(self.name.clone(), value) }
     }
 
     /// Changes the request's fields. What would be no valid field is left out.
     fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
-        let name = |name: &Bytes| HeaderName::from_bytes(name).ok();
-        let value = |value: &Bytes| HeaderValue::from_bytes(value).ok();
-        let change = self.render(request, groups);
-        let headers = &mut request.headers;
-        match &change {
-            FieldChange::Remove(removed) => {
-                if let Some(name) = name(removed) {
-                    headers.remove(name);
-                }
+        let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
+        if self.action == Action::Remove {
+            request.headers.remove(name);
+            return;
+        }
+        let value = self.text.bytes(request, groups, Use::Uri);
+        let Ok(value) = HeaderValue::from_maybe_shared(value) else { return };
+        match self.action {
+            Action::Add => {
+                request.headers.append(name, value);
             }
-            FieldChange::Set(n, v) | FieldChange::Add(n, v) | FieldChange::Default(n, v) => {
-                let Some((name, value)) = name(n).zip(value(v)) else { return };
-                match &change {
-                    FieldChange::Add(..) => {
-                        headers.append(name, value);
-                    }
-                    FieldChange::Default(..) if headers.contains_key(&name) => {}
-                    _ => {
-                        headers.insert(name, value);
-                    }
-                }
+            Action::Default if request.headers.contains_key(&name) => {}
+            Action::Set | Action::Default | Action::Remove => {
+                request.headers.insert(name, value);
             }
         }
     }

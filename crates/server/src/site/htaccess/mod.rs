@@ -24,7 +24,7 @@ use super::decision::{Decision, User};
 use super::effects::{Answer, Effects, Failure};
 use super::router::{Route, Router};
 use crate::request::{Request, Scheme, protocol};
-use crate::response::ResponseHead;
+use crate::response::{Field, ResponseHead};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
 use outcomes::{LookedAt, Outcomes};
@@ -109,7 +109,7 @@ impl Htaccess {
         if !decision.changes_heads() || decision.change(head.by_server, &mut head.fields) {
             return;
         }
-        let bytes = |(name, value): &(Bytes, Bytes)| (name.to_vec(), value.to_vec());
+        let bytes = |field: &Field| (field.name().to_vec(), field.value().to_vec());
         let modified = head
             .value("Last-Modified")
             .and_then(|value| httpdate::parse_http_date(str::from_utf8(value).ok()?).ok());
@@ -125,7 +125,7 @@ impl Htaccess {
             decision.outcome().response.apply(site, view, &files, &mut seen);
         });
         let fields = seen.fields.into_iter();
-        head.fields = fields.map(|(name, value)| (name.into(), value.into())).collect();
+        head.fields = fields.map(|(name, value)| Field::Own(name.into(), value.into())).collect();
     }
 
     /// What the files say about a request, known or found out.

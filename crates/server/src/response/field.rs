@@ -1,0 +1,71 @@
+//! A header field of a response.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use sendoff_http1::FieldLine;
+
+/// A header field of a response, with its name as the client will see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Field {
+    /// Name and value, not checked yet.
+    Own(Bytes, Bytes),
+    /// One that the configuration has fixed for many responses, checked when it was read.
+    Line(FieldLine),
+}
+
+impl Field {
+    /// A field of this response.
+    #[must_use]
+    pub fn new(name: &'static str, value: impl Into<Bytes>) -> Self {
+        Self::Own(Bytes::from_static(name.as_bytes()), value.into())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Self::Own(name, _) => name,
+            Self::Line(line) => line.name(),
+        }
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        match self {
+            Self::Own(_, value) => value,
+            Self::Line(line) => line.value(),
+        }
+    }
+
+    /// The value, without a copy.
+    #[must_use]
+    pub fn shared_value(&self) -> Bytes {
+        match self {
+            Self::Own(_, value) => value.clone(),
+            Self::Line(line) => Bytes::from_static(line.value()),
+        }
+    }
+
+    /// Replaces the value.
+    pub fn set_value(&mut self, new: impl Into<Bytes>) {
+        match self {
+            Self::Own(_, value) => *value = new.into(),
+            Self::Line(line) => *self = Self::Own(Bytes::from_static(line.name()), new.into()),
+        }
+    }
+
+    /// Whether this is the field's name, in any case.
+    #[must_use]
+    pub fn is(&self, name: impl AsRef<[u8]>) -> bool {
+        self.name().eq_ignore_ascii_case(name.as_ref())
+    }
+
+    /// The field for messages and tests.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let text = |bytes| -> Cow<'_, str> { String::from_utf8_lossy(bytes) };
+        [text(self.name()), text(self.value())].join(": ")
+    }
+}
