@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi header config install-extension test test-heavy phpt bench check fmt
+.PHONY: serve build libfcgi header config install-extension test test-heavy test-trixie phpt bench check fmt
 
 # The demonstration site.
 serve: build
@@ -49,6 +49,10 @@ test-heavy:
 phpt:
 	tools/install phpt
 	php/phpt/run $(SUITES)
+
+# `make test` on Debian 13, with its PHP 8.4, in a folder of its own (tools/debian); as root.
+test-trixie:
+	tools/debian trixie test
 
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
 bench:

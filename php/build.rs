@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// Debian's name carries the version; elsewhere there is one PHP and a plain name.
-const PHP_CONFIG: [&str; 2] = ["php-config8.2", "php-config"];
+/// The versions of PHP that `src/php_versions.h` is written for.
+const VERSIONS: [&str; 4] = ["8.2.", "8.3.", "8.4.", "8.5."];
 
 fn main() {
     let sources = [
@@ -49,6 +49,8 @@ fn main() {
         build.file(format!("src/{source}.c"));
     }
     build.compile("sendoff_php_sapi");
+    // Debian's libraries of all versions call themselves libphp.so (SONAME); which file is linked decides nothing at the start, so
+    // `check_version()` in src/engine.rs does.
     println!("cargo::rustc-link-lib=php");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../include");
@@ -66,16 +68,18 @@ fn tell_tests_about_root() {
     }
 }
 
+/// The flags of the PHP that `crates/config/build.rs` has found.
 fn include_flags() -> String {
-    for program in PHP_CONFIG {
-        match Command::new(program).arg("--includes").output() {
-            Ok(done) if done.status.success() => {
-                return String::from_utf8_lossy(&done.stdout).into_owned();
-            }
-            _ => {}
-        }
+    let program = std::env::var("DEP_PHP_CONFIG").unwrap_or_default();
+    let version = std::env::var("DEP_PHP_VERSION").unwrap_or_default();
+    if !VERSIONS.iter().any(|known| version.starts_with(known)) {
+        let found = if version.is_empty() { "not found" } else { &version };
+        println!(
+            "cargo::error=Sendoff builds for PHP 8.2, 8.3, 8.4 and 8.5; {program}: {found}. Install php8.4-dev and \
+             libphp8.4-embed (Debian 12: 8.2), or name another php-config in PHP_CONFIG"
+        );
+        std::process::exit(1);
     }
-    let wanted = PHP_CONFIG[0];
-    println!("cargo::error={wanted} not found: install php8.2-dev and libphp8.2-embed");
-    std::process::exit(1);
+    let output = Command::new(&program).arg("--includes").output();
+    output.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default()
 }

@@ -9,10 +9,10 @@ if test "$PHP_SENDOFF" != "no"; then
   if test -z "$CARGO"; then
     AC_MSG_ERROR([Rust is missing: install it from https://rustup.rs (1.88 or later)])
   fi
-  AC_MSG_CHECKING([for PHP 8.2, not thread-safe])
+  AC_MSG_CHECKING([for PHP 8.2 to 8.5, not thread-safe])
   sendoff_vernum=`$PHP_CONFIG --vernum`
-  if test "$sendoff_vernum" -lt 80200 || test "$sendoff_vernum" -ge 80300; then
-    AC_MSG_ERROR([it is made for PHP 8.2])
+  if test "$sendoff_vernum" -lt 80200 || test "$sendoff_vernum" -ge 80600; then
+    AC_MSG_ERROR([it is made for PHP 8.2 to 8.5])
   fi
   AC_MSG_RESULT([yes])
 

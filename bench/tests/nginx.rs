@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use sendoff_config::PHP_VERSION;
+
 fn installed(names: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = |name: &&str| {
@@ -14,7 +16,7 @@ fn installed(names: &[&str]) -> bool {
 
 #[test]
 fn one_short_round_against_nginx() {
-    if !installed(&["nginx"]) || !installed(&["php-fpm8.2", "php-fpm"]) {
+    if !installed(&["nginx"]) || !installed(&[&format!("php-fpm{PHP_VERSION}"), "php-fpm"]) {
         eprintln!("skipped: nginx and php-fpm are not both installed");
         return;
     }

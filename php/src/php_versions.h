@@ -20,8 +20,8 @@
 
 #include <unistd.h>
 
-#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80300 || defined(ZTS)
-#error "Sendoff is made for PHP 8.2 without thread safety (NTS)"
+#if PHP_VERSION_ID < 80200 || PHP_VERSION_ID >= 80600 || defined(ZTS)
+#error "Sendoff is made for PHP 8.2, 8.3, 8.4 and 8.5 without thread safety (NTS)"
 #endif
 
 /*
@@ -175,7 +175,7 @@ static inline zif_handler lazy_replace(HashTable *functions, const char *name, z
 
 /*
  * Opcodes. The instructions that begin and end a call and pass its arguments, and their operands.
- * PHP 8.2 calls fread() by DO_ICALL, DO_FCALL or DO_FCALL_BY_NAME, echoes its result by ECHO, and
+ * PHP calls fread() by DO_ICALL, DO_FCALL or DO_FCALL_BY_NAME, echoes its result by ECHO, and
  * passes it to a function by SEND_VAR. An opcode that a new version adds for calls must be added to
  * enclosing_call().
  */

@@ -132,10 +132,40 @@ static void keep_environment(const sendoff_php_start *start)
 	}
 }
 
+/* PHP 8.4 has it and PHP 8.2 has not; the version can be learnt from nothing else before the start.
+ */
+extern unsigned int php_version_id(void) __attribute__((weak));
+
+/*
+ * Whether libphp.so is of the version that this was compiled for; prints a message if not. The
+ * libraries of all versions have the same SONAME.
+ */
+static bool is_right_library(void)
+{
+	unsigned int found = php_version_id ? php_version_id() : 0;
+	bool is_same = found ? found / 100 == PHP_VERSION_ID / 100 : PHP_VERSION_ID < 80400;
+
+	if (!is_same) {
+		char version[32] = "older than 8.4";
+		if (found) {
+			snprintf(version, sizeof(version), "%u.%u", found / 10000, found / 100 % 100);
+		}
+		fprintf(stderr,
+				"sendoff-php: it was built for PHP %d.%d, but libphp.so is PHP %s: install "
+				"libphp%d.%d-embed, or build Sendoff again\n",
+				PHP_MAJOR_VERSION, PHP_MINOR_VERSION, version, PHP_MAJOR_VERSION,
+				PHP_MINOR_VERSION);
+	}
+	return is_same;
+}
+
 int sendoff_php_startup(const sendoff_php_start *start)
 {
 	struct php_ini_builder entries;
 
+	if (!is_right_library()) {
+		return -1;
+	}
 	sendoff_crashes_on();
 	zend_signal_startup();
 	sapi_startup(&sendoff_sapi_module);

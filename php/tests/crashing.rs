@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::TempDir;
 use common::link::Request;
 use common::master::{Master, pool};
-use sendoff_config::PoolConfig;
+use sendoff_config::{PHP_VERSION, PoolConfig};
 
 /// Builds an extension that crashes in this function of its module (`MINIT`, `RINIT`), or in `get_module`.
 fn extension(dir: &TempDir, name: &str, place: &str) -> String {
@@ -27,7 +27,8 @@ fn extension(dir: &TempDir, name: &str, place: &str) -> String {
     );
     let (source, library) = (dir.file(&format!("{name}.c")), dir.file(&format!("{name}.so")));
     fs::write(&source, code).unwrap();
-    let includes = Command::new("php-config8.2").arg("--includes").output().unwrap().stdout;
+    let includes =
+        Command::new(format!("php-config{PHP_VERSION}")).arg("--includes").output().unwrap().stdout;
     let includes = String::from_utf8(includes).unwrap();
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-o", &library, &source]).args(includes.split_whitespace());
@@ -37,6 +38,24 @@ fn extension(dir: &TempDir, name: &str, place: &str) -> String {
 
 fn with(library: &str) -> PoolConfig {
     PoolConfig { php_ini: vec![format!("extension={library}")], ..pool() }
+}
+
+#[test]
+fn the_library_of_another_php_is_refused() {
+    let dir = TempDir::new();
+    let (source, library) = (dir.file("other.c"), dir.file("other.so"));
+    let code = "unsigned int php_version_id(void) { return 80117; }";
+    fs::write(&source, code).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    assert!(built.unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sendoff-php"));
+    command.env("LD_PRELOAD", library).stderr(Stdio::piped());
+    let (status, said) = Master::spawn(&mut command, &[]).said();
+    let expected = format!(
+        "sendoff-php: it was built for PHP {PHP_VERSION}, but libphp.so is PHP 8.1: install libphp{PHP_VERSION}-embed, \
+         or build Sendoff again\n"
+    );
+    assert!(!status.success() && said.starts_with(&expected), "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::child::{dies_with_us, exit_status};
 use crate::{Client, Request, Response, listener, processes, site};
 use rustix::process::Signal;
+use sendoff_config::PHP_VERSION;
 use std::fmt::Write;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -40,6 +41,11 @@ const LOADED: &[&str] = &[
     "ssl",
 ];
 
+/// mod_php of the version that the build is for.
+fn php_module() -> PathBuf {
+    Path::new(MODULES).join(format!("libphp{PHP_VERSION}.so"))
+}
+
 /// An Apache with a site for each host.
 pub struct Apache {
     folder: PathBuf,
@@ -55,8 +61,8 @@ impl Apache {
     /// If it does not start.
     pub fn start(hosts: &[(String, PathBuf)], types: &str, lines: &str) -> Self {
         assert!(
-            Path::new(APACHE).exists() && Path::new(MODULES).join("libphp8.2.so").exists(),
-            "no {APACHE} with PHP; run: apt-get install apache2-bin libapache2-mod-php8.2"
+            Path::new(APACHE).exists() && php_module().exists(),
+            "no {APACHE} with PHP; run: apt-get install apache2-bin libapache2-mod-php"
         );
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -80,11 +86,11 @@ impl Apache {
         for module in LOADED {
             writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so").unwrap();
         }
-        writeln!(text, "LoadModule php_module {MODULES}/libphp8.2.so").unwrap();
+        writeln!(text, "LoadModule php_module {}", php_module().display()).unwrap();
         if let Some(user) = hosts.first().and_then(|(_, root)| site::owner_name(root)) {
             write!(text, "User {user}\nGroup {user}\n").unwrap();
         }
-        // As in Debian's apache2.conf and php8.2.conf.
+        // As in Debian's apache2.conf and phpX.Y.conf.
         write!(
             text,
             "AccessFileName .htaccess\n<FilesMatch \"^\\.ht\">\nRequire all denied\n</FilesMatch>\n\

@@ -3,6 +3,7 @@
 use crate::child::{collect_into, dies_with_us, exit_status};
 use crate::{processes, site, wait};
 use rustix::process::Signal;
+use sendoff_config::PHP_VERSION;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,10 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+/// php-fpm of the version that the build is for.
+pub(crate) fn php_fpm() -> String {
+    format!("/usr/sbin/php-fpm{PHP_VERSION}")
+}
 
 /// A php-fpm that can be stopped and started again.
 pub struct Fpm {
@@ -88,7 +92,7 @@ impl Fpm {
 
     fn try_run(&mut self) -> bool {
         let settings = self.ini.iter().flat_map(|setting| ["-d", setting]);
-        let mut child = dies_with_us(Path::new(PHP_FPM), "TERM")
+        let mut child = dies_with_us(Path::new(&php_fpm()), "TERM")
             .args(settings)
             .arg("-F")
             .arg("-y")

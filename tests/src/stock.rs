@@ -1,6 +1,7 @@
 //! Debian's nginx and php-fpm on a site: the reference.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
+use crate::fpm::php_fpm;
 use crate::{Client, Request, Response, listener, processes, site, wait};
 use rustix::process::Signal;
 use std::fs;
@@ -11,7 +12,6 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
 const NGINX: &str = "/usr/sbin/nginx";
 
 /// nginx and php-fpm in the usual configuration of a Debian system.
@@ -28,7 +28,7 @@ impl Stock {
     /// # Panics
     /// If one of them does not start.
     pub fn start(root: &Path, ini: &[&str]) -> Self {
-        let mut stock = Self::new(&[PHP_FPM, NGINX]);
+        let mut stock = Self::new(&[&php_fpm(), NGINX]);
         stock.start_php(root, ini);
         let php = format!(
             "index index.php index.html;
@@ -57,7 +57,7 @@ impl Stock {
         for program in programs {
             assert!(
                 Path::new(program).exists(),
-                "no {program}; run: apt-get install nginx-light php8.2-fpm"
+                "no {program}; run: apt-get install nginx-light php-fpm"
             );
         }
         static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -85,7 +85,7 @@ impl Stock {
              [www]\n{user}listen = {folder}/php.sock\nlisten.mode = 0666\npm = static\npm.max_children = 4\n"
         );
         fs::write(self.folder.join("php-fpm.conf"), config).unwrap();
-        let mut command = dies_with_us(Path::new(PHP_FPM), "TERM");
+        let mut command = dies_with_us(Path::new(&php_fpm()), "TERM");
         command.arg("-F").arg("-y").arg(self.folder.join("php-fpm.conf"));
         for setting in ini {
             command.arg("-d").arg(setting);

@@ -1,6 +1,7 @@
 //! Stock php-fpm with `sendoff.so` behind our front, and behind nginx: the bytes that stock php-fpm sends.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+use sendoff_config::PHP_VERSION;
 use sendoff_tests::{
     Client, Extended, Fpm, Request, Server, Site, Stock, assert_same, extension, pattern,
 };
@@ -260,7 +261,15 @@ fn php_cgi_hands_files_over_too() {
         command.args(["--reuid=www-data", "--regid=www-data", "--clear-groups"]);
     }
     let mut cgi = command
-        .args(["--pdeathsig", "KILL", "--", "/usr/bin/php-cgi8.2", "-d", &extension(), "-b"])
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "--",
+            &format!("/usr/bin/php-cgi{PHP_VERSION}"),
+            "-d",
+            &extension(),
+            "-b",
+        ])
         .arg(&socket)
         .env("PHP_FCGI_MAX_REQUESTS", "0")
         .stdin(Stdio::null())

@@ -4,18 +4,23 @@ use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running};
 use super::{find_program, free_port, version_line};
 use crate::site::Site;
 use anyhow::{Context, Result, bail};
+use sendoff_config::PHP_VERSION;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::available_parallelism;
 
 /// Where Debian keeps the files nginx.conf includes.
 const ETC_NGINX: &str = "/etc/nginx";
 const INCLUDED: &[&str] = &["fastcgi.conf", "mime.types"];
-const FPM: &[&str] = &["php-fpm8.2", "php-fpm"];
+
+/// php-fpm of the version that the build is for.
+fn fpm() -> Result<PathBuf> {
+    find_program(&[&format!("php-fpm{PHP_VERSION}"), "php-fpm"])
+}
 
 /// nginx + php-fpm, with a new upstream connection for each request (the default) or with kept ones.
 #[derive(Debug)]
@@ -35,14 +40,14 @@ impl Peer for Nginx {
             );
         }
         let nginx = version_line(&find_program(&["nginx"])?, "-v")?;
-        let fpm = version_line(&find_program(FPM)?, "-v")?;
+        let fpm = version_line(&fpm()?, "-v")?;
         let nginx = nginx.trim_start_matches("nginx version: ");
         Ok(format!("{nginx}, {fpm}"))
     }
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
         let nginx = find_program(&["nginx"])?;
-        let fpm = find_program(FPM)?;
+        let fpm = fpm()?;
         let fpm_conf = dir.join("php-fpm.conf");
         fs::write(&fpm_conf, fpm_config(site, dir))?;
         let args = ["--nodaemonize", "--fpm-config", path_str(&fpm_conf)?];

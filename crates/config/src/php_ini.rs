@@ -1,16 +1,16 @@
-//! The files with PHP's settings.
+//! The version of PHP, and the files with its settings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders with `php.ini` and `conf.d`; the first that exists counts.
-const FOLDERS: [&str; 2] = ["/etc/php/8.2/fpm", "/etc/php/8.2/embed"];
+/// The PHP that this build is for, such as `8.4`.
+pub const PHP_VERSION: &str = env!("SENDOFF_PHP_VERSION");
 
-/// The folder with `php.ini` and `conf.d`.
+/// The folder with `php.ini` and `conf.d`: that of php-fpm, or of libphp if there is no php-fpm.
 #[must_use]
 pub fn folder() -> PathBuf {
-    let found = FOLDERS.iter().find(|folder| Path::new(folder).is_dir());
-    PathBuf::from(found.unwrap_or(&FOLDERS[0]))
+    let [fpm, embed] = ["fpm", "embed"].map(|sapi| format!("/etc/php/{PHP_VERSION}/{sapi}"));
+    PathBuf::from(if Path::new(&fpm).is_dir() || !Path::new(&embed).is_dir() { fpm } else { embed })
 }
 
 /// What the files say at one moment, to be compared with another.

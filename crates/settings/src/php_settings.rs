@@ -1,4 +1,4 @@
-//! The settings that PHP 8.2 knows, with the extensions that Debian packages.
+//! The settings that PHP 8.2 to 8.5 know, with the extensions that Debian packages.
 
 use crate::read::similar;
 
@@ -27,17 +27,18 @@ pub(crate) fn check(name: &str) -> Result<(), Unknown> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use sendoff_config::PHP_VERSION;
 
-    /// Where Debian's PHP is.
-    const PHP: &str = "php8.2";
+    use super::*;
 
     #[test]
     fn every_setting_of_the_installed_php_is_known() {
         let list = "echo implode(\"\\n\", array_keys(ini_get_all()));";
         // Without php.ini: the extensions that are built in.
-        let output = std::process::Command::new(PHP).args(["-n", "-r", list]).output();
-        let output = output.expect("install the package php8.2-cli");
+        let output = std::process::Command::new(format!("php{PHP_VERSION}"))
+            .args(["-n", "-r", list])
+            .output();
+        let output = output.expect("install the package php-cli");
         let names = String::from_utf8(output.stdout).unwrap();
         assert!(names.lines().count() > 100, "{names}");
         for name in names.lines() {

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
+use sendoff_config::PHP_VERSION;
+
 use super::TempDir;
 use super::link::{Link, Request, Response};
 
@@ -23,7 +25,7 @@ impl Fpm {
             dir.file("fpm.sock")
         );
         std::fs::write(dir.path().join("fpm.conf"), config).unwrap();
-        let mut command = Command::new("php-fpm8.2");
+        let mut command = Command::new(format!("php-fpm{PHP_VERSION}"));
         command.arg("-F").arg("-y").arg(dir.path().join("fpm.conf"));
         if root {
             command.arg("-R");
@@ -32,7 +34,7 @@ impl Fpm {
             command.arg("-d").arg(setting);
         }
         let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php8.2-fpm");
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php-fpm");
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = log.by_ref().any(|line| line.unwrap().contains("ready to handle connections"));
         assert!(ready, "php-fpm does not start");
