@@ -28,7 +28,9 @@ void sendoff_sapi_flush(void *server_context)
 	if (!server_context || sendoff_php_finished) {
 		return;
 	}
-	/* As in php-fpm, the headers are not sent before the first byte of the body. */
+	if (FLUSH_SENDS_HEADERS) {
+		sapi_send_headers();
+	}
 	if (sendoff_flush(sendoff_php_worker) < 0) {
 		php_handle_aborted_connection();
 	}

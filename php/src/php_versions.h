@@ -24,6 +24,10 @@
 #error "Sendoff is made for PHP 8.2, 8.3, 8.4 and 8.5 without thread safety (NTS)"
 #endif
 
+/* Whether flush() sends the headers before the first byte of the body, as php-fpm does since 8.4.
+ */
+#define FLUSH_SENDS_HEADERS (PHP_VERSION_ID >= 80400)
+
 /*
  * Strings. A string that the engine must not count, write or free is flagged interned, but not
  * permanent: the pcre cache, for example, keeps permanent strings beyond the request. The header of
