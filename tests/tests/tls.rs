@@ -396,6 +396,51 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
     }
 }
 
+/// Where the kernel encrypts, it keeps a record outside of TCP while the socket is full.
+#[test]
+fn slow_clients_get_everything_and_the_end() {
+    let secured = Secured::new();
+    secured
+        .site
+        .write("ends.php", "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000);");
+    let Certificate { chain, key } = secured.issue(&["localhost"]);
+    let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
+    let server = Server::start(secured.site.root(), &options);
+    let addr = server.tls_addr().unwrap();
+    for (page, body) in [("/ends.php", vec![b'x'; 3_000_000]), ("/big", pattern(1, 3_000_000))] {
+        let mut clients: Vec<_> = (0..5).map(|_| Client::connect_narrow(addr, 16 * 1024)).collect();
+        let request = Request::get(page).http10();
+        clients.iter_mut().for_each(|client| client.send(request.bytes()));
+        // Each reads when those before it have everything.
+        for mut client in clients {
+            let response = client.response("GET");
+            assert!(response.expect(200) == body, "{page}");
+            assert!(client.is_closed() && !client.is_truncated(), "{page}");
+        }
+    }
+}
+
+#[test]
+fn the_status_says_what_encrypts() {
+    let secured = Secured::new();
+    let Certificate { chain, key } = secured.issue(&["localhost"]);
+    let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
+    let server = Server::start(secured.site.root(), &options);
+    let mut open = Client::connect(server.tls_addr().unwrap());
+    open.ask(&Request::get("/seen.php")).expect(200);
+    let status = server.command(&["status"]).unwrap();
+    let expected = if Path::new("/proc/net/tls_stat").exists() {
+        "\nTLS          by the kernel for 1 of them\n"
+    } else {
+        "\nTLS          by the server; the kernel has none\n"
+    };
+    assert!(status.contains(expected), "{status}");
+    let clear = Server::start(secured.site.root(), &[]);
+    assert!(!clear.command(&["status"]).unwrap().contains("TLS"));
+}
+
 /// Made once and kept where only the server's user may read it.
 #[test]
 fn a_certificate_of_the_servers_own() {
