@@ -75,6 +75,11 @@ pub(crate) trait Transport {
         self.sent()
     }
 
+    /// Whether the connection should end when its open responses have: its keys may not be used for much longer.
+    fn is_worn(&self) -> bool {
+        false
+    }
+
     /// Ends the sending direction, so that the client sees the end while the server still reads.
     fn finish(&mut self);
 

@@ -107,7 +107,7 @@ impl Line {
         sent
     }
 
-    /// Whether the connection should end soon, because its keys have encrypted half of what they may.
+    /// Whether the keys have encrypted half of what they may.
     pub(super) fn is_worn(&self) -> bool {
         self.records >= self.keys.limit / 2
     }

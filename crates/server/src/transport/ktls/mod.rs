@@ -6,8 +6,8 @@
 //! The kernel copies what is written to the socket before the call returns; ranges of files it reads when it closes a record. Files that
 //! may change are written, never sent by `sendfile` (`delivery/queue.rs`), so the snapshot guard's rule is that of TLS in user space.
 //!
-//! Keys for sending are never changed: kernels before 6.14 cannot. A client that asks for other ones (RFC 8446 §4.6.3), or has been sent half of what
-//! a key may encrypt, gets its response and then the end of the connection.
+//! Keys for sending are never changed: kernels before 6.14 cannot. After a client has asked for other ones (RFC 8446 §4.6.3), or a key has encrypted
+//! half of what it may, the connection ends in good order: the next response over HTTP/1 is the last, HTTP/2 says GOAWAY.
 
 mod handshake;
 mod inbound;
@@ -41,7 +41,9 @@ pub(crate) struct KernelTls {
     /// On the heap, as rustls' own connections are.
     inbound: Box<Inbound>,
     is_http2: bool,
-    /// Nothing more is read: the client has ended its sending direction, or the connection is to end.
+    /// The client has asked for other keys.
+    wants_new_keys: bool,
+    /// Nothing more is read: the client has ended its sending direction, or its records are broken.
     has_ended: bool,
 }
 
@@ -72,7 +74,8 @@ pub(super) async fn accept<N>(
     let inbound =
         Box::new(Inbound::new(kernel, secrets.rx, incoming, plain).map_err(Failure::Tls)?);
     let line = Rc::new(RefCell::new(Line::new(tcp, keys)?));
-    Ok((KernelTls { line, inbound, is_http2, has_ended: false }, noted))
+    let (wants_new_keys, has_ended) = (false, false);
+    Ok((KernelTls { line, inbound, is_http2, wants_new_keys, has_ended }, noted))
 }
 
 impl KernelTls {
@@ -121,9 +124,8 @@ impl KernelTls {
             self.has_ended = true;
             io::Error::new(ErrorKind::InvalidData, format!("the client's records: {why:?}"))
         })?;
-        if matches!(received, Received::End | Received::WantsNewKeys) {
-            self.has_ended = true;
-        }
+        self.has_ended |= received == Received::End;
+        self.wants_new_keys |= received == Received::WantsNewKeys;
         Ok(received)
     }
 
@@ -152,7 +154,6 @@ impl Transport for KernelTls {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        self.has_ended |= self.line.borrow().is_worn();
         loop {
             if self.has_ended && self.inbound.plain.is_empty() {
                 return Poll::Ready(Ok(0));
@@ -201,6 +202,10 @@ impl Transport for KernelTls {
 
     fn sent(&self) -> u64 {
         self.line.borrow().sent()
+    }
+
+    fn is_worn(&self) -> bool {
+        self.wants_new_keys || self.line.borrow().is_worn()
     }
 
     fn finish(&mut self) {
