@@ -9,9 +9,10 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::Signal;
 use sendoff_tests::{
-    Authority, Broken, Certificate, Client, LIMIT, Request, Server, Site, dies_with_us, overwrite,
-    pattern, wait,
+    Authority, Broken, Certificate, Client, Framing, LIMIT, Request, Server, Site, dies_with_us,
+    overwrite, pattern, processes, wait,
 };
 
 /// What a script sees of the connection.
@@ -407,6 +408,28 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         let cut = ask("/dies.php");
         assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     }
+}
+
+/// The kernel ends the connections of a process that has died, as if they were complete.
+#[test]
+fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
+    let secured = Secured::new();
+    secured
+        .site
+        .write("ends.php", "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000);");
+    let server = secured.serve();
+    let front = server.front();
+    let mut client = Client::connect_narrow(server.tls_addr().unwrap(), 16 * 1024);
+    client.send(Request::get("/ends.php").http10().bytes());
+    let head = client.head().unwrap();
+    assert_eq!(head.framing("GET"), Ok(Framing::Close));
+    processes::signal(front, Signal::KILL);
+    match client.body_of(head, "GET") {
+        Err(Broken::Cut(part)) => assert!(part.body.iter().all(|byte| *byte == b'x')),
+        other => panic!("{:?}", other.map(|response| response.body.len())),
+    }
+    assert!(client.is_truncated());
+    assert!(wait::until(LIMIT, || server.front() != front));
 }
 
 /// Where the kernel encrypts, it keeps a record outside of TCP while the socket is full.
