@@ -44,7 +44,7 @@ test-heavy:
 	cargo build --release --bin sendoff --bin sendoff-php
 	tools/test-heavy
 
-# The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 4 minutes. Needs root.
+# The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 8 minutes. Needs root.
 ktls:
 	tools/install ktls
 	tools/ktls
