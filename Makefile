@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi header config install-extension test test-heavy test-trixie phpt bench check fmt
+.PHONY: serve build libfcgi header config install-extension test test-heavy test-trixie phpt bench check fmt ktls
 
 # The demonstration site.
 serve: build
@@ -43,6 +43,11 @@ test-heavy:
 	tools/install test
 	cargo build --release --bin sendoff --bin sendoff-php
 	tools/test-heavy
+
+# The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 8 minutes. Needs root.
+ktls:
+	tools/install ktls
+	tools/ktls
 
 # PHP's own tests, with lazy strings and without: every test must end the same way. An hour for all of them;
 # SUITES="ext/json/tests Zend/tests" for some, which are folders of PHP's source.

@@ -6,7 +6,8 @@
 //! When a [`Server`] is dropped, it checks what must hold after every scenario.
 //!
 //! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there shows either
-//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS.
+//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS. `SENDOFF_TEST_EMULATED=N` is for an
+//! emulated machine that is N times slower than a real one.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;

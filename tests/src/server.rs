@@ -98,14 +98,14 @@ impl Server {
             let folder = runtime_folder(root);
             secure::Authority::new().issue(&["localhost", "127.0.0.1"], &folder, "server")
         });
+        // Clients may be in a network that reaches no other address.
+        let tcp = |listen: &&&str| listen.starts_with(|first: char| first.is_ascii_digit());
+        let listen = arguments.iter().skip_while(|argument| **argument != "--listen").nth(1);
+        let beside = listen.filter(tcp).and_then(|listen| listen.rsplit_once(':'));
+        let beside = format!("{}:0", beside.map_or("127.0.0.1", |(host, _)| host));
         if let Some(secure::Certificate { chain, key }) = &certificate {
-            arguments.extend([
-                "--tls-listen",
-                "127.0.0.1:0",
-                "--tls-cert",
-                chain.to_str().unwrap(),
-            ]);
-            arguments.extend(["--tls-key", key.to_str().unwrap()]);
+            let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+            arguments.extend(["--tls-listen", &beside, "--tls-cert", chain, "--tls-key", key]);
         }
         let count = |name: &str| {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();

@@ -2,6 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+/// A bound of the product on a machine that is emulated: `SENDOFF_TEST_EMULATED=N` says that it is N times slower than a real one.
+///
+/// # Panics
+/// If the variable has another value.
+pub fn emulated(bound: Duration) -> Duration {
+    let slower = std::env::var("SENDOFF_TEST_EMULATED").ok();
+    bound * slower.map_or(1, |times| times.parse().expect("SENDOFF_TEST_EMULATED is a number"))
+}
+
 /// Checks until `condition` holds; false if it does not hold within `limit`.
 pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;

@@ -5,10 +5,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
+use rustix::process::Signal;
 use sendoff_tests::{
-    Authority, Broken, Certificate, Client, LIMIT, Request, Server, Site, pattern,
+    Authority, Broken, Certificate, Client, Framing, LIMIT, Request, Server, Site, dies_with_us,
+    overwrite, pattern, processes, wait,
 };
 
 /// What a script sees of the connection.
@@ -51,6 +55,14 @@ impl Secured {
         self.site.write_at(self.site.outside("sendoff.toml"), text)
     }
 
+    /// Starts a server of the whole folder, with a certificate for localhost.
+    fn serve(&self) -> Server {
+        let Certificate { chain, key } = self.issue(&["localhost"]);
+        let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+        let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
+        Server::start(self.site.root(), &options)
+    }
+
     /// Asks by curl, which trusts the authority, for a page of a host.
     fn curl(&self, server: &Server, host: &str, page: &str, options: &[&str]) -> Output {
         let addr = server.tls_addr().unwrap();
@@ -78,6 +90,11 @@ impl Secured {
     }
 }
 
+/// Whether the kernel encrypts, on this machine.
+fn kernel_has_tls() -> bool {
+    Path::new("/proc/net/tls_stat").exists()
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -100,7 +117,7 @@ fn s_client(addr: SocketAddr, options: &[&str], input: &str) -> String {
     let mut stdin = child.stdin.take().unwrap();
     // It may have ended already.
     let _ = stdin.write_all(input.as_bytes());
-    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let reader = thread::spawn(move || child.wait_with_output().unwrap());
     let output = if input.contains("Connection: close") {
         let output = reader.join().unwrap();
         drop(stdin);
@@ -382,10 +399,7 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         "<?php echo str_repeat('x', 100000); flush(); posix_kill(getmypid(), 9);",
     );
     secured.site.write("ends.php", "<?php echo str_repeat('x', 100000); flush();");
-    let Certificate { chain, key } = secured.issue(&["localhost"]);
-    let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
-    let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
-    let server = Server::start(secured.site.root(), &options);
+    let server = secured.serve();
     let ask = |page: &str| {
         Client::connect(server.tls_addr().unwrap()).try_ask(&Request::get(page).http10())
     };
@@ -394,6 +408,208 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         let cut = ask("/dies.php");
         assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     }
+}
+
+/// The kernel ends the connections of a process that has died, as if they were complete.
+#[test]
+fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
+    let secured = Secured::new();
+    secured
+        .site
+        .write("ends.php", "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000);");
+    let server = secured.serve();
+    let front = server.front();
+    let mut client = Client::connect_narrow(server.tls_addr().unwrap(), 16 * 1024);
+    client.send(Request::get("/ends.php").http10().bytes());
+    let head = client.head().unwrap();
+    assert_eq!(head.framing("GET"), Ok(Framing::Close));
+    processes::signal(front, Signal::KILL);
+    match client.body_of(head, "GET") {
+        Err(Broken::Cut(part)) => assert!(part.body.iter().all(|byte| *byte == b'x')),
+        other => panic!("{:?}", other.map(|response| response.body.len())),
+    }
+    assert!(client.is_truncated());
+    assert!(wait::until(LIMIT, || server.front() != front));
+}
+
+/// Where the kernel encrypts, it keeps a record outside of TCP while the socket is full.
+#[test]
+fn slow_clients_get_everything_and_the_end() {
+    let secured = Secured::new();
+    secured
+        .site
+        .write("ends.php", "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000);");
+    let server = secured.serve();
+    let addr = server.tls_addr().unwrap();
+    for (page, body) in [("/ends.php", vec![b'x'; 3_000_000]), ("/big", pattern(1, 3_000_000))] {
+        let mut clients: Vec<_> = (0..5).map(|_| Client::connect_narrow(addr, 16 * 1024)).collect();
+        let request = Request::get(page).http10();
+        clients.iter_mut().for_each(|client| client.send(request.bytes()));
+        // Each reads when those before it have everything.
+        for mut client in clients {
+            let response = client.response("GET");
+            assert!(response.expect(200) == body, "{page}");
+            assert!(client.is_closed() && !client.is_truncated(), "{page}");
+        }
+    }
+}
+
+/// The kernel reads ranges of files when it encrypts them, which may be later.
+#[test]
+fn files_that_change_are_sent_as_they_were() {
+    let secured = Secured::new();
+    secured.site.write("file.php", "<?php echo file_get_contents($_GET['f']);");
+    let server = secured.serve();
+    let addr = server.tls_addr().unwrap();
+    for size in [50_000, 1_000_000, 20_000_000] {
+        let path = secured.site.write("changes", pattern(2, size));
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                let mut client = Client::connect_narrow(addr, 16 * 1024);
+                client.send(Request::get("/file.php?f=changes").bytes());
+                let head = client.head().unwrap();
+                (client, head)
+            })
+            .collect();
+        overwrite(&path, &pattern(3, size));
+        for (mut client, head) in clients {
+            let response = client.body_of(head, "GET").unwrap();
+            assert!(response.expect(200) == pattern(2, size), "{size} bytes");
+        }
+    }
+}
+
+/// A running `openssl s_client`.
+struct Commanded {
+    child: Child,
+    stdin: ChildStdin,
+    said: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Commanded {
+    fn start(addr: SocketAddr, options: &[&str]) -> Self {
+        let mut command = dies_with_us(Path::new("openssl"), "KILL");
+        command.args(["s_client", "-tls1_3", "-connect", &addr.to_string()]).args(options);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let sources: [Box<dyn Read + Send>; 2] = [Box::new(stdout), Box::new(stderr)];
+        let collect = |mut source: Box<dyn Read + Send>| {
+            let said = Arc::clone(&said);
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = source.read(&mut buffer) {
+                    said.lock().unwrap().extend_from_slice(&buffer[..n]);
+                }
+            })
+        };
+        let readers = sources.map(collect).into();
+        Self { stdin: child.stdin.take().unwrap(), child, said, readers }
+    }
+
+    /// Types something: a line with one letter is a command, if nothing else was typed with it.
+    fn types(&mut self, input: &[u8]) {
+        self.stdin.write_all(input).unwrap();
+    }
+
+    /// Waits until it has said something as many times as this.
+    #[track_caller]
+    fn says(&self, what: &[u8], times: usize) {
+        let count = || {
+            let said = self.said.lock().unwrap();
+            said.windows(what.len()).filter(|window| *window == what).count()
+        };
+        let what = what.escape_ascii();
+        assert!(wait::until(LIMIT, || count() >= times), "no {what}: {}", self.text());
+    }
+
+    fn text(&self) -> String {
+        text(&self.said.lock().unwrap())
+    }
+
+    /// What it has said when the server has ended the connection.
+    fn ended(mut self) -> String {
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+        self.child.wait().unwrap();
+        self.text()
+    }
+}
+
+impl Drop for Commanded {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keys for what the server sends cannot be changed in the kernel: the connection ends in good order.
+#[test]
+fn clients_may_change_keys_and_ask_for_other_ones() {
+    const ASK: &[u8] = b"GET /seen.php HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let secured = Secured::new();
+    let server = secured.serve();
+    let addr = server.tls_addr().unwrap();
+    let mut client = Commanded::start(addr, &[]);
+    client.says(b"Verify return code", 1);
+    for (command, times) in [(b"k\n", 1), (b"k\n", 2), (b"K\n", 3)] {
+        client.types(command);
+        client.says(b"KEYUPDATE", times);
+        client.types(ASK);
+        client.says(b"|TLSv1.3|", times);
+    }
+    if !kernel_has_tls() {
+        client.types(CLOSING.as_bytes());
+    }
+    let said = client.ended();
+    let responses = if kernel_has_tls() { 3 } else { 4 };
+    assert_eq!(said.matches("HTTP/1.1 200 OK").count(), responses, "{said}");
+    assert_eq!(said.matches("Connection: close").count(), 1, "{said}");
+    assert!(said.contains("closed") && !said.contains("unexpected eof"), "{said}");
+}
+
+#[test]
+fn http2_clients_that_ask_for_other_keys_are_told_to_go() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0question";
+    const ACKNOWLEDGED: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0question";
+    const GOAWAY: &[u8] = b"\0\0\x08\x07\0\0\0\0\0";
+    let secured = Secured::new();
+    let server = secured.serve();
+    let mut client = Commanded::start(server.tls_addr().unwrap(), &["-alpn", "h2"]);
+    client.says(b"Verify return code", 1);
+    client.types(PREFACE);
+    client.types(PING);
+    client.says(ACKNOWLEDGED, 1);
+    client.types(b"K\n");
+    client.says(b"KEYUPDATE", 1);
+    if kernel_has_tls() {
+        client.says(GOAWAY, 1);
+        let said = client.ended();
+        assert!(said.contains("closed") && !said.contains("unexpected eof"), "{said}");
+    } else {
+        client.types(PING);
+        client.says(ACKNOWLEDGED, 2);
+    }
+}
+
+#[test]
+fn the_status_says_what_encrypts() {
+    let secured = Secured::new();
+    let server = secured.serve();
+    let mut open = Client::connect(server.tls_addr().unwrap());
+    open.ask(&Request::get("/seen.php")).expect(200);
+    let status = server.command(&["status"]).unwrap();
+    let expected = if kernel_has_tls() {
+        "\nTLS          by the kernel for 1 of them\n"
+    } else {
+        "\nTLS          by the server; the kernel has none\n"
+    };
+    assert!(status.contains(expected), "{status}");
+    let clear = Server::start(secured.site.root(), &[]);
+    assert!(!clear.command(&["status"]).unwrap().contains("TLS"));
 }
 
 /// Made once and kept where only the server's user may read it.

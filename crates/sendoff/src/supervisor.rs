@@ -8,6 +8,7 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit};
 use sendoff_config::php_ini::{self, Contents};
+use sendoff_server::front::kernel_has_tls;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
@@ -41,6 +42,10 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let keys = credentials(&config).map_err(Failure::Input)?;
     let php_ini = Contents::read(&php_ini::folder());
     let listeners = listen(&config.listen, config.front.threads)?;
+    if config.listen.iter().any(|listener| listener.tls) {
+        // The kernel loads its module for root alone, which the front is not.
+        kernel_has_tls();
+    }
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Failure::system("cannot make a pipe"))?;

@@ -21,6 +21,8 @@ const LOOKS_PER_TIMEOUT: u32 = 8;
 pub(crate) struct Lifecycle {
     stop: watch::Receiver<Stage>,
     connections: Cell<usize>,
+    /// Those of them that the kernel encrypts.
+    by_kernel: Cell<usize>,
     /// Told when the last connection ends, and whenever one ends while others wait to be accepted.
     closed: Notify,
     idle: RefCell<Idle>,
@@ -54,7 +56,8 @@ struct Waiting {
 
 impl Lifecycle {
     pub(crate) fn new(stop: watch::Receiver<Stage>) -> Self {
-        Self { stop, connections: Cell::new(0), closed: Notify::new(), idle: RefCell::default() }
+        let (connections, by_kernel) = (Cell::new(0), Cell::new(0));
+        Self { stop, connections, by_kernel, closed: Notify::new(), idle: RefCell::default() }
     }
 
     /// Whether no further requests are taken.
@@ -74,6 +77,11 @@ impl Lifecycle {
     /// Connections at present.
     pub(crate) fn connections(&self) -> usize {
         self.connections.get()
+    }
+
+    /// Those of them that the kernel encrypts.
+    pub(crate) fn by_kernel(&self) -> usize {
+        self.by_kernel.get()
     }
 
     /// Those of them that are without a request.
@@ -173,6 +181,23 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get() - 1);
         self.0.closed.notify_one();
+    }
+}
+
+/// A connection that the kernel encrypts, counted while it exists.
+#[derive(Debug)]
+pub(crate) struct CountedByKernel(Rc<Lifecycle>);
+
+impl CountedByKernel {
+    pub(crate) fn new(lifecycle: &Rc<Lifecycle>) -> Self {
+        lifecycle.by_kernel.set(lifecycle.by_kernel.get() + 1);
+        Self(Rc::clone(lifecycle))
+    }
+}
+
+impl Drop for CountedByKernel {
+    fn drop(&mut self) {
+        self.0.by_kernel.set(self.0.by_kernel.get() - 1);
     }
 }
 

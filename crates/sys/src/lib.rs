@@ -4,6 +4,7 @@
 pub mod epoch;
 pub mod fdpass;
 pub mod fork;
+pub mod ktls;
 pub mod lease;
 pub mod mapping;
 pub mod memfd;

@@ -83,6 +83,8 @@ pub fn server_config(
     config.ticketer = tickets.0;
     // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    // For TLS by the kernel.
+    config.enable_secret_extraction = true;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use sendoff_acme::CertificateReport;
-use sendoff_server::observe::status::{SiteStatus, Status, WorkerStatus};
+use sendoff_server::observe::status::{Encryption, SiteStatus, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
 
 /// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
@@ -28,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) connections: Option<usize>,
     /// Those of them that have no request.
     pub(crate) idle_connections: Option<usize>,
+    /// What encrypts connections.
+    pub(crate) tls: Encryption,
     pub(crate) pools: Vec<PoolReport>,
     /// Seconds since 1970 at which this was so.
     pub(crate) time: u64,
@@ -88,9 +90,11 @@ impl PoolReport {
 impl Report {
     /// Adds what the front says; `None`: it has not answered.
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
-        let Some(Status { connections, idle_connections, refused, sites, pools }) = front else {
+        let Some(Status { connections, idle_connections, tls, refused, sites, pools }) = front
+        else {
             return self;
         };
+        self.tls = tls;
         self.refused = refused;
         for (site, sent) in self.sites.iter_mut().zip(sites) {
             site.sent = sent;
@@ -127,6 +131,13 @@ impl fmt::Display for Report {
         match (connections, idle_connections) {
             (Some(all), Some(idle)) => writeln!(f, "connections  {all}, {idle} of them idle")?,
             _ => writeln!(f, "connections  unknown: the front does not answer")?,
+        }
+        match self.tls {
+            Encryption::None => {}
+            Encryption::ByServer => writeln!(f, "TLS          by the server; the kernel has none")?,
+            Encryption::ByKernel(count) => {
+                writeln!(f, "TLS          by the kernel for {count} of them")?;
+            }
         }
         let mut all = SiteStatus { requests: self.refused, ..SiteStatus::default() };
         self.sites.iter().for_each(|site| all.add(site.sent));
@@ -302,6 +313,7 @@ mod tests {
             }],
             connections: Some(3),
             idle_connections: Some(1),
+            tls: Encryption::ByKernel(2),
             pools: vec![PoolReport {
                 name: "main".to_owned(),
                 waiting: 0,
@@ -329,6 +341,7 @@ mod tests {
         let expected = "sendoff 1.2, process 7, running for 1 d 1 h\n\
             listens on   127.0.0.1:80, unix:/a\n\
             connections  3, 1 of them idle\n\
+            TLS          by the kernel for 2 of them\n\
             sent         8 requests, 12.3 MB handed over, 0.0 MB copied\n\
             site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
-use sendoff_server::observe::status::SiteStatus;
+use sendoff_server::observe::status::{Encryption, SiteStatus};
 use sendoff_tls::Vault;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -167,6 +167,7 @@ impl Supervisor {
             sites: self.config.sites.iter().map(site).collect(),
             connections: None,
             idle_connections: None,
+            tls: Encryption::None,
             pools: self.config.pools.iter().map(pool).collect(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,

@@ -14,11 +14,11 @@ use super::proxy_header::take_header;
 use crate::descriptors::{self, Level};
 use crate::http1::{self, Http2};
 use crate::http2;
-use crate::lifecycle::{Counted, Lifecycle, Stage};
+use crate::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
 use crate::request::{Origin, Scheme};
 use crate::service::{Current, Service};
-use crate::transport::handshake::{self, Failure, Hello};
-use crate::transport::{Tcp, Tls, Transport};
+use crate::transport::handshake::{self, Hello, Secured};
+use crate::transport::{Failure, Tcp, Transport, settle};
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,9 +48,9 @@ pub(super) async fn accept<S: Service + 'static>(
         match accepted {
             Ok(Some((accepted, origin))) => {
                 let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
-                let (proxy_protocol, _counted) =
-                    (listener.proxy_protocol.get(), Counted::new(&lifecycle));
-                start(accepted, Start { origin, proxy_protocol, services, lifecycle, _counted });
+                let (proxy_protocol, counted) =
+                    (listener.proxy_protocol.get(), Rc::new(Counted::new(&lifecycle)));
+                start(accepted, Start { origin, proxy_protocol, services, lifecycle, counted });
             }
             Ok(None) => {}
             // The client closed the connection before it was accepted.
@@ -81,7 +81,7 @@ struct Start<S> {
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     /// Ends with the connection.
-    _counted: Counted,
+    counted: Rc<Counted>,
 }
 
 fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
@@ -106,17 +106,26 @@ async fn serve<T: Transport + 'static, S: Service + 'static>(
 async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
     // On the heap, because an open connection should not have room for its handshake.
-    let Some(transport) = Box::pin(start.shake_hands(tcp, early)).await else { return };
-    if transport.is_http2() {
-        return start.speak_http2(transport).await;
+    match Box::pin(start.shake_hands(tcp, early)).await {
+        None => {}
+        Some(Secured::Server(tls)) => start.speak_tls(tls.is_http2(), tls).await,
+        Some(Secured::Kernel(tls)) => {
+            let (line, lifecycle) = (tls.line(), Rc::clone(&start.lifecycle));
+            let _counted = (Rc::clone(&start.counted), CountedByKernel::new(&lifecycle));
+            let limit = start.services.get().limits().timeouts.send;
+            start.speak_tls(tls.is_http2(), tls).await;
+            tokio::select! {
+                () = settle(&line, limit) => {}
+                () = lifecycle.reached(Stage::Cutting) => {}
+            }
+        }
     }
-    start.speak(transport, BytesMut::new()).await;
 }
 
 impl<S: Service + 'static> Start<S> {
     /// Serves the connection up to its end. `buffer`: what the client has sent already.
     async fn speak<T: Transport + 'static>(self, transport: T, buffer: BytesMut) {
-        let Self { origin, services, lifecycle, _counted, .. } = self;
+        let Self { origin, services, lifecycle, counted: _counted, .. } = self;
         let (current, living) = (Rc::clone(&services), Rc::clone(&lifecycle));
         let http1 = http1::serve(transport, origin, buffer, current, living).await;
         if let Some(Http2 { transport, origin, buffer }) = http1 {
@@ -125,8 +134,11 @@ impl<S: Service + 'static> Start<S> {
         }
     }
 
-    async fn speak_http2(self, transport: Tls) {
-        let Self { origin, services, lifecycle, _counted, .. } = self;
+    async fn speak_tls<T: Transport + 'static>(self, is_http2: bool, transport: T) {
+        if !is_http2 {
+            return self.speak(transport, BytesMut::new()).await;
+        }
+        let Self { origin, services, lifecycle, counted: _counted, .. } = self;
         Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
     }
 
@@ -142,7 +154,7 @@ impl<S: Service + 'static> Start<S> {
     }
 
     /// Makes a TLS connection of a TCP connection; `None`: the client has been refused, or has left.
-    async fn shake_hands(&mut self, tcp: Tcp, early: BytesMut) -> Option<Tls> {
+    async fn shake_hands(&mut self, tcp: Tcp, early: BytesMut) -> Option<Secured> {
         let service = self.services.get();
         let limit = service.limits().timeouts.head;
         let listener = self.origin.listener;

@@ -33,6 +33,7 @@ use generation::{Generation, NewPool, PoolUse, applications, tls_of_sites};
 use running::{End, LoopHandle, Running};
 use running_loop::Shared;
 
+pub use crate::transport::kernel_has_tls;
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
 use crate::compress::Compressor;

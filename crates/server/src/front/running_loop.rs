@@ -23,9 +23,10 @@ use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
-use crate::observe::status::{Counters, PoolStatus, Status, WorkerStatus};
+use crate::observe::status::{Counters, Encryption, PoolStatus, Status, WorkerStatus};
 use crate::service::Current;
 use crate::site::sites::Sites;
+use crate::transport::kernel_has_tls;
 use crate::upstream::{Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, tune};
 
 /// What a running event loop is told. The loop answers by dropping `done`.
@@ -286,6 +287,11 @@ impl RunningLoop {
         Status {
             connections: self.lifecycle.connections(),
             idle_connections: self.lifecycle.idle_connections(),
+            tls: match services.tls.iter().any(Option::is_some) {
+                false => Encryption::None,
+                true if kernel_has_tls() => Encryption::ByKernel(self.lifecycle.by_kernel()),
+                true => Encryption::ByServer,
+            },
             refused: services.counters.refused(),
             sites: services.counters.sites(),
             pools: services.pools.iter().map(pool).collect(),

@@ -229,7 +229,8 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
         let ResponseHead { status, reason, fields, length, .. } = head;
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
-        self.keep_alive &= framing != Framing::Close && !self.lifecycle.is_stopping();
+        let is_last = self.lifecycle.is_stopping() || self.transport.is_worn();
+        self.keep_alive &= framing != Framing::Close && !is_last;
         let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
         let mut out =
             BytesMut::with_capacity(OTHER_LINES + fields.iter().map(of_field).sum::<usize>());

@@ -28,7 +28,7 @@ const LINGER: Duration = Duration::from_secs(2);
 enum Step {
     /// The connection has become idle, or is idle no more.
     Look,
-    /// The client is to go: it has been idle for too long, or makes room for another, or the front stops.
+    /// The client is to go: it has been idle for too long, or makes room for another, or the transport is worn, or the front stops.
     Leave,
     /// It costs more than it asks for.
     Burden(&'static str),
@@ -80,7 +80,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
         let is_idle = streams.is_idle();
         let step = tokio::select! {
             biased;
-            step = next(connection, link, streams) => step,
+            step = next(connection, link, streams, leaves) => step,
             () = streams.idle(), if !is_idle => Step::Look,
             () = lifecycle.evicted(), if is_idle && !leaves => Step::Leave,
             () = &mut stops, if !is_idle && !leaves => Step::Leave,
@@ -106,11 +106,12 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     }
 }
 
-/// Starts a task for each stream that comes, while the connection's frames are read and written.
+/// Starts a task for each stream that comes, while the connection's frames are read and written. `leaves`: the client was told to go.
 async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<Link<T>, Given>,
     link: &Link<T>,
     streams: &Rc<Streams<S>>,
+    leaves: bool,
 ) -> Step {
     poll_fn(|cx| {
         loop {
@@ -119,6 +120,7 @@ async fn next<T: Transport, S: Service + 'static>(
                 Poll::Ready(Some(Ok(stream))) => stream,
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Ended(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
+                Poll::Pending if !leaves && link.is_worn() => return Poll::Ready(Step::Leave),
                 Poll::Pending => {
                     let burden = streams.burden(link.received());
                     return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));

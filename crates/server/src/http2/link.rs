@@ -53,6 +53,11 @@ impl<T: Transport> Link<T> {
         self.0.borrow().total
     }
 
+    /// Whether the connection should end when its streams have.
+    pub(super) fn is_worn(&self) -> bool {
+        self.0.borrow().transport.is_worn()
+    }
+
     /// Reads and drops what is on its way, until the client closes the connection: unread bytes would make the kernel reset the connection,
     /// and the client might not see the last frames.
     pub(super) async fn drain(&self) {

@@ -16,12 +16,38 @@ pub struct Status {
     pub connections: usize,
     /// Those of them that have no request.
     pub idle_connections: usize,
+    /// Which of them are encrypted by what.
+    pub tls: Encryption,
     /// Requests that belong to no site, because they could not be understood.
     pub refused: u64,
     /// What was sent for each site, by its number.
     pub sites: Vec<SiteStatus>,
     /// By the number of the pool.
     pub pools: Vec<PoolStatus>,
+}
+
+/// What encrypts connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encryption {
+    /// No site has TLS.
+    #[default]
+    None,
+    /// The server: the kernel has no TLS.
+    ByServer,
+    /// The kernel: this number of connections at present.
+    ByKernel(usize),
+}
+
+impl Encryption {
+    /// Adds the connections of another event loop.
+    fn add(&mut self, other: Self) {
+        *self = match (*self, other) {
+            (Self::ByKernel(one), Self::ByKernel(other)) => Self::ByKernel(one + other),
+            (Self::None, other) => other,
+            (one, _) => one,
+        };
+    }
 }
 
 /// What was sent for a site since the front has it.
@@ -108,6 +134,7 @@ impl Status {
     pub(crate) fn add(&mut self, other: Self) {
         self.connections += other.connections;
         self.idle_connections += other.idle_connections;
+        self.tls.add(other.tls);
         self.refused += other.refused;
         self.sites.resize_with(self.sites.len().max(other.sites.len()), SiteStatus::default);
         self.sites.iter_mut().zip(other.sites).for_each(|(site, other)| site.add(other));
@@ -141,6 +168,7 @@ mod tests {
         let of_loop = |workers| Status {
             connections: 2,
             idle_connections: 1,
+            tls: Encryption::ByKernel(2),
             refused: 1,
             sites: vec![SiteStatus { requests: 2, handed_over: 3, copied: 4 }],
             pools: vec![PoolStatus { waiting: 3, requests: 5, workers }],
@@ -151,7 +179,9 @@ mod tests {
         let workers = vec![worker(4, Some("GET /a")), worker(9, Some("GET /b"))];
         let pools = vec![PoolStatus { waiting: 3, requests: 5, workers }];
         let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
-        let expected = Status { connections: 4, idle_connections: 2, refused: 2, sites, pools };
+        let tls = Encryption::ByKernel(4);
+        let expected =
+            Status { connections: 4, idle_connections: 2, tls, refused: 2, sites, pools };
         assert_eq!(sum, expected);
     }
 }

@@ -1,6 +1,5 @@
 //! The TLS handshake of a connection that was just accepted.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
@@ -8,30 +7,18 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use rustls::server::{Accepted, Acceptor};
-use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
+use rustls::{CipherSuite, CommonState, ProtocolVersion, ServerConfig, ServerConnection};
 use sendoff_tls::{ACME_PROTOCOL, ClientCertificate};
 
+use super::failure::Failure;
 use super::tls::{Input, Socket, Tls};
-use super::{Tcp, Transport};
+use super::{KernelTls, Tcp, Transport, kernel_has_tls, ktls};
 use crate::request::TlsFacts;
 
 /// What the client of a port for TLS is told that speaks HTTP in the clear; nginx, too, answers with 400.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
     Content-Length: 57\r\n\r\nThis port speaks TLS: the URL must begin with https://.\r\n\r\n";
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The client has left, or its socket is broken.
-    Io(io::Error),
-    /// The client and the server do not agree, or what the client sends is no TLS.
-    Tls(rustls::Error),
-    /// The client speaks HTTP in the clear.
-    Plain,
-    /// The client is an authority, which has checked a name: it needs no more than the handshake (RFC 8737 §3).
-    Authority,
-}
 
 /// What a client says before it is answered.
 pub(crate) struct Hello<'h> {
@@ -41,21 +28,12 @@ pub(crate) struct Hello<'h> {
     pub(crate) is_authority: bool,
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Tls(error) => error.fmt(f),
-            Self::Plain => f.write_str("the client speaks HTTP in the clear"),
-            Self::Authority => f.write_str("an authority has checked a name"),
-        }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+/// A connection whose handshake is complete.
+pub(crate) enum Secured {
+    /// The server encrypts.
+    Server(Tls),
+    /// The kernel encrypts.
+    Kernel(KernelTls),
 }
 
 /// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for
@@ -67,13 +45,21 @@ pub(crate) async fn accept(
     mut tcp: Tcp,
     mut early: BytesMut,
     choose: impl FnOnce(Hello<'_>) -> io::Result<Arc<ServerConfig>>,
-) -> Result<(Tls, TlsFacts), Failure> {
-    let accepted = read_hello(&mut tcp, &mut early).await?;
+) -> Result<(Secured, TlsFacts), Failure> {
+    let (accepted, mut said) = read_hello(&mut tcp, &mut early).await?;
     let hello = accepted.client_hello();
     let server_name: Option<Rc<str>> = hello.server_name().map(Rc::from);
     let is_authority =
         hello.alpn().is_some_and(|mut names| names.any(|name| name == ACME_PROTOCOL));
     let config = choose(Hello { server_name: server_name.as_deref(), is_authority })?;
+    // An authority wants the handshake alone.
+    if kernel_has_tls() && !is_authority {
+        said.unsplit(early);
+        let note = |connection: &CommonState| facts(connection, server_name);
+        let (kernel, facts) = ktls::accept(tcp, said, config, note).await?;
+        return Ok((Secured::Kernel(kernel), facts));
+    }
+    drop(said);
     let mut connection = match accepted.into_connection(config) {
         Ok(connection) => Box::new(connection),
         Err((error, mut alert)) => {
@@ -100,23 +86,24 @@ pub(crate) async fn accept(
         return Err(Failure::Authority);
     }
     let facts = facts(&connection, server_name)?;
-    Ok((Tls::new(tcp, connection), facts))
+    Ok((Secured::Server(Tls::new(tcp, connection)), facts))
 }
 
-async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<Accepted, Failure> {
+/// Returns the client's hello, and the bytes that were read for it.
+async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, BytesMut), Failure> {
     let mut acceptor = Acceptor::default();
-    let mut first = early.first().copied();
+    let mut read = BytesMut::new();
     loop {
         receive(tcp, |tcp| {
             let mut input = Input { early, tcp };
-            acceptor.read_tls(&mut First { first: &mut first, input: &mut input })
+            acceptor.read_tls(&mut Noted { read: &mut read, input: &mut input })
         })
         .await?;
         match acceptor.accept() {
-            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(Some(accepted)) => return Ok((accepted, read)),
             Ok(None) => {}
             // Records begin with a small number, methods with a letter.
-            Err(_) if first.is_some_and(|byte| byte.is_ascii_uppercase()) => {
+            Err(_) if read.first().is_some_and(u8::is_ascii_uppercase) => {
                 let _ = tcp.try_send(&[IoSlice::new(PLAIN_HTTP)], false);
                 tcp.finish();
                 return Err(Failure::Plain);
@@ -146,16 +133,16 @@ async fn receive(
     }
 }
 
-/// Notes the first byte that is read.
-struct First<'f, 's> {
-    first: &'f mut Option<u8>,
-    input: &'f mut Input<'s>,
+/// Keeps the bytes that are read.
+struct Noted<'n, 's> {
+    read: &'n mut BytesMut,
+    input: &'n mut Input<'s>,
 }
 
-impl io::Read for First<'_, '_> {
+impl io::Read for Noted<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buffer)?;
-        *self.first = self.first.or(buffer[..n].first().copied());
+        self.read.extend_from_slice(&buffer[..n]);
         Ok(n)
     }
 }
@@ -173,7 +160,7 @@ async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()
     Ok(())
 }
 
-fn facts(connection: &ServerConnection, server_name: Option<Rc<str>>) -> Result<TlsFacts, Failure> {
+fn facts(connection: &CommonState, server_name: Option<Rc<str>>) -> Result<TlsFacts, Failure> {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
         _ => "TLSv1.2",

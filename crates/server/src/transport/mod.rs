@@ -4,10 +4,12 @@
 //! |---|---|---|
 //! | [`Tcp`] | `sendfile` | yes |
 //! | [`Unix`] | `sendfile` | no |
-//! | [`Tls`] in user space | read, encrypted, sent | no |
-//! | kernel TLS (to come: `ktls.rs`) | `sendfile` | yes |
+//! | [`tls::Tls`], in user space | read, encrypted, sent | no |
+//! | [`KernelTls`] | `sendfile` | no |
 
+mod failure;
 pub(crate) mod handshake;
+mod ktls;
 mod tcp;
 mod tls;
 mod unix;
@@ -20,8 +22,10 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+pub(crate) use failure::Failure;
+pub use ktls::kernel_has_tls;
+pub(crate) use ktls::{KernelTls, settle};
 pub(crate) use tcp::Tcp;
-pub(crate) use tls::Tls;
 pub(crate) use unix::Unix;
 
 /// Bytes in and out of one client's connection.
@@ -69,6 +73,11 @@ pub(crate) trait Transport {
     /// Bytes that the socket has taken from this process. It grows while a slow client takes what has been sent.
     fn taken(&self) -> u64 {
         self.sent()
+    }
+
+    /// Whether the connection should end when its open responses have: its keys may not be used for much longer.
+    fn is_worn(&self) -> bool {
+        false
     }
 
     /// Ends the sending direction, so that the client sees the end while the server still reads.

@@ -36,6 +36,23 @@ impl Tcp {
     pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.try_read(buffer)
     }
+
+    /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come.
+    pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        self.stream.try_read_buf(buffer)
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Whether the connection exists no longer.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stream.peer_addr().is_err()
+    }
 }
 
 impl Transport for Tcp {

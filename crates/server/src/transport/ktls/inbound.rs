@@ -1,0 +1,194 @@
+//! The receiving direction of a connection whose sending direction is the kernel's: records are decrypted here, with the algorithms of rustls.
+//! The kernel could decrypt, too, but hands out one record per system call.
+
+use bytes::{Buf, BytesMut};
+use rustls::crypto::cipher::{InboundOpaqueMessage, MessageDecrypter};
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+use rustls::{
+    AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion,
+    SupportedCipherSuite,
+};
+
+/// Bytes of a record's header: type, version, length.
+const HEADER: usize = 5;
+
+/// Bytes behind the header at most: 2^14, and what TLS 1.2 (RFC 5246 §6.2.3) and 1.3 (RFC 8446 §5.2) allow an algorithm to add.
+const MOST_12: usize = (1 << 14) + 2048;
+const MOST_13: usize = (1 << 14) + 256;
+
+/// Room for a read while little comes, in bytes.
+const READ: usize = 4096;
+
+/// A `KeyUpdate` message (RFC 8446 §4.6.3) up to its last byte, which says whether the other side must change its keys, too.
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+
+/// What a client's record was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// There is no whole record.
+    Incomplete,
+    /// Bytes, which [`Inbound::plain`] has now, or nothing of interest.
+    Taken,
+    /// The client has ended its sending direction.
+    End,
+    /// The client wants the server to use other keys.
+    WantsNewKeys,
+}
+
+/// Records of the client.
+pub(super) struct Inbound {
+    /// Makes the next keys.
+    secrets: KernelConnection<ServerConnectionData>,
+    decrypter: Box<dyn MessageDecrypter>,
+    /// The number of the next record.
+    next: u64,
+    /// Bytes of the socket that were not decrypted yet.
+    sealed: BytesMut,
+    /// Bytes that were.
+    pub(super) plain: BytesMut,
+    /// The last read filled its room.
+    is_busy: bool,
+}
+
+impl Inbound {
+    /// `sealed`: bytes that the handshake has left over, from the beginning of a record on; `plain`: those that it has decrypted.
+    pub(super) fn new(
+        secrets: KernelConnection<ServerConnectionData>,
+        (next, keys): (u64, ConnectionTrafficSecrets),
+        sealed: BytesMut,
+        plain: BytesMut,
+    ) -> Result<Self, Error> {
+        let decrypter = decrypter(secrets.negotiated_cipher_suite(), keys)?;
+        Ok(Self { secrets, decrypter, next, sealed, plain, is_busy: false })
+    }
+
+    /// Whether a whole record waits.
+    pub(super) fn has_record(&self) -> bool {
+        self.record_len().is_some_and(|len| self.sealed.len() >= len)
+    }
+
+    /// Whether bytes of the client wait, decrypted or not.
+    pub(super) fn has_bytes(&self) -> bool {
+        !self.plain.is_empty() || !self.sealed.is_empty()
+    }
+
+    /// A buffer for the next bytes of the socket, with room.
+    pub(super) fn room(&mut self) -> &mut BytesMut {
+        let missing = self.record_len().map_or(0, |len| len.saturating_sub(self.sealed.len()));
+        let most = if self.is_busy { HEADER + MOST_12 } else { READ };
+        self.sealed.reserve(missing.clamp(READ, HEADER + MOST_12).max(most));
+        &mut self.sealed
+    }
+
+    /// Notes that a read has ended, so that an idle connection keeps no memory.
+    pub(super) fn was_read(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
+        if self.sealed.is_empty() {
+            self.sealed = BytesMut::new();
+        }
+    }
+
+    /// Decrypts the next record. [`Self::plain`] must be empty.
+    ///
+    /// # Errors
+    /// The alert that the client must be sent.
+    pub(super) fn decrypt(&mut self) -> Result<Received, AlertDescription> {
+        let Some(len) = self.record_len() else { return Ok(Received::Incomplete) };
+        let is_13 = self.is_13();
+        if len - HEADER > if is_13 { MOST_13 } else { MOST_12 } {
+            return Err(AlertDescription::RecordOverflow);
+        }
+        if self.sealed.len() < len {
+            return Ok(Received::Incomplete);
+        }
+        let mut record = self.sealed.split_to(len);
+        let content_type = ContentType::from(record[0]);
+        // All records of TLS 1.3 look like this from outside (RFC 8446 §5.2).
+        if is_13 && content_type != ContentType::ApplicationData {
+            return Err(AlertDescription::UnexpectedMessage);
+        }
+        record.advance(HEADER);
+        let begin = record.as_ptr().addr();
+        let message =
+            InboundOpaqueMessage::new(content_type, ProtocolVersion::TLSv1_2, &mut record);
+        let message = self.decrypter.decrypt(message, self.next).map_err(|error| match error {
+            Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+            Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
+            _ => AlertDescription::BadRecordMac,
+        })?;
+        self.next += 1;
+        let (content_type, len) = (message.typ, message.payload.len());
+        let skipped = message.payload.as_ptr().addr().saturating_sub(begin);
+        record.advance(skipped.min(record.len()));
+        record.truncate(len);
+        match content_type {
+            ContentType::ApplicationData => {
+                self.plain = record;
+                Ok(Received::Taken)
+            }
+            ContentType::Alert => alert(&record),
+            ContentType::Handshake if is_13 => self.key_update(&record),
+            _ => Err(AlertDescription::UnexpectedMessage),
+        }
+    }
+
+    /// Other keys of the client. Nothing else is said after the handshake: the server asks for no certificate then, and sends all tickets.
+    fn key_update(&mut self, message: &[u8]) -> Result<Received, AlertDescription> {
+        let Some((&request, b"")) = message.strip_prefix(&KEY_UPDATE).and_then(<[u8]>::split_first)
+        else {
+            return Err(AlertDescription::UnexpectedMessage);
+        };
+        let updated = self.secrets.update_rx_secret().and_then(|(next, keys)| {
+            Ok((next, decrypter(self.secrets.negotiated_cipher_suite(), keys)?))
+        });
+        (self.next, self.decrypter) = updated.map_err(|_| AlertDescription::InternalError)?;
+        match request {
+            0 => Ok(Received::Taken),
+            1 => Ok(Received::WantsNewKeys),
+            _ => Err(AlertDescription::IllegalParameter),
+        }
+    }
+
+    fn is_13(&self) -> bool {
+        self.secrets.protocol_version() == ProtocolVersion::TLSv1_3
+    }
+
+    /// Bytes of the next record with its header, once that has come.
+    fn record_len(&self) -> Option<usize> {
+        let [_, _, _, high, low] = *self.sealed.first_chunk::<HEADER>()?;
+        Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
+    }
+}
+
+fn alert(message: &[u8]) -> Result<Received, AlertDescription> {
+    match message {
+        [_, description] => match AlertDescription::from(*description) {
+            AlertDescription::CloseNotify => Ok(Received::End),
+            // A close_notify follows (RFC 8446 §6.1).
+            AlertDescription::UserCanceled => Ok(Received::Taken),
+            // The connection is broken, and the answer is not one either.
+            _ => Err(AlertDescription::CloseNotify),
+        },
+        _ => Err(AlertDescription::DecodeError),
+    }
+}
+
+fn decrypter(
+    suite: SupportedCipherSuite,
+    secrets: ConnectionTrafficSecrets,
+) -> Result<Box<dyn MessageDecrypter>, Error> {
+    use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
+    let (Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv }) = secrets
+    else {
+        return Err(Error::General("an algorithm that the kernel does not know".to_owned()));
+    };
+    Ok(match suite {
+        SupportedCipherSuite::Tls13(suite) => suite.aead_alg.decrypter(key, iv),
+        SupportedCipherSuite::Tls12(suite) => {
+            // With AES-GCM the rest comes with each record.
+            let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
+            suite.aead_alg.decrypter(key, &iv.as_ref()[..fixed])
+        }
+    })
+}

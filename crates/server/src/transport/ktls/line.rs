@@ -1,0 +1,182 @@
+//! The sending direction: what the socket was given, what the kernel has made of it, and how it ends.
+//!
+//! # The end of a connection
+//! When a socket is full, the kernel takes bytes of one more record, encrypts them, and keeps them outside of TCP until there is room.
+//! `close(2)` drops them, and `shutdown(2)` ends the stream before them. So neither may be called before TCP has everything:
+//!
+//! ```text
+//!  bytes that TCP has been given since the handshake  =  bytes that were sent  +  records × what a record adds
+//! ```
+//!
+//! The kernel tells the first (`TCP_INFO`) and the number of records (`TLS_TX`); a record that is still open makes the sides differ, too.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use rustls::AlertDescription;
+use sendoff_sys::ktls::{self, CryptoInfo};
+use sendoff_sys::tcp;
+use tokio::time::{Instant, sleep};
+
+use super::super::{Tcp, Transport};
+use super::keys::Keys;
+
+/// Content type and level of alerts (RFC 8446 §5.1, §6).
+const ALERT: u8 = 21;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+
+/// Bytes of an alert.
+const ALERT_LEN: u64 = 2;
+
+/// Bytes that a record carries at most.
+const RECORD: u64 = 1 << 14;
+
+/// The pause before TCP is asked again whether it has everything: the first one, and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// How far the end of the sending direction has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is open.
+    Open,
+    /// The client must not take the end of the connection for one in good order.
+    Cut,
+    /// The client is to be told, but the socket was full.
+    Owed,
+    /// The client has been told; TCP may not have it yet.
+    Told,
+    /// TCP has everything and its own end.
+    Over,
+}
+
+/// A socket whose sending direction the kernel encrypts.
+pub(crate) struct Line {
+    pub(super) tcp: Tcp,
+    keys: Keys,
+    /// Bytes of the handshake.
+    before: u64,
+    /// Bytes of alerts.
+    alerts: u64,
+    /// A bound on the number of records that these keys have encrypted.
+    records: u64,
+    /// The last send was taken as a whole, and nothing had been announced to follow it.
+    is_whole: bool,
+    end: End,
+}
+
+impl Line {
+    /// Gives the keys to the kernel.
+    ///
+    /// # Errors
+    /// The kernel does not take them; the connection is lost.
+    pub(super) fn new(tcp: Tcp, keys: Keys) -> io::Result<Self> {
+        ktls::attach(tcp.socket())?;
+        ktls::encrypt(tcp.socket(), CryptoInfo::new(keys.info()))?;
+        let before = tcp.sent();
+        let (records, alerts, is_whole, end) = (keys.first, 0, true, End::Open);
+        Ok(Self { tcp, keys, before, alerts, records, is_whole, end })
+    }
+
+    /// Bytes that were sent since the handshake.
+    pub(super) fn sent(&self) -> u64 {
+        self.tcp.sent() - self.before
+    }
+
+    /// Sends `len` bytes in pieces by `send`. `more`: further bytes follow at once.
+    ///
+    /// # Errors
+    /// Those of `send`; the keys have encrypted as much as they may.
+    pub(super) fn send(
+        &mut self,
+        len: usize,
+        more: bool,
+        send: impl FnOnce(&mut Tcp) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        // One more for what a record before held, one for the rest.
+        let records = self.records.saturating_add(len as u64 / RECORD + 2);
+        if records >= self.keys.limit {
+            return Err(io::Error::other("the connection's keys are used up"));
+        }
+        let sent = send(&mut self.tcp);
+        self.is_whole = !more && sent.as_ref().is_ok_and(|&n| n == len);
+        if let Ok(n) = sent {
+            self.records += n as u64 / RECORD + 2;
+        }
+        sent
+    }
+
+    /// Whether the keys have encrypted half of what they may.
+    pub(super) fn is_worn(&self) -> bool {
+        self.records >= self.keys.limit / 2
+    }
+
+    /// Tells the client that the connection is broken.
+    pub(super) fn fail(&mut self, why: AlertDescription) {
+        // It does not matter if it cannot be sent.
+        let _ = self.alert(FATAL, why);
+        self.cut();
+    }
+
+    /// The client must not take the end of the connection for one in good order.
+    pub(super) fn cut(&mut self) {
+        self.end = End::Cut;
+    }
+
+    /// Ends the sending direction: at once if TCP has everything, otherwise in [`settle`].
+    pub(super) fn finish(&mut self) {
+        if self.end == End::Open {
+            self.end = if self.is_whole { End::Owed } else { End::Cut };
+        }
+        self.proceed();
+    }
+
+    /// Goes as far towards the end as possible without waiting.
+    fn proceed(&mut self) {
+        if self.end == End::Owed {
+            match self.alert(WARNING, AlertDescription::CloseNotify) {
+                Ok(()) => self.end = End::Told,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // The client has gone.
+                Err(_) => self.end = End::Cut,
+            }
+        }
+        if self.end == End::Told && self.is_settled().unwrap_or(true) {
+            self.tcp.finish();
+            self.end = End::Over;
+        }
+    }
+
+    fn alert(&mut self, level: u8, description: AlertDescription) -> io::Result<()> {
+        ktls::send_record(self.tcp.socket(), ALERT, &[level, description.into()])?;
+        self.alerts += ALERT_LEN;
+        Ok(())
+    }
+
+    /// Whether TCP has everything that was sent.
+    fn is_settled(&self) -> io::Result<bool> {
+        let (mut info, len) = self.keys.empty();
+        ktls::sending_state(self.tcp.socket(), &mut info[..len])?;
+        let records = Keys::next(&info[..len]).saturating_sub(self.keys.first);
+        let expected = self.tcp.sent() + self.alerts + records * self.keys.overhead;
+        Ok(tcp::written(self.tcp.socket())? >= expected)
+    }
+}
+
+/// Waits until TCP has everything, and ends the connection. `limit`: how long the client may take nothing.
+pub(crate) async fn settle(line: &std::cell::RefCell<Line>, limit: Duration) {
+    let (mut pause, mut last, mut since) = (FIRST_LOOK, None, Instant::now());
+    line.borrow_mut().finish();
+    while matches!(line.borrow().end, End::Owed | End::Told) {
+        let written = tcp::written(line.borrow().tcp.socket()).ok();
+        if last.replace(written) != Some(written) {
+            since = Instant::now();
+        } else if since.elapsed() > limit || line.borrow().tcp.is_gone() {
+            return;
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(MOST_BETWEEN_LOOKS);
+        line.borrow_mut().proceed();
+    }
+}
