@@ -57,6 +57,11 @@ impl<'c> Table<'c> {
 }
 
 impl Responder for Table<'_> {
+    /// The table is about the final response.
+    fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
+        Ok(())
+    }
+
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
         // A request that is explained is one for the whole page.
         self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
