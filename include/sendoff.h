@@ -45,8 +45,8 @@
  *         sendoff_worker_close(worker);
  *     }
  *
- * Response, in order: sendoff_write_head() once, then any mixture of sendoff_write() and
- * sendoff_write_file(), then sendoff_finish(). What they are given is queued; the queue is sent
+ * Response, in order: perhaps sendoff_write_interim(), then sendoff_write_head() once, then any
+ * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). What they are given is queued; the queue is sent
  * when it is large, at sendoff_flush() and at the end. Once the client has gone, what follows is
  * discarded; the request must still be finished.
  *
@@ -177,6 +177,17 @@ ssize_t sendoff_read(struct sendoff_worker *worker, void *buf, size_t len);
  * client has gone.
  */
 int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t len);
+
+/**
+ * The head of an interim response (103 Early Hints; RFC 9110 section 15.2), any number of times before
+ * sendoff_write_head(): a CGI header block whose Status is 1xx, with the empty line that ends it.
+ * It is sent before the call returns. 1, or 0 if it was not sent, because the final head was
+ * written before or the server has not said that it knows such heads, or -1 if the client has
+ * gone.
+ */
+int sendoff_write_interim(struct sendoff_worker *worker,
+                          const char *block,
+                          size_t len);
 
 /**
  * Body bytes. They are copied, or sent before the call returns: `data` may be used for something

@@ -11,6 +11,7 @@ fn main() {
         "backtrace",
         "functions",
         "globals",
+        "hints",
         "lazy_because",
         "lazy_blob",
         "lazy_chunk",

@@ -28,7 +28,7 @@ if test "$PHP_SENDOFF" != "no"; then
   PHP_SUBST([CARGO])
 
   sendoff_sources=
-  for sendoff_source in "$abs_srcdir"/src/lazy*.c "$abs_srcdir"/src/extension.c; do
+  for sendoff_source in "$abs_srcdir"/src/lazy*.c "$abs_srcdir"/src/hints.c "$abs_srcdir"/src/extension.c; do
     sendoff_sources="$sendoff_sources src/`basename $sendoff_source`"
   done
   PHP_NEW_EXTENSION([sendoff], [$sendoff_sources], [$ext_shared],,

@@ -203,6 +203,58 @@ static int extension_send_headers(sapi_headers_struct *headers)
 	return result;
 }
 
+/* A header that PHP's SAPI would write instead of the status. */
+static bool has_status_header(void)
+{
+	zend_llist_position at;
+	sapi_header_struct *header = zend_llist_get_first_ex(&SG(sapi_headers).headers, &at);
+
+	for (; header; header = zend_llist_get_next_ex(&SG(sapi_headers).headers, &at)) {
+		if (header->header_len >= 7 && strncasecmp(header->header, "Status:", 7) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Sends an interim response (hints.c), only to a Sendoff front: another web server might take it
+ * for the final one.
+ */
+static bool send_interim(int status)
+{
+	int code = SG(sapi_headers).http_response_code;
+	char *line = SG(sapi_headers).http_status_line;
+	/* Volatile because it is read after a long jump. */
+	volatile int result = SAPI_HEADER_SEND_FAILED;
+	volatile bool bailout = false;
+
+	if (!greeting || where != BODY_PLAIN || has_status_header()) {
+		return false;
+	}
+	SG(sapi_headers).http_response_code = status;
+	SG(sapi_headers).http_status_line = NULL;
+	zend_try
+	{
+		result = stock_send_headers(&SG(sapi_headers));
+		/* Since PHP 8.4 a flush sends the headers of the response, if they are not sent. */
+		SG(headers_sent) = 1;
+		stock_flush(SG(server_context));
+	}
+	zend_catch
+	{
+		bailout = true;
+	}
+	zend_end_try();
+	SG(headers_sent) = 0;
+	SG(sapi_headers).http_response_code = code;
+	SG(sapi_headers).http_status_line = line;
+	if (bailout) {
+		zend_bailout();
+	}
+	return result == SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
 /*
  * Called before a file segment is handed over. Claims the request on a link first, so that the
  * front knows the link when it reads the frame; if this fails, the bytes stay on PHP's connection.
@@ -365,6 +417,7 @@ static PHP_MINIT_FUNCTION(extension)
 	stock_ub_write = sapi_module.ub_write;
 	sapi_module.ub_write = extension_ub_write;
 	lazy_before_hand_over = move_body;
+	hints_send = send_interim;
 	stock_finish_request =
 		lazy_replace(CG(function_table), "fastcgi_finish_request", extension_finish_request);
 	return lazy_module_startup(INIT_FUNC_ARGS_PASSTHRU);

@@ -17,6 +17,7 @@
  * lazy_file.c  mapped files, kept between requests under the worker's leases
  * lazy_open.c    which files may be held
  * lazy_because.c why a file is read by PHP
+ * hints.c        headers_send()
  * lazy_globals.c settings, counters, the write hook, the clock
  *
  * A process serves one request at a time. Everything that depends on the version of PHP is in
@@ -250,6 +251,13 @@ extern bool lazy_is_wanted;
 
 /* If set, called before a segment is handed over; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
+
+/*
+ * hints.c. What sends an interim response with the headers so far; NULL where none can be sent.
+ * False: it was not sent. May end the script by a long jump if the client has gone.
+ */
+extern bool (*hints_send)(int status);
+PHP_FUNCTION(headers_send);
 
 /* The hook that this module puts into zend_write. */
 extern zend_write_func_t lazy_write_hook;

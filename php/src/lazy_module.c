@@ -127,6 +127,10 @@ static ZEND_NAMED_FUNCTION(lazy_readfile)
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_sendoff_stats, 0, 0, IS_ARRAY, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_headers_send, 0, 0, IS_LONG, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, status, IS_LONG, 0, "200")
+ZEND_END_ARG_INFO()
+
 /*
  * sendoff_stats(): array. Bytes that this request has handed over and copied so far, and segments.
  */
@@ -143,6 +147,7 @@ static PHP_FUNCTION(sendoff_stats)
 /* clang-format off */
 static const zend_function_entry functions[] = {
 	PHP_FE(sendoff_stats, arginfo_sendoff_stats)
+	PHP_FE(headers_send, arginfo_headers_send)
 	PHP_FE_END
 };
 /* clang-format on */

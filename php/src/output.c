@@ -75,6 +75,18 @@ static const char *reason_phrase(int code)
 	return NULL;
 }
 
+static void append_code(smart_str *block, int code)
+{
+	const char *reason = reason_phrase(code);
+
+	smart_str_appends(block, "Status: ");
+	smart_str_append_long(block, code);
+	if (reason) {
+		smart_str_appendc(block, ' ');
+		smart_str_appends(block, reason);
+	}
+}
+
 /*
  * Appends the status line; `done` is false if the script has set a Status header, which follows
  * instead. Returns the status that clients see.
@@ -97,16 +109,34 @@ static int append_status(smart_str *block, bool *done)
 		*done = false;
 		return code;
 	} else {
-		const char *reason = reason_phrase(code);
-		smart_str_appends(block, "Status: ");
-		smart_str_append_long(block, code);
-		if (reason) {
-			smart_str_appendc(block, ' ');
-			smart_str_appends(block, reason);
-		}
+		append_code(block, code);
 	}
 	smart_str_appends(block, "\r\n");
 	return code;
+}
+
+/*
+ * Appends the headers that the script has set, and the empty line. `has_status`: the block has a
+ * status already, so a Status header is left out.
+ */
+static void append_headers(smart_str *block, sapi_headers_struct *headers, int code,
+						   bool has_status)
+{
+	zend_llist_position at;
+	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+
+	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
+		bool status = IS_HEADER(header, "Status:");
+		/* An empty header would end the block. */
+		if (header->header_len == 0 || (status && has_status) ||
+			(code == 304 && IS_HEADER(header, "Content-Type:"))) {
+			continue;
+		}
+		has_status |= status;
+		smart_str_appendl(block, header->header, header->header_len);
+		smart_str_appends(block, "\r\n");
+	}
+	smart_str_appends(block, "\r\n");
 }
 
 int sendoff_send_headers(sapi_headers_struct *headers)
@@ -114,7 +144,6 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 	smart_str block = {0};
 	bool status_done = false;
 	int code = SG(sapi_headers).http_response_code;
-	zend_llist_position at;
 
 	if (SG(request_info).no_headers || !sendoff_php_worker || sendoff_php_finished) {
 		return SAPI_HEADER_SENT_SUCCESSFULLY;
@@ -123,19 +152,7 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 	if (sendoff_php_settings.nph || code != 200) {
 		code = append_status(&block, &status_done);
 	}
-	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
-	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
-		bool status = IS_HEADER(header, "Status:");
-		/* An empty header would end the block. */
-		if (header->header_len == 0 || (status && status_done) ||
-			(code == 304 && IS_HEADER(header, "Content-Type:"))) {
-			continue;
-		}
-		status_done |= status;
-		smart_str_appendl(&block, header->header, header->header_len);
-		smart_str_appends(&block, "\r\n");
-	}
-	smart_str_appends(&block, "\r\n");
+	append_headers(&block, headers, code, status_done);
 	sendoff_named_send(headers);
 	int sent = sendoff_write_head(sendoff_php_worker, ZSTR_VAL(block.s), ZSTR_LEN(block.s));
 	smart_str_free(&block);
@@ -143,6 +160,24 @@ int sendoff_send_headers(sapi_headers_struct *headers)
 		php_handle_aborted_connection();
 	}
 	return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+bool sendoff_send_interim(int status)
+{
+	smart_str block = {0};
+
+	if (!sendoff_php_worker || sendoff_php_finished) {
+		return false;
+	}
+	append_code(&block, status);
+	smart_str_appends(&block, "\r\n");
+	append_headers(&block, &SG(sapi_headers), status, true);
+	int sent = sendoff_write_interim(sendoff_php_worker, ZSTR_VAL(block.s), ZSTR_LEN(block.s));
+	smart_str_free(&block);
+	if (sent < 0) {
+		php_handle_aborted_connection();
+	}
+	return sent > 0;
 }
 
 /*

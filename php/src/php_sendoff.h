@@ -160,6 +160,8 @@ void sendoff_named_forget(void);
 size_t sendoff_ub_write(const char *str, size_t len);
 void sendoff_sapi_flush(void *server_context);
 int sendoff_send_headers(sapi_headers_struct *headers);
+/* Sends an interim response with the headers so far (hints.c). */
+bool sendoff_send_interim(int status);
 void sendoff_log_message(const char *message, int syslog_type);
 /* Ends the response; later calls have no effect. With `detach` the script runs on. */
 void sendoff_end_response(bool detach);

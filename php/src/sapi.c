@@ -187,6 +187,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	sendoff_slow_startup(start->pool);
 	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();
+	hints_send = sendoff_send_interim;
 	sendoff_named_startup(start->accel, start->accel_count);
 	stuck_signal = start->stuck_signal;
 	sendoff_crashes_off();

@@ -2,6 +2,8 @@
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
 
 use bytes::{Buf, Bytes};
 use h2::client::SendRequest;
@@ -54,7 +56,19 @@ impl Http2 {
     /// # Errors
     /// What came instead of a response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
-        let asked = ask(self.requests.clone(), request.clone());
+        self.try_ask_seeing(request, |_| {})
+    }
+
+    /// As [`try_ask`](Self::try_ask). Calls `see` with the head of each interim response (1xx) when it has come.
+    ///
+    /// # Errors
+    /// What came instead of a response.
+    pub fn try_ask_seeing(
+        &mut self,
+        request: &Request,
+        see: impl FnMut(Head),
+    ) -> Result<Response, Broken> {
+        let asked = ask(self.requests.clone(), request.clone(), see);
         within_limit(&self.runtime, asked)
     }
 
@@ -67,7 +81,7 @@ impl Http2 {
         within_limit(&self.runtime, async {
             let mut open = JoinSet::new();
             for (number, request) in requests.iter().enumerate() {
-                let asked = ask(self.requests.clone(), request.clone());
+                let asked = ask(self.requests.clone(), request.clone(), |_| {});
                 open.spawn(async move { (number, asked.await) });
             }
             let mut all = open.join_all().await;
@@ -81,11 +95,15 @@ fn within_limit<T>(runtime: &Runtime, what: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(LIMIT, what).await.expect("the server hangs") })
 }
 
-async fn ask(requests: SendRequest<Bytes>, request: Request) -> Result<Response, Broken> {
+async fn ask(
+    requests: SendRequest<Bytes>,
+    request: Request,
+    mut see: impl FnMut(Head),
+) -> Result<Response, Broken> {
     let closed = |_| Broken::Closed;
     let mut requests = requests.ready().await.map_err(closed)?;
     let body = request.body().map(Bytes::copy_from_slice);
-    let (response, sender) =
+    let (mut response, sender) =
         requests.send_request(head_of(&request), body.is_none()).map_err(closed)?;
     let sends = async {
         if let Some(body) = body {
@@ -93,18 +111,15 @@ async fn ask(requests: SendRequest<Bytes>, request: Request) -> Result<Response,
             let _refused = send(sender, body).await;
         }
     };
-    let (response, ()) = tokio::join!(response, sends);
+    let comes = poll_fn(|cx| {
+        while let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
+            see(received(&interim.into_parts().0));
+        }
+        Pin::new(&mut response).poll(cx)
+    });
+    let (response, ()) = tokio::join!(comes, sends);
     let (head, mut body) = response.map_err(closed)?.into_parts();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
-    let head = Head {
-        version: "HTTP/2".to_owned(),
-        status: head.status.as_u16(),
-        reason: String::new(),
-        headers: headers.collect(),
-    };
-    let mut response = Response { head, framing: Framing::None, body: Vec::new() };
+    let mut response = Response { head: received(&head), framing: Framing::None, body: Vec::new() };
     while let Some(data) = body.data().await {
         let Ok(data) = data else { return Err(Broken::Cut(Box::new(response))) };
         response.body.extend_from_slice(&data);
@@ -112,6 +127,18 @@ async fn ask(requests: SendRequest<Bytes>, request: Request) -> Result<Response,
         let _ended = body.flow_control().release_capacity(data.len());
     }
     Ok(response)
+}
+
+fn received(head: &http::response::Parts) -> Head {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = head.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
+    Head {
+        version: "HTTP/2".to_owned(),
+        status: head.status.as_u16(),
+        reason: String::new(),
+        headers: headers.collect(),
+    }
 }
 
 fn head_of(request: &Request) -> http::Request<()> {

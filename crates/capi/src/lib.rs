@@ -283,6 +283,26 @@ pub unsafe extern "C" fn sendoff_write_head(
     unsafe { with(worker, -1, |handle| status(handle.worker.write_head(bytes(block.cast(), len)))) }
 }
 
+/// The head of an interim response (103 Early Hints; RFC 9110 section 15.2), any number of times before
+/// sendoff_write_head(): a CGI header block whose Status is 1xx, with the empty line that ends it.
+/// It is sent before the call returns. 1, or 0 if it was not sent, because the final head was
+/// written before or the server has not said that it knows such heads, or -1 if the client has
+/// gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_write_interim(
+    worker: *mut Handle,
+    block: *const c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe {
+        with(worker, -1, |handle| match handle.worker.write_interim(bytes(block.cast(), len)) {
+            Ok(sent) => c_int::from(sent),
+            Err(Gone) => -1,
+        })
+    }
+}
+
 /// Body bytes. They are copied, or sent before the call returns: `data` may be used for something
 /// else then. 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]

@@ -71,6 +71,7 @@ static void respond(uint32_t file, uint64_t size)
 	uint32_t epoch = *sendoff_file_epoch();
 	CHECK(sendoff_file_use(worker, file) == 1 && sendoff_file_intact(worker, file) == 1);
 	CHECK(sendoff_write_head(worker, "\r\n", 2) == 0);
+	CHECK(sendoff_write_interim(worker, "Status: 103\r\n\r\n", 15) == 0);
 	CHECK(sendoff_write(worker, "<", 1) == 0);
 	CHECK(sendoff_write_file(worker, file, 1, size - 1) == 0);
 	CHECK(sendoff_write_file(worker, file, 1, size) == -1);

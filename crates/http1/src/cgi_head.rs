@@ -32,7 +32,7 @@ impl fmt::Display for BadHead {
 /// A response head as the application wrote it (RFC 3875 §6).
 #[derive(Debug)]
 pub struct CgiHead {
-    /// From `Status`; 302 if there is only a `Location`, else 200.
+    /// From `Status`; 302 if there is only a `Location`, else 200. An interim status (1xx) if another head block follows.
     pub status: StatusCode,
     /// The words after the number in `Status`, if any.
     pub reason: Option<Bytes>,
@@ -119,8 +119,11 @@ impl CgiHead {
 fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes>), BadHead> {
     let (code, rest) = value.split_at_checked(3).ok_or(BadHead("an invalid Status"))?;
     let status = StatusCode::from_bytes(code).map_err(|_| BadHead("an invalid Status"))?;
-    if status.is_informational() || !(rest.is_empty() || rest[0] == b' ') {
+    if !(rest.is_empty() || rest[0] == b' ') {
         return Err(BadHead("an invalid Status"));
+    }
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(BadHead("a Status of 101: no application can change the client's protocol"));
     }
     let reason = rest.trim_ascii();
     Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
@@ -164,6 +167,7 @@ mod tests {
             (404, Some(&b"Nothing here"[..]))
         );
         assert_eq!(parse("status: 500\r\n\r\n").unwrap().reason, None);
+        assert_eq!(parse("Status: 103 Early Hints\r\n\r\n").unwrap().status, 103);
         for bad in [
             "Status: 42\r\n\r\n",
             "Status: 2000\r\n\r\n",

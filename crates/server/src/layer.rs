@@ -27,6 +27,18 @@ impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
 }
 
 impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
+    /// Rules that change or remove a field do so here, too; what they add is for the final response.
+    fn interim(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        let names: Vec<_> = head.fields.iter().map(|field| field.name().to_vec()).collect();
+        let (status, reason) = (head.status, head.reason.take());
+        // Rules may be about successful responses only, which this one announces.
+        head.status = StatusCode::OK;
+        (self.change)(&mut head);
+        head.fields.retain(|field| names.iter().any(|own| field.is(own)));
+        (head.status, head.reason) = (status, reason);
+        self.client.interim(head)
+    }
+
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
         (self.change)(&mut head);
         self.client.begin(head)

@@ -1,7 +1,7 @@
 //! What a handler answers to, independent of the client's protocol.
 //!
 //! ```text
-//!  handler ── begin(ResponseHead) ── push(Segment)* ── end() ──▶ Responder ── framing, send queue ──▶ Transport
+//!  handler ── interim(ResponseHead)* ── begin(ResponseHead) ── push(Segment)* ── end() ──▶ Responder ── framing, send queue ──▶ Transport
 //! ```
 //!
 //! A responder is one response: an HTTP/1 exchange, or the table of `sendoff explain`; one HTTP/2 stream will be another. Handlers
@@ -59,6 +59,10 @@ pub(crate) enum Fit {
 /// One response to one client. If a method fails with a [`Cut`], the client gets no more of the response: the handler returns
 /// the cut, and the protocol ends the connection in a way that the client cannot take for the end of the response.
 pub(crate) trait Responder {
+    /// Queues the head of an interim response (RFC 9110 §15.2): a status 1xx other than 101, no body. Called before
+    /// [`begin`](Self::begin), any number of times; dropped if the client's version knows no interim responses.
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut>;
+
     /// Queues the response head. Called once, before [`push`](Self::push).
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
 

@@ -8,7 +8,7 @@ var_dump(get_cfg_var('cfg_file_path'), ini_get('display_errors'), ini_get('html_
 $ours = array_diff(get_loaded_extensions(), ['sendoff']);
 sort($ours);
 echo implode(' ', $ours), "\n";
-$functions = array_diff(get_defined_functions()['internal'], ['fpm_get_status', 'sendoff_stats']);
+$functions = array_diff(get_defined_functions()['internal'], ['fpm_get_status', 'sendoff_stats', 'headers_send']);
 sort($functions);
 echo implode(' ', $functions), "\n";
 var_dump(defined('STDIN'), defined('STDOUT'), isset($argv), $_SERVER['argc'] ?? null);

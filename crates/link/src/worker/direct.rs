@@ -92,7 +92,8 @@ impl<F> Offer<F> {
             return None;
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
-        if head.fields.iter().any(|(name, _)| needs_front(name)) {
+        let is_interim = head.status.is_informational();
+        if is_interim || head.fields.iter().any(|(name, _)| needs_front(name)) {
             return None;
         }
         let client = Client::decode(&self.client).ok()?;

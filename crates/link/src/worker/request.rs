@@ -429,6 +429,13 @@ impl<F> Request<F> {
         self.accepts.framing
     }
 
+    /// Whether a header block with an interim status (1xx) may precede the final one. Fronts that announce any way of handover know that; some
+    /// other servers would take it for the final one.
+    #[must_use]
+    pub fn accepts_interim(&self) -> bool {
+        self.accepts.framing || self.accepts.regions || self.client.is_lent()
+    }
+
     /// Whether the front takes `OPEN` and `SEGMENT`.
     #[must_use]
     pub fn accepts_files(&self) -> bool {

@@ -276,6 +276,10 @@ impl<'r> Compressed<'r> {
 }
 
 impl Responder for Compressed<'_> {
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        self.client.interim(head)
+    }
+
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
         self.policy.restore_tag(&mut head);
         match self.policy.verdict(&head) {

@@ -3,16 +3,22 @@
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::CgiHeadReader;
 
 use super::status::Failure;
-use crate::response::CgiHead;
+use crate::cut::Cut;
+use crate::responder::{Responder, unless_gone};
+use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
 use crate::upstream::{Event, Exchange, Retry};
 
 /// Explanations that may come before the header block.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
+
+/// Interim responses that an application may send before the final one. Browsers look at the first; a page may send one per phase of its work.
+const MAX_INTERIM: usize = 32;
 
 /// How a response begins.
 #[derive(Debug)]
@@ -52,29 +58,106 @@ impl From<Failure> for NoAnswer {
     }
 }
 
-/// Waits for the whole header block, or for the record that says that the worker has written to the client itself.
-pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
-    let mut reader = CgiHeadReader::new();
-    let (mut length, mut named, mut explanations) = (None, None, Vec::new());
+/// Waits for the final header block, or for the record that says that the worker has written to the client itself. Interim responses are
+/// passed on to the client.
+///
+/// # Errors
+/// The client has gone.
+pub(super) async fn read(
+    exchange: &Exchange,
+    responder: &mut dyn Responder,
+) -> Result<Result<Answer, NoAnswer>, Cut> {
+    let mut beginning = Beginning::default();
     loop {
-        let data = match exchange.next().await {
-            Event::Segment(Segment::Bytes(data)) => data,
-            Event::Named(file) => {
-                named = Some(file);
-                continue;
+        match unless_gone(responder, beginning.next(exchange)).await? {
+            Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
+            Ok(Next::Interim(head)) => {
+                responder.interim(head)?;
+                // What a slow client does not take now leaves with the final head.
+                responder.send_now()?;
             }
-            Event::Explanation(text) => {
-                if explanations.len() < MAX_EARLY_EXPLANATIONS {
-                    explanations.push(text);
+            Err(no_answer) => return Ok(Err(no_answer)),
+        }
+    }
+}
+
+enum Next {
+    Interim(ResponseHead),
+    Answer(Answer),
+}
+
+/// What has come of one response, up to the end of its final header block.
+#[derive(Default)]
+struct Beginning {
+    reader: CgiHeadReader,
+    /// Bytes that followed an interim header block.
+    rest: Bytes,
+    /// Interim header blocks so far.
+    interim: usize,
+    length: Option<u64>,
+    named: Option<OwnedFd>,
+    explanations: Vec<Bytes>,
+}
+
+impl Beginning {
+    /// The next header block. Loses nothing when its future is dropped.
+    async fn next(&mut self, exchange: &Exchange) -> Result<Next, NoAnswer> {
+        loop {
+            let data = std::mem::take(&mut self.rest);
+            if data.is_empty() {
+                let event = exchange.next().await;
+                if let Some(sent) = self.take(event)? {
+                    return Ok(Next::Answer(Answer::Sent(sent)));
                 }
                 continue;
             }
-            Event::Length(announced) => {
-                length = Some(announced);
-                continue;
+            let read = self.reader.push(&data);
+            let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
+            let Some((head, rest)) = read.map_err(wrong)? else { continue };
+            if head.status.is_informational() {
+                (self.reader, self.rest) = (CgiHeadReader::new(), rest);
+                return self.interim(head).map(Next::Interim);
             }
-            Event::Sent(sent) => return Ok(Answer::Sent(sent)),
-            Event::Failed(error) if error.retry() == Retry::Safe && reader.is_empty() => {
+            if let Some(dropped) = head.dropped {
+                tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
+            }
+            let Self { length, named, explanations, .. } = std::mem::take(self);
+            return Ok(Next::Answer(Answer::Begun(Begun {
+                head,
+                rest,
+                length,
+                explanations,
+                named,
+            })));
+        }
+    }
+
+    fn interim(&mut self, mut head: CgiHead) -> Result<ResponseHead, NoAnswer> {
+        self.interim += 1;
+        if self.interim > MAX_INTERIM {
+            let why = format!("it sent more than {MAX_INTERIM} interim responses");
+            return Err(Failure::bad_gateway(why).into());
+        }
+        // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
+        head.content_length = None;
+        head.fields
+            .retain(|(name, _)| !is_for_front(name) && !name.eq_ignore_ascii_case(b"x-zerocopy"));
+        Ok(ResponseHead::of(head))
+    }
+
+    /// Takes what has come. Bytes become `rest`.
+    fn take(&mut self, event: Event) -> Result<Option<Sent>, NoAnswer> {
+        match event {
+            Event::Segment(Segment::Bytes(data)) => self.rest = data,
+            Event::Named(file) => self.named = Some(file),
+            Event::Explanation(text) => {
+                if self.explanations.len() < MAX_EARLY_EXPLANATIONS {
+                    self.explanations.push(text);
+                }
+            }
+            Event::Length(announced) => self.length = Some(announced),
+            Event::Sent(sent) => return Ok(Some(sent)),
+            Event::Failed(error) if error.retry() == Retry::Safe && self.is_empty() => {
                 return Err(NoAnswer::Unread);
             }
             Event::Failed(error) => return Err(Failure::from(error).into()),
@@ -83,15 +166,13 @@ pub(super) async fn read(exchange: &Exchange) -> Result<Answer, NoAnswer> {
             Event::End => {
                 return Err(Failure::bad_gateway("the response has no header block").into());
             }
-        };
-        let read = reader.push(&data);
-        let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
-        if let Some((head, rest)) = read.map_err(wrong)? {
-            if let Some(dropped) = head.dropped {
-                tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
-            }
-            return Ok(Answer::Begun(Begun { head, rest, length, explanations, named }));
         }
+        Ok(None)
+    }
+
+    /// Whether no byte of a header block has come.
+    fn is_empty(&self) -> bool {
+        self.interim == 0 && self.reader.is_empty()
     }
 }
 

@@ -162,7 +162,7 @@ impl Call<'_> {
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
                 Err(error) => return Err(Failure::from(error).into()),
             };
-            match unless_gone(responder, answer::read(&exchange)).await? {
+            match answer::read(&exchange, responder).await? {
                 Ok(answer) => return Ok((exchange, answer)),
                 Err(NoAnswer::Unread) if is_untouched(responder) => {}
                 Err(NoAnswer::Unread) => {
@@ -212,7 +212,7 @@ impl Call<'_> {
             let exchange = unless_gone(responder, begun).await?;
             let exchange = exchange.map_err(|why| Failure::from(why).of(application.address()))?;
             let mut exchange = Exchange::Application(exchange);
-            match unless_gone(responder, answer::read(&exchange)).await? {
+            match answer::read(&exchange, responder).await? {
                 Ok(mut answer) => {
                     if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
                         announce::look_for_frames(application, &mut exchange, claim, head, rest);

@@ -78,8 +78,9 @@ impl fmt::Display for RequestLine {
 /// ```text
 ///            begin()                      end()
 ///  Waiting ────────────────────▶ Begun ──────────▶ Ended
-///     └── lend() ──▶ Lent ─────────▲
-///                     resume(), or begin() if the borrower has declined
+///   ▲ └── lend() ──▶ Lent ─────────▲
+///   │                 │ resume(), or begin() if the borrower has declined
+///   └── interim() ────┘
 /// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -114,6 +115,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     keep_alive: bool,
     kept_up: bool,
     generated: u64,
+    /// Bytes of interim responses.
+    interim_len: u64,
     body: BodyBytes,
     notes: Notes,
     /// The transport's count of sent bytes when this exchange began.
@@ -152,6 +155,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             keep_alive,
             kept_up: true,
             generated: 0,
+            interim_len: 0,
             body: BodyBytes::default(),
             notes: Notes::default(),
             sent_before,
@@ -186,6 +190,30 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         self.queue.push_bytes(bytes)
     }
 
+    /// Writes the status line and the fields of a head. What cannot be sent is left out, which is logged.
+    fn encode<'b>(&self, head: &ResponseHead, out: &'b mut BytesMut) -> HeadEncoder<'b> {
+        let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
+        out.reserve(OTHER_LINES + head.fields.iter().map(of_field).sum::<usize>());
+        let mut encoder = HeadEncoder::new(out, head.status, head.reason.as_deref());
+        for field in &head.fields {
+            let (name, value) = match field {
+                Field::Line(line) => {
+                    encoder.line(line);
+                    continue;
+                }
+                Field::Own(name, value) => (name, value),
+            };
+            if encoder.field(name, value).is_err() {
+                let (request, name) = (self.line(), name.escape_ascii());
+                tracing::warn!(
+                    request,
+                    "a response field was left out, it holds control characters: {name}"
+                );
+            }
+        }
+        encoder
+    }
+
     fn push_framed(&mut self, framing: Framing, segment: Segment) -> io::Result<()> {
         if let Some(before) = framing.before_piece(segment.len()) {
             self.queue.push_bytes(before)?;
@@ -209,7 +237,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         let (status, sent) = match self.state {
             State::Waiting | State::Lent(_) => self.unanswered,
             State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
-                (status.as_u16(), sent.saturating_sub(head_len))
+                (status.as_u16(), sent.saturating_sub(head_len + self.interim_len))
             }
         };
         self.service.log(&Line {
@@ -226,31 +254,27 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
 }
 
 impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
+    /// Clients of HTTP/1.0 would take it for the response (RFC 9110 §15.2).
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        if self.asked.version == Version::HTTP_10 {
+            return Ok(());
+        }
+        // A borrower that sends a head to the front has declined the socket.
+        self.state = State::Waiting;
+        let mut out = BytesMut::new();
+        self.encode(&head, &mut out).finish();
+        self.interim_len += out.len() as u64;
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        let ResponseHead { status, reason, fields, length, .. } = head;
+        let (status, length) = (head.status, head.length);
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
         let is_last = self.lifecycle.is_stopping() || self.transport.is_worn();
         self.keep_alive &= framing != Framing::Close && !is_last;
-        let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
-        let mut out =
-            BytesMut::with_capacity(OTHER_LINES + fields.iter().map(of_field).sum::<usize>());
-        let mut encoder = HeadEncoder::new(&mut out, status, reason.as_deref());
-        for field in &fields {
-            let (name, value) = match field {
-                Field::Line(line) => {
-                    encoder.line(line);
-                    continue;
-                }
-                Field::Own(name, value) => (name, value),
-            };
-            if encoder.field(name, value).is_err() {
-                let (request, name) = (self.line(), name.escape_ascii());
-                tracing::warn!(
-                    request,
-                    "a response field was left out, it holds control characters: {name}"
-                );
-            }
-        }
+        let mut out = BytesMut::new();
+        let encoder = self.encode(&head, &mut out);
         let length = length.filter(|_| status != StatusCode::NO_CONTENT);
         encoder.finish_framed(framing, length, self.asked.version, self.keep_alive);
         self.state = State::Begun { status, framing, head_len: out.len() as u64 };

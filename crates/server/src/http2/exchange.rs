@@ -115,6 +115,17 @@ impl<'c, S: Service> Exchange<'c, S> {
         }
     }
 
+    /// A head in the form of h2. What cannot be sent is left out, which is logged.
+    fn encode(&self, head: ResponseHead) -> Response<()> {
+        fields::response(head, |name| {
+            let (request, name) = (self.asked.to_string(), name.escape_ascii());
+            tracing::warn!(
+                request,
+                "a response field was left out, it holds control characters: {name}"
+            );
+        })
+    }
+
     /// Gives h2 the head, if it has not got it.
     fn send_head(&mut self) -> Result<(), Cut> {
         match std::mem::replace(&mut self.stream, Stream::Ended) {
@@ -162,21 +173,18 @@ fn gone(error: &h2::Error) -> Cut {
 }
 
 impl<S: Service> Responder for Exchange<'_, S> {
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        let head = self.encode(head);
+        let Stream::Waiting(stream) = &mut self.stream else { return Ok(()) };
+        stream.send_informational(head).map_err(|error| gone(&error))
+    }
+
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        if head.status.is_informational() {
-            return Err(Cut::application("a response with an interim status (1xx)"));
-        }
         // The version is not about framing here: HTTP/2 knows no end by the end of the connection.
         let version = Version::HTTP_11;
         self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
         self.status = Some(head.status);
-        let response = fields::response(&head, |name| {
-            let (request, name) = (self.asked.to_string(), name.escape_ascii());
-            tracing::warn!(
-                request,
-                "a response field was left out, it holds control characters: {name}"
-            );
-        });
+        let response = self.encode(head);
         match std::mem::replace(&mut self.stream, Stream::Ended) {
             Stream::Waiting(stream) => self.stream = Stream::Begun(stream, response),
             other => self.stream = other,

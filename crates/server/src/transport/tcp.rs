@@ -34,7 +34,14 @@ impl Tcp {
     /// # Errors
     /// `WouldBlock`: nothing has come.
     pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.try_read(buffer)
+        let n = self.stream.try_read(buffer)?;
+        if 0 < n && n < buffer.len() {
+            // The socket is empty. Clears tokio's readiness, so that no further read is tried before the kernel reports more: half of all
+            // reads under TLS found nothing.
+            let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _empty = self.stream.try_io(Interest::READABLE, empty);
+        }
+        Ok(n)
     }
 
     /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`.

@@ -1,7 +1,7 @@
 //! The response as the application makes it.
 
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{COPY_LIMIT, FLUSH_LIMIT, Request, Response};
+use sendoff_link::worker::{COPY_LIMIT, Direct, FLUSH_LIMIT, Request, Response};
 
 use super::Worker;
 use crate::state::State;
@@ -22,6 +22,26 @@ impl Worker {
             open.wrote_head();
         }
         Ok(())
+    }
+
+    /// Sends the head of an interim response: a CGI header block whose `Status` is 1xx, with the empty line that ends it. The front writes it
+    /// to the client, and therefore the rest, too. `false`: it was not sent, because the server does not know such heads or the final
+    /// head was written before.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn write_interim(&mut self, block: &[u8]) -> Result<bool, Gone> {
+        let Some(request) = self.requests.running_mut() else { return Ok(false) };
+        let is_early = self.response.open().is_some_and(|open| open.takes_named());
+        if !is_early || !request.accepts_interim() {
+            return Ok(false);
+        }
+        if request.client.is_lent() {
+            request.client = Direct::Front;
+        }
+        self.put(block)?;
+        self.send()?;
+        Ok(true)
     }
 
     /// Queues body bytes; large ones are sent before this returns, or lie in shared memory.
