@@ -12,6 +12,7 @@ a virtual environment of Debian's Python with --system-site-packages.
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -81,17 +82,19 @@ class Stack:
     def __init__(self, name, port, commands, folder):
         self.name = name
         self.url = f"http://127.0.0.1:{port}/"
-        log = open(folder / f"{name}.log", "w")
+        log = folder / f"{name}.log"
         self.processes = []
         for command in commands:
-            self.processes.append(subprocess.Popen(command, cwd=folder, stdout=log, stderr=log))
+            with open(log, "a") as out:
+                self.processes.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=out))
         for _ in range(100):
             try:
                 urllib.request.urlopen(self.url + "hello").read()
                 return
             except OSError:
                 time.sleep(0.1)
-        raise SystemExit(f"{name} does not answer: see {log.name}")
+        self.stop()
+        raise SystemExit(f"{name} does not answer:\n{log.read_text()}")
 
     def measure(self, target):
         """Requests per second, and CPU in microseconds per response."""
@@ -114,24 +117,32 @@ class Stack:
                 process.kill()
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def stacks(folder, programs):
+    """Names, ports and commands."""
+    ports = [free_port() for _ in range(3)]
     def nginx(name, port, attach):
         path = folder / f"{name}.conf"
         path.write_text(NGINX.format(folder=folder, socket=f"{name}.sock", port=port, attach=attach))
         return ["nginx", "-c", str(path)]
 
-    sendoff = [REPOSITORY / "target/release/sendoff", "serve", folder, "--listen", "127.0.0.1:18201"]
+    sendoff = [REPOSITORY / "target/release/sendoff", "serve", folder, "--listen", f"127.0.0.1:{ports[0]}"]
     sendoff += ["--threads", "2", "--user", "www-data", "--fastcgi", f"/=unix:{folder}/sendoff.sock"]
     ours = [programs / "sendoff-python", "app", "--bind", f"unix:{folder}/sendoff.sock"]
     ours += ["--workers", str(WORKERS), "--user", "www-data"]
-    yield "sendoff", 18201, [ours, sendoff]
+    yield "sendoff", ports[0], [ours, sendoff]
     attach = "proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection '';"
     gunicorn = ["gunicorn", "app", "--bind", f"unix:{folder}/gunicorn.sock", "--workers", str(WORKERS)]
-    yield "gunicorn", 18202, [[*gunicorn, "--user", "www-data"], nginx("gunicorn", 18202, attach)]
+    yield "gunicorn", ports[1], [[*gunicorn, "--user", "www-data"], nginx("gunicorn", ports[1], attach)]
     attach = "include /etc/nginx/uwsgi_params; uwsgi_pass app;"
     uwsgi = ["uwsgi", "--plugin", "python3", "--socket", f"{folder}/uwsgi.sock", "--master", "--disable-logging"]
     uwsgi += ["--module", "app", "--processes", str(WORKERS), "--uid", "www-data", "--gid", "www-data"]
-    yield "uwsgi", 18203, [[*uwsgi, "--chmod-socket=666"], nginx("uwsgi", 18203, attach)]
+    yield "uwsgi", ports[2], [[*uwsgi, "--chmod-socket=666"], nginx("uwsgi", ports[2], attach)]
 
 
 def main():

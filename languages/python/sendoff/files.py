@@ -24,6 +24,12 @@ class FileWrapper:
         raise StopIteration
 
 
+def closes_at_once(wrapper):
+    """Whether close() only closes a file, and runs nothing of the application."""
+    close = getattr(wrapper, "close", None)
+    return type(getattr(close, "__self__", None)) in (io.BufferedReader, io.FileIO)
+
+
 def plain_file(filelike):
     """The descriptor of a regular file, the position, and the number of bytes that reading would give.
 

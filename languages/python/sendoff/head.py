@@ -24,8 +24,10 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]").search
 _STATUS = re.compile(r"[1-9][0-9]{2}(?: [^\x00-\x08\x0a-\x1f\x7f]*)?").fullmatch
 
-# What is known of field names: their lower-case form. Bounded, because applications may invent names.
+# What has been checked: field names, with their lower-case form, and status lines. Bounded, because applications may invent
+# some.
 _known_names = {}
+_known_statuses = set()
 _KNOWN_MAX = 1024
 
 
@@ -42,16 +44,23 @@ def _lower(name):
     return lower
 
 
+def _check_status(status):
+    if not isinstance(status, str):
+        raise TypeError(f"the status must be str, not {type(status).__name__}")
+    if _STATUS(status) is None:
+        raise ValueError(f"{status!r} is no status: three digits, a space, a reason")
+    if len(_known_statuses) < _KNOWN_MAX:
+        _known_statuses.add(status)
+
+
 class Head:
     """A checked response head."""
 
     __slots__ = ("code", "length", "text")
 
     def __init__(self, status, headers):
-        if not isinstance(status, str):
-            raise TypeError(f"the status must be str, not {type(status).__name__}")
-        if _STATUS(status) is None:
-            raise ValueError(f"{status!r} is no status: three digits, a space, a reason")
+        if status not in _known_statuses:
+            _check_status(status)
         self.code = status[:3]
         # The application's own Content-Length.
         self.length = None
@@ -60,7 +69,8 @@ class Head:
             lower = _lower(name)
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be str, not {type(value).__name__}")
-            if _CONTROL(value) is not None:
+            # The quicker question first; tabs and no-break spaces make it ask the other one.
+            if not value.isprintable() and _CONTROL(value) is not None:
                 raise ValueError(f"{name} contains a control character: {value!r}")
             if lower in HOP_BY_HOP or lower in NOT_THE_APPLICATIONS:
                 continue

@@ -2,7 +2,7 @@
 
 import traceback
 
-from .files import FileWrapper, plain_file
+from .files import FileWrapper, closes_at_once, plain_file
 from .head import Head
 from .streams import Errors, Input
 
@@ -168,13 +168,14 @@ class WsgiHandler:
         failed = not self._run(environ, response, errors)
         errors.end()
         body.end()
-        try:
-            if failed:
+        # Without `fail()` the response ends when the thread waits for the next request.
+        if failed:
+            try:
                 response.fail()
-            else:
-                thread.finish()
-        except BrokenPipeError:
-            thread.finish()
+            except BrokenPipeError:
+                pass
+        # The application may still have the callable that writes.
+        response.thread = None
 
     def _run(self, environ, response, errors):
         """Calls the application and sends what it returns. Whether the response is whole."""
@@ -183,7 +184,7 @@ class WsgiHandler:
         try:
             result = self.application(environ, response.start_response)
             response.send(result)
-            if hasattr(result, "close"):
+            if hasattr(result, "close") and not closes_at_once(result):
                 # The client need not wait for what the application does then.
                 response.flush()
         except BaseException as error:

@@ -21,8 +21,22 @@
 /* A read of the request body asks for at most this many bytes, whatever the caller wants. */
 #define READ_MAX (1 << 20)
 
+/* Parameters have the same names in the same order in most requests; the strings made of this many
+ * are kept. */
+#define NAMES 48
+
+/* A kept name. */
+typedef struct name {
+	/* NULL: none. */
+	PyObject *text;
+	/* Its bytes. */
+	char bytes[32];
+	size_t len;
+} name;
+
 typedef struct Thread {
-	PyObject_HEAD sendoff_sender *sender;
+	PyObject base;
+	sendoff_sender *sender;
 	/* On the current connection; NULL without one. */
 	sendoff_worker *worker;
 	int listener;
@@ -34,6 +48,7 @@ typedef struct Thread {
 	volatile int stopping;
 	/* Bytes of the current response. */
 	size_t written;
+	name names[NAMES];
 } Thread;
 
 static Thread *self_of(PyObject *object)
@@ -107,6 +122,9 @@ static void thread_dealloc(PyObject *object)
 
 	sendoff_worker_free(self->worker);
 	sendoff_sender_free(self->sender);
+	for (size_t i = 0; i < NAMES; i++) {
+		Py_XDECREF(self->names[i].text);
+	}
 	release(object);
 	Py_DECREF(type);
 }
@@ -174,17 +192,35 @@ static PyObject *thread_stop(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static int add(PyObject *environ, const sendoff_param *param)
+/* A new reference to the name of parameter `at`. */
+static PyObject *name_of(Thread *self, size_t at, const sendoff_param *param)
 {
-	PyObject *name = PyUnicode_DecodeLatin1(param->name, (Py_ssize_t)param->name_len, NULL);
-	PyObject *value = PyUnicode_DecodeLatin1(param->value, (Py_ssize_t)param->value_len, NULL);
-	int result = -1;
+	name *kept = at < NAMES ? &self->names[at] : NULL;
+	PyObject *text;
 
-	if (name && value) {
-		/* Applications look names up by constants, which are interned, too. */
-		PyUnicode_InternInPlace(&name);
-		result = PyDict_SetItem(environ, name, value);
+	if (kept && kept->text && kept->len == param->name_len &&
+		memcmp(kept->bytes, param->name, kept->len) == 0) {
+		Py_INCREF(kept->text);
+		return kept->text;
 	}
+	text = PyUnicode_DecodeLatin1(param->name, (Py_ssize_t)param->name_len, NULL);
+	if (text && kept && param->name_len <= sizeof(kept->bytes)) {
+		/* Applications look names up by constants, which are interned, too. */
+		PyUnicode_InternInPlace(&text);
+		Py_XDECREF(kept->text);
+		Py_INCREF(text);
+		kept->text = text;
+		kept->len = param->name_len;
+		memcpy(kept->bytes, param->name, kept->len);
+	}
+	return text;
+}
+
+static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
+{
+	PyObject *value = PyUnicode_DecodeLatin1(param->value, (Py_ssize_t)param->value_len, NULL);
+	int result = name && value ? PyDict_SetItem(environ, name, value) : -1;
+
 	Py_XDECREF(name);
 	Py_XDECREF(value);
 	return result;
@@ -202,7 +238,7 @@ static PyObject *thread_environ(PyObject *object, PyObject *base)
 	}
 	params = sendoff_params(self->worker, &count);
 	for (size_t i = 0; i < count; i++) {
-		if (add(environ, &params[i]) != 0) {
+		if (add(environ, name_of(self, i, &params[i]), &params[i]) != 0) {
 			Py_DECREF(environ);
 			return NULL;
 		}
