@@ -70,8 +70,8 @@ check:
 	tools/install check
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
-	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c
+	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h
 
 fmt:
 	cargo fmt --all
-	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c
+	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h

@@ -45,10 +45,13 @@
  *         sendoff_worker_close(worker);
  *     }
  *
+ * Files of such applications leave by sendoff_send_file() without being read, if the front can take
+ * them. Each thread makes a sender once and says sendoff_sends_files() of each of its workers.
+ *
  * Response, in order: perhaps sendoff_write_interim(), then sendoff_write_head() once, then any
- * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). What they are given is queued; the queue is sent
- * when it is large, at sendoff_flush() and at the end. Once the client has gone, what follows is
- * discarded; the request must still be finished.
+ * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). What they are given
+ * is queued; the queue is sent when it is large, at sendoff_flush() and at the end. Once the client
+ * has gone, what follows is discarded; the request must still be finished.
  *
  * A process that gets its requests elsewhere (php-fpm: over FastCGI) and answers on a link what
  * it would not copy; docs/handover.md, section 8. Instead of sendoff_worker_new() and
@@ -97,6 +100,12 @@
  * sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
  */
 typedef struct sendoff_worker sendoff_worker;
+
+/**
+ * Hands over files on the connections that a thread serves, one connection after the other. Made by
+ * sendoff_sender_new(), used by one thread at a time.
+ */
+typedef struct sendoff_sender sendoff_sender;
 
 /**
  * One request parameter. Both strings are followed by a NUL byte that their length does not count.
@@ -434,6 +443,40 @@ int sendoff_channel_claim(struct sendoff_worker *worker);
  * Ends the request, and the response if it was claimed.
  */
 void sendoff_channel_end(struct sendoff_worker *worker);
+
+/**
+ * Makes a sender that holds at most `most` files. Call it after the last fork. It starts a thread
+ * when a front first announces that it takes files.
+ */
+struct sendoff_sender *sendoff_sender_new(size_t most);
+
+/**
+ * Frees a sender, drops its files and closes its links. NULL is allowed.
+ */
+void sendoff_sender_free(struct sendoff_sender *sender);
+
+/**
+ * Says once, for a worker of sendoff_worker_on(), that responses may come by sendoff_send_file():
+ * a Sendoff front then announces what is needed for it. Other web servers notice nothing.
+ */
+void sendoff_sends_files(struct sendoff_worker *worker);
+
+/**
+ * A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
+ * body that is `len` bytes of the open file `fd` from `offset` on, or fewer if the file is shorter.
+ * Only sendoff_finish() may follow. If the front takes files and a lease can guard this one, the
+ * file is handed over; what another process writes to it later does not change the response.
+ * Otherwise it is read and sent. `fd` may be closed afterwards; its position is not used.
+ *
+ * 1: handed over. 0: copied (or no body was wanted). -1: the client has gone.
+ */
+int sendoff_send_file(struct sendoff_worker *worker,
+                      struct sendoff_sender *sender,
+                      const char *head,
+                      size_t head_len,
+                      int fd,
+                      uint64_t offset,
+                      uint64_t len);
 
 #ifdef __cplusplus
 }  // extern "C"

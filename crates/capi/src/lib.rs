@@ -21,6 +21,8 @@ mod blob;
 
 mod channel;
 
+mod sender;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +37,7 @@ pub use connection::*;
 pub use explain::*;
 pub use files::*;
 pub use named::*;
+pub use sender::*;
 
 /// A worker serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
 /// sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().

@@ -91,6 +91,8 @@ static void *serve(void *unused)
 
 static void refusals(void)
 {
+	sendoff_sender *sender;
+
 	CHECK(sendoff_is_listener(0) == 1 && sendoff_is_listener(1) == 0 &&
 		  sendoff_is_listener(-1) == 0);
 	CHECK(sendoff_accept_connection(-1, NULL) == -1 && errno == EBADF);
@@ -103,6 +105,11 @@ static void refusals(void)
 	CHECK(sendoff_accept(NULL) == 0 && sendoff_role(NULL) == 0 &&
 		  sendoff_write(NULL, "x", 1) == -1);
 	sendoff_worker_close(NULL);
+	sender = sendoff_sender_new(1);
+	CHECK(sendoff_send_file(NULL, sender, "\r\n", 2, 0, 0, 1) == -1);
+	sendoff_sends_files(NULL);
+	sendoff_sender_free(sender);
+	sendoff_sender_free(NULL);
 }
 
 int main(int argc, char **argv)

@@ -5,6 +5,9 @@ use bytes::{Buf, Bytes};
 /// The head that says: the rest of the body comes on a link.
 const MOVED: u32 = u32::MAX;
 
+/// The last frame of a body that goes on on a link.
+pub const MOVED_FRAME: [u8; 4] = MOVED.to_be_bytes();
+
 /// What comes next in a framed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {

@@ -32,6 +32,7 @@ pub const ACCEPT_REGION: &[u8] = b"region";
 const HINTS: [u8; 7] = *b"sendoff";
 const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
+const HINT_CHANNEL: u8 = 4;
 
 /// What an application has said that it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +41,8 @@ pub struct Hints {
     pub region: bool,
     /// It can take `CLIENT` and answer with `SENT`.
     pub direct: bool,
+    /// It can open links and answer on them ([`crate::channel`]).
+    pub channel: bool,
 }
 
 impl Hints {
@@ -49,7 +52,9 @@ impl Hints {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut padding = [0; HINTS.len() + 1];
         padding[..HINTS.len()].copy_from_slice(&HINTS);
-        padding[HINTS.len()] = bit(self.region, HINT_REGION) | bit(self.direct, HINT_DIRECT);
+        padding[HINTS.len()] = bit(self.region, HINT_REGION)
+            | bit(self.direct, HINT_DIRECT)
+            | bit(self.channel, HINT_CHANNEL);
         let header = Header { padding_len: 8, ..Header::new(Kind::END_REQUEST, request_id, 8) };
         let mut record = [0; HEADER_LEN + 16];
         record[..HEADER_LEN + 8].copy_from_slice(&end.encode(request_id));
@@ -62,10 +67,11 @@ impl Hints {
     #[must_use]
     pub fn of(padding: &[u8]) -> Self {
         let hints = match padding.strip_prefix(&HINTS) {
-            Some([hints]) if hints & !(HINT_REGION | HINT_DIRECT) == 0 => *hints,
+            Some([hints]) if hints & !(HINT_REGION | HINT_DIRECT | HINT_CHANNEL) == 0 => *hints,
             _ => 0,
         };
-        Self { region: hints & HINT_REGION != 0, direct: hints & HINT_DIRECT != 0 }
+        let has = |hint| hints & hint != 0;
+        Self { region: has(HINT_REGION), direct: has(HINT_DIRECT), channel: has(HINT_CHANNEL) }
     }
 }
 
@@ -313,8 +319,10 @@ mod tests {
     #[test]
     fn hints_survive_the_round_trip_and_nonsense_hints_at_nothing() {
         let end = EndRequest { app_status: 7, protocol_status: 0 };
-        for (region, direct) in [(false, false), (false, true), (true, false), (true, true)] {
-            let record = Hints { region, direct }.end_request(end, 9);
+        for bits in 0..8 {
+            let hints =
+                Hints { region: bits & 1 != 0, direct: bits & 2 != 0, channel: bits & 4 != 0 };
+            let record = hints.end_request(end, 9);
             let mut buf = BytesMut::from(&record[..]);
             let part = Decoder::default().next(&mut buf).unwrap();
             let Some(Part::Record { kind, request_id, content, padding }) = part else {
@@ -322,7 +330,7 @@ mod tests {
             };
             assert_eq!((kind, request_id), (Kind::END_REQUEST, 9));
             assert_eq!(EndRequest::decode(&content), Ok(end));
-            assert_eq!(Hints::of(&padding), Hints { region, direct });
+            assert_eq!(Hints::of(&padding), hints);
         }
         let nonsense =
             [&b""[..], b"\x03", b"sendoff", b"sendofg\x03", b"sendoff\xff", b"sendoff\x03\x03"];

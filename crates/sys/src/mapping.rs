@@ -1,4 +1,4 @@
-//! A file mapped at an address that the caller has reserved. When the file is about to change, a private copy replaces it there.
+//! A file mapped into address space that was reserved for it. When the file is about to change, a private copy replaces it there.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,13 +8,16 @@ use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
-/// A range of address space, and the file or copy that is mapped there. Dropping it leaves the range without access.
+/// A range of address space, and the file or copy that is mapped there. Dropping it leaves the caller's range without access, and
+/// removes a range of its own.
 #[derive(Debug)]
 pub struct MappedFile {
     /// An address rather than a pointer, so that any thread may own the mapping.
     addr: usize,
     size: usize,
     readable: bool,
+    /// The address space is given back to the kernel in the end, instead of to the caller.
+    owned: bool,
 }
 
 impl MappedFile {
@@ -33,10 +36,26 @@ impl MappedFile {
             usize::try_from(size).ok().and_then(|size| addr.checked_add(size)?.checked_add(page));
         match usize::try_from(size) {
             Ok(size) if size > 0 && addr > 0 && addr.is_multiple_of(page) && end.is_some() => {
-                Ok(Self { addr, size, readable: false })
+                Ok(Self { addr, size, readable: false, owned: false })
             }
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
+    }
+
+    /// The same in address space of its own.
+    ///
+    /// # Errors
+    /// `EINVAL`: `size` is 0 or does not fit. Those of `mmap(2)`.
+    pub fn reserve(size: u64) -> io::Result<Self> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let size = usize::try_from(size).ok().filter(|size| *size > 0).ok_or_else(invalid)?;
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        // SAFETY: the kernel chooses an unused address.
+        let at = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0) };
+        if at == MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { addr: at.expose_provenance(), size, readable: false, owned: true })
     }
 
     fn start(&self) -> *mut c_void {
@@ -122,6 +141,11 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: the address space is this value's own, and no reference into it outlives it.
+            unsafe { libc::munmap(self.start(), self.size) };
+            return;
+        }
         // If this fails, the mapping stays, which is harmless.
         let _stays = self.forbid();
     }

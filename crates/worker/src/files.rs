@@ -60,7 +60,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(4);
 pub(crate) const MOST_UNSENT: u64 = 64 << 20;
 
 /// The version of a file that the application wants held.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Size in bytes.
     pub size: u64,
@@ -143,6 +143,10 @@ impl Held {
             Lease::Sealed(contents) => Some(contents),
             _ => None,
         }
+    }
+
+    pub(crate) fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.size)
     }
 
     pub(crate) fn stands(&self) -> bool {

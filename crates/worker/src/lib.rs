@@ -5,6 +5,7 @@
 
 mod client;
 mod files;
+mod filesystem;
 mod guard;
 mod helper;
 mod input;
@@ -12,6 +13,7 @@ pub mod listener;
 mod numbers;
 mod output;
 mod region;
+mod sender;
 mod state;
 mod worker;
 
@@ -21,6 +23,7 @@ use std::io::Write;
 pub use files::Identity;
 pub use numbers::MAX_HELD;
 pub use rustix::fs::Timespec;
+pub use sender::{Sender, Way};
 pub use sendoff_link::worker::{MAX_PARAMS, MAX_PARAMS_LEN, Role, Roles};
 pub use worker::{MAX_BLOB_BYTES, MAX_BLOBS, Stopper, Worker};
 

@@ -49,6 +49,8 @@ pub struct Worker {
     helper: Option<Helper>,
     /// `None`: the front made the links, and requests come on them.
     channel: Option<Channel>,
+    /// Responses on this connection may be files on links that a [`crate::Sender`] opens, and the front may hear of it.
+    hands_over: bool,
 }
 
 /// What a worker knows of the channel by which it opened its links.
@@ -97,6 +99,7 @@ impl Worker {
             input_ended: false,
             helper: None,
             channel: None,
+            hands_over: false,
         }
     }
 
@@ -106,7 +109,8 @@ impl Worker {
         Stopper(self.shared.clone())
     }
 
-    /// The request's parameters in order, each name and value with a NUL behind it, without `SENDOFF_ACCEPT`.
+    /// The request's parameters in order, each name and value with a NUL behind it, without those that
+    /// are meant for this library.
     pub fn params_with_nul(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.requests.params().with_nul()
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use sendoff_fastcgi::Part;
+use sendoff_fastcgi::channel::{Announcement, CHANNEL_PARAM, FRONT_PARAM};
 use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY, Record,
 };
@@ -91,6 +92,8 @@ pub struct Request<F> {
     pub client: Direct<F>,
     accepts: Accepts,
     is_head: bool,
+    /// The front's channel, if the request announces one.
+    announcement: Option<Announcement>,
 }
 
 /// The words in the parameter `SENDOFF_ACCEPT`: which records the front takes.
@@ -189,7 +192,7 @@ impl<F> Requests<F> {
         }
     }
 
-    /// The parameters of the current request, or of the last one, without `SENDOFF_ACCEPT`.
+    /// The parameters of the current request, or of the last one, without those that are meant for this library.
     #[must_use]
     pub fn params(&self) -> &Params {
         &self.params
@@ -224,7 +227,14 @@ impl<F> Requests<F> {
         let streams = Streams { stdin: Body::ended(), data: Body::ended() };
         let accepts = Accepts { files: true, ..Accepts::default() };
         let client = Direct::Front;
-        self.state = State::Running(Request { begun, streams, client, accepts, is_head: false });
+        self.state = State::Running(Request {
+            begun,
+            streams,
+            client,
+            accepts,
+            is_head: false,
+            announcement: None,
+        });
     }
 
     /// The current request has ended.
@@ -342,21 +352,25 @@ impl<F> Requests<F> {
     }
 
     fn end_params(&mut self) -> Result<(), Error> {
-        let (mut accepts, mut is_head) = (Accepts::default(), false);
+        let (mut accepts, mut is_head, mut announcement) = (Accepts::default(), false, None);
         self.params.finish(|name, value| {
-            let is_accept = name == ACCEPT_PARAM;
-            if is_accept {
-                // If the parameter is sent several times, the last one counts.
-                accepts = Accepts::decode(value);
-            } else if name == b"REQUEST_METHOD" {
-                is_head = value == b"HEAD";
+            // If a parameter is sent several times, the last one counts.
+            match name {
+                ACCEPT_PARAM => accepts = Accepts::decode(value),
+                CHANNEL_PARAM => announcement = Announcement::decode(value),
+                FRONT_PARAM => {}
+                b"REQUEST_METHOD" => {
+                    is_head = value == b"HEAD";
+                    return false;
+                }
+                _ => return false,
             }
-            is_accept
+            true
         })?;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Receiving(Receiving { begun, streams, offer }) => {
                 let client = offer.map_or(Direct::Front, Direct::Offered);
-                State::Running(Request { begun, streams, client, accepts, is_head })
+                State::Running(Request { begun, streams, client, accepts, is_head, announcement })
             }
             other => other,
         };
@@ -415,6 +429,12 @@ impl<F> Request<F> {
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
+    }
+
+    /// The channel of the front that sent the request, if it announced one.
+    #[must_use]
+    pub fn announcement(&self) -> Option<&Announcement> {
+        self.announcement.as_ref()
     }
 
     /// Whether the client has closed the connection: `ABORT_REQUEST` has arrived, or a write to its socket has failed.

@@ -51,6 +51,19 @@ pub enum Response {
     Finished,
 }
 
+/// How a response ends.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// The other end of the link.
+    pub peer: Peer,
+    /// For `END_REQUEST`.
+    pub app_status: u32,
+    /// The application goes on.
+    pub detach: bool,
+    /// The application hands files over on links that it opens, and the front may hear of it.
+    pub hands_over: bool,
+}
+
 /// A response that takes output.
 #[derive(Debug)]
 pub struct Open {
@@ -119,33 +132,26 @@ impl Response {
         *self = Self::Open(Open::new(Head::Awaited, Extent::Begun));
     }
 
-    /// Queues the end of the response; with `detach` the application goes on. Has no effect unless the response is
-    /// open.
-    pub fn finish<F>(
-        &mut self,
-        queue: &mut Queue,
-        request: &Request<F>,
-        peer: Peer,
-        app_status: u32,
-        detach: bool,
-    ) {
+    /// Queues the end of the response. Has no effect unless the response is open.
+    pub fn finish<F>(&mut self, queue: &mut Queue, request: &Request<F>, end: End) {
         let Self::Open(open) = self else { return };
         let (id, aborted) = (request.id(), request.is_aborted());
         if let Some(length) = open.length(request) {
             queue.first(id, Record::Length(length));
         }
-        let detached = detach && request.accepts_framing();
+        let detached = end.detach && request.accepts_framing();
         if detached {
             queue.record(id, Record::Detach);
         }
-        if (open.wrote_stdout || peer.wants_every_stdout_ended()) && !aborted {
+        if (open.wrote_stdout || end.peer.wants_every_stdout_ended()) && !aborted {
             queue.stream(Kind::STDOUT, id, &[]);
         }
         if open.wrote_stderr {
             queue.stream(Kind::STDERR, id, &[]);
         }
-        let end = EndRequest { app_status, protocol_status: 0 };
-        queue.raw(&Hints { region: true, direct: true }.end_request(end, id));
+        let hints = Hints { region: true, direct: true, channel: end.hands_over };
+        let end = EndRequest { app_status: end.app_status, protocol_status: 0 };
+        queue.raw(&hints.end_request(end, id));
         *self = if detached { Self::Detached } else { Self::Finished };
     }
 

@@ -8,8 +8,8 @@ use sendoff_fastcgi::Decoder;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{
-    COPY_LIMIT, Chunks, Direct, Event, FLUSH_LIMIT, Next, Peer, Queue, ReadStep, Request, Requests,
-    Response, Unsent,
+    COPY_LIMIT, Chunks, Direct, End, Event, FLUSH_LIMIT, Next, Peer, Queue, ReadStep, Request,
+    Requests, Response, Unsent,
 };
 
 use crate::site::{CHUNK, CHUNKS, Clients, Dice, FILE_LEN, FILES, Site, content};
@@ -407,7 +407,8 @@ impl WorkerEnd {
         self.chunks.end(&mut self.queue);
         let request = self.requests.running().unwrap();
         let detach = dice.below(3) == 0;
-        self.response.finish(&mut self.queue, request, Peer::Front, 0, detach);
+        let end = End { peer: Peer::Front, app_status: 0, detach, hands_over: false };
+        self.response.finish(&mut self.queue, request, end);
         self.app = App::Idle;
         if matches!(self.response, Response::Detached) {
             self.app = App::Detached;

@@ -23,31 +23,35 @@ pub(super) fn announce(
 ) -> Option<Rc<Claim>> {
     let services = context.services;
     let region = context.site.delivery.accepts_regions() && application.knows_region();
-    let words = words([direct.then_some(ACCEPT_DIRECT), region.then_some(ACCEPT_REGION)]);
-    if !words.is_empty() {
-        // Such an application hands files over on its own connection, so it does not need the channel.
-        parameters.param(ACCEPT_PARAM, &words);
-        return None;
-    }
-    let channel = services.channel.as_ref()?;
+    let knows_memory = direct || region;
     // Over TCP no descriptors pass.
-    if matches!(application.address(), Address::Unix(_)) && !is_front_by_software(context) {
+    let may_ask = matches!(application.address(), Address::Unix(_)) && !knows_memory;
+    if services.channel.is_some() && may_ask && !is_front_by_software(context) {
         parameters.param(FRONT_PARAM, b"1");
     }
-    if !application.knows_channel() {
-        return None;
+    let announced = announce_channel(context, application);
+    let words = words([
+        direct.then_some(ACCEPT_DIRECT),
+        region.then_some(ACCEPT_REGION),
+        announced.is_some().then_some(ACCEPT_CHANNEL),
+    ]);
+    if !words.is_empty() {
+        parameters.param(ACCEPT_PARAM, &words);
     }
-    match channel.announce(&services.claims, services.number) {
-        Ok((announcement, claim)) => {
-            parameters.param(ACCEPT_PARAM, ACCEPT_CHANNEL);
-            parameters.param(CHANNEL_PARAM, &announcement);
-            Some(claim)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the channel could not be announced");
-            None
-        }
-    }
+    let (announcement, claim) = announced?;
+    parameters.param(CHANNEL_PARAM, &announcement);
+    Some(claim)
+}
+
+/// The announcement of the channel and the claim that it contains, if the application knows the channel.
+fn announce_channel(
+    context: &Context<'_>,
+    application: &Application,
+) -> Option<(Vec<u8>, Rc<Claim>)> {
+    let services = context.services;
+    let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
+    let announced = channel.announce(&services.claims, services.number);
+    announced.inspect_err(|error| tracing::warn!(%error, "the channel could not be announced")).ok()
 }
 
 /// Whether the application sees from `SERVER_SOFTWARE` that its front knows the channel.

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use sendoff_fastcgi::channel::Announcement;
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{Peer, Request, Response, Role, Roles};
 
@@ -70,6 +71,24 @@ impl Worker {
                 return Ok(false);
             }
         }
+    }
+
+    /// From now on the front hears at the end of each response that this application may answer on links of a
+    /// [`crate::Sender`].
+    pub fn hands_over(&mut self) {
+        self.hands_over = true;
+    }
+
+    /// The channel of the front that sent the current request, if it announced one.
+    #[must_use]
+    pub(crate) fn announcement(&self) -> Option<&Announcement> {
+        self.requests.running()?.announcement()
+    }
+
+    /// Whether the current request's method is `HEAD`.
+    #[must_use]
+    pub(crate) fn is_head(&self) -> bool {
+        self.requests.running().is_some_and(Request::is_head)
     }
 
     /// The role that the current request asks for.

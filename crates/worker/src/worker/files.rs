@@ -16,6 +16,18 @@ use crate::state::State;
 /// Bytes of a mapping that are copied under the lock at a time.
 const MAPPED_PIECE: usize = 1024 * 1024;
 
+/// Queues a range of a file whose lease stands. Returns the length of the segment that it became part of.
+pub(super) fn queue_range(state: &mut State, id: u16, file: FileId, offset: u64, len: u64) -> u64 {
+    let State { queue, files, link, .. } = state;
+    if let Some(held) = files.get_mut(file)
+        && !held.links.contains(*link)
+    {
+        held.links.insert(*link);
+        queue.record(id, Record::Open(file));
+    }
+    queue.segment(id, file, offset, len)
+}
+
 impl Worker {
     /// Body bytes that are `len` bytes of a held file from `offset` on.
     ///
@@ -31,10 +43,9 @@ impl Worker {
             return Err(Gone);
         };
         let mut state = self.shared.lock();
-        let State { queue, files, link, .. } = &mut *state;
-        let within = |size: u64| offset.checked_add(len).is_some_and(|end| end <= size);
-        let handed_over = files.use_file(file) && accepts;
-        let held = files.get_mut(file).filter(|held| within(held.size)).ok_or(Gone)?;
+        let handed_over = state.files.use_file(file) && accepts;
+        let held = state.files.get(file).filter(|held| held.contains(offset, len)).ok_or(Gone)?;
+        let most = held.size.max(MOST_UNSENT);
         if len == 0 {
             return Ok(());
         }
@@ -42,12 +53,8 @@ impl Worker {
             drop(state);
             return self.write_mapped(file, offset, len);
         }
-        if !held.links.contains(*link) {
-            held.links.insert(*link);
-            queue.record(id, Record::Open(file));
-        }
-        let joined = queue.segment(id, file, offset, len);
-        let most = held.size.max(MOST_UNSENT);
+        let joined = queue_range(&mut state, id, file, offset, len);
+        let queue = &state.queue;
         let full = queue.len() > FLUSH_LIMIT
             || (joined > len && joined >= JOIN_LIMIT)
             || (queue.named() > most && queue.unsent_bytes(file) > most);

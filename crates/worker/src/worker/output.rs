@@ -1,7 +1,7 @@
 //! The response as the application makes it.
 
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{COPY_LIMIT, Direct, FLUSH_LIMIT, Request, Response};
+use sendoff_link::worker::{COPY_LIMIT, Direct, End, FLUSH_LIMIT, Request, Response};
 
 use super::Worker;
 use crate::state::State;
@@ -220,7 +220,8 @@ impl Worker {
         }
         let State { queue, regions, link, .. } = &mut *state;
         regions.end_pieces(*link, queue);
-        self.response.finish(queue, request, self.requests.peer(), app_status, detach);
+        let (peer, hands_over) = (self.requests.peer(), self.hands_over);
+        self.response.finish(queue, request, End { peer, app_status, detach, hands_over });
         let _lost_is_noted = self.shared.flush(state);
     }
 

@@ -2,6 +2,7 @@
 //! the bodies that it would not copy on a link to one of them (`docs/handover.md` §8).
 //!
 //! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
+//! `answer_with_file()` is `claim()`, one range of a file, and the end of the response in one message.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +15,13 @@ use rustix::net::{
     socketpair,
 };
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration};
-use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
-use sendoff_link::worker::{Request, Response};
+use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
+use sendoff_link::worker::{End, Request, Response};
 
+use super::files::queue_range;
 use super::{Channel, Worker};
 use crate::Gone;
+use crate::files::Held;
 use crate::numbers::out_of_the_way;
 use crate::output::send_with;
 
@@ -119,6 +122,35 @@ impl Worker {
             self.response.abandon();
         }
         sent
+    }
+
+    /// Claims the response and makes all of its body a range of a held file, in one message. `false`: the lease of the file
+    /// has broken, or the front has gone; the body must stay on the FastCGI connection.
+    pub(crate) fn answer_with_file(&mut self, file: FileId, offset: u64, len: u64) -> bool {
+        let Some(claim) = self.channel.as_mut().and_then(|channel| channel.claim.take()) else {
+            return false;
+        };
+        self.response.claim();
+        // Reads an `ABORT_REQUEST` that has come too late for the previous request.
+        if self.is_lost() || self.look_for_abort().is_err() {
+            self.response.abandon();
+            return false;
+        }
+        let Some(request) = self.requests.running() else { return false };
+        let mut state = self.shared.lock();
+        let is_held = state.files.use_file(file)
+            && state.files.get(file).is_some_and(|held: &Held| held.contains(offset, len));
+        if !is_held {
+            drop(state);
+            self.response.abandon();
+            return false;
+        }
+        state.queue.record(request.id(), Record::Claim(claim));
+        queue_range(&mut state, request.id(), file, offset, len);
+        let end =
+            End { peer: self.requests.peer(), app_status: 0, detach: false, hands_over: false };
+        self.response.finish(&mut state.queue, request, end);
+        self.shared.flush(state).is_ok()
     }
 
     /// Ends the request, and its response if it was claimed.

@@ -240,7 +240,7 @@ mod tests {
 
     fn end(protocol_status: u8) -> Vec<u8> {
         let end = EndRequest { app_status: 0, protocol_status };
-        Hints { region: true, direct: true }.end_request(end, 2).to_vec()
+        Hints { region: true, direct: true, channel: false }.end_request(end, 2).to_vec()
     }
 
     fn answer(medium: Medium, writer: Writer) -> Answer {

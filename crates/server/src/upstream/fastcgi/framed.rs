@@ -97,7 +97,7 @@ impl Framed {
                 self.stage = Stage::Complete;
                 None
             }
-            (Stage::Complete, Event::Segment(_)) => Some(surplus(Surplus)),
+            (Stage::Complete, Event::Segment(_) | Event::Piece(_)) => Some(surplus(Surplus)),
             (_, event) => Some(event),
         }
     }

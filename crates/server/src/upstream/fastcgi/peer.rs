@@ -22,8 +22,10 @@ pub(super) struct Peer {
     knows_region: AtomicBool,
     /// Its last answer said that it could write to the client.
     knows_direct: AtomicBool,
-    /// Its last response said that it knows the channel.
-    knows_channel: AtomicBool,
+    /// A field of its last response head said that it knows the channel.
+    said_channel: AtomicBool,
+    /// The end of its last answer said so.
+    hinted_channel: AtomicBool,
     /// What it may log on all its connections together.
     log: Mutex<Budget>,
 }
@@ -35,7 +37,8 @@ impl Peer {
             timeout,
             knows_region: AtomicBool::new(false),
             knows_direct: AtomicBool::new(false),
-            knows_channel: AtomicBool::new(false),
+            said_channel: AtomicBool::new(false),
+            hinted_channel: AtomicBool::new(false),
             log: Mutex::default(),
         }
     }
@@ -45,12 +48,14 @@ impl Peer {
         Hints {
             region: self.knows_region.load(Ordering::Relaxed),
             direct: self.knows_direct.load(Ordering::Relaxed),
+            channel: self.hinted_channel.load(Ordering::Relaxed),
         }
     }
 
-    pub(super) fn note_hints(&self, Hints { region, direct }: Hints) {
+    pub(super) fn note_hints(&self, Hints { region, direct, channel }: Hints) {
         self.knows_region.store(region, Ordering::Relaxed);
         self.knows_direct.store(direct, Ordering::Relaxed);
+        self.hinted_channel.store(channel, Ordering::Relaxed);
     }
 
     pub(super) fn log_budget(&self) -> MutexGuard<'_, Budget> {
@@ -58,13 +63,13 @@ impl Peer {
     }
 
     pub(super) fn knows_channel(&self) -> bool {
-        self.knows_channel.load(Ordering::Relaxed)
+        self.said_channel.load(Ordering::Relaxed) || self.hinted_channel.load(Ordering::Relaxed)
     }
 
     /// Over TCP no descriptors pass, whatever the application says.
     pub(super) fn note_channel(&self, knows: bool) {
         let knows = knows && matches!(self.address, Address::Unix(_));
-        self.knows_channel.store(knows, Ordering::Relaxed);
+        self.said_channel.store(knows, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,77 @@
+//! Files as whole responses on connections.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sendoff_worker::Way;
+
+use crate::{Handle, bytes, with};
+
+/// Hands over files on the connections that a thread serves, one connection after the other. Made by
+/// sendoff_sender_new(), used by one thread at a time.
+#[derive(Debug)]
+pub struct Sender {
+    inner: sendoff_worker::Sender,
+}
+
+/// Makes a sender that holds at most `most` files. Call it after the last fork. It starts a thread
+/// when a front first announces that it takes files.
+#[unsafe(no_mangle)]
+pub extern "C" fn sendoff_sender_new(most: usize) -> *mut Sender {
+    Box::into_raw(Box::new(Sender { inner: sendoff_worker::Sender::new(most) }))
+}
+
+/// Frees a sender, drops its files and closes its links. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_sender_free(sender: *mut Sender) {
+    if !sender.is_null() {
+        // SAFETY: per this function's contract.
+        let sender = unsafe { Box::from_raw(sender) };
+        // There is no caller left who could be told of a panic.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| drop(sender)));
+    }
+}
+
+/// Says once, for a worker of sendoff_worker_on(), that responses may come by sendoff_send_file():
+/// a Sendoff front then announces what is needed for it. Other web servers notice nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_sends_files(worker: *mut Handle) {
+    // SAFETY: passed on.
+    unsafe { with(worker, (), |handle| handle.worker.hands_over()) }
+}
+
+/// A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
+/// body that is `len` bytes of the open file `fd` from `offset` on, or fewer if the file is shorter.
+/// Only sendoff_finish() may follow. If the front takes files and a lease can guard this one, the
+/// file is handed over; what another process writes to it later does not change the response.
+/// Otherwise it is read and sent. `fd` may be closed afterwards; its position is not used.
+///
+/// 1: handed over. 0: copied (or no body was wanted). -1: the client has gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_send_file(
+    worker: *mut Handle,
+    sender: *mut Sender,
+    head: *const c_char,
+    head_len: usize,
+    fd: c_int,
+    offset: u64,
+    len: u64,
+) -> c_int {
+    if fd < 0 || sender.is_null() {
+        return -1;
+    }
+    // SAFETY: per this function's contract, for the duration of the call.
+    let (sender, file) = unsafe { (&mut (*sender).inner, BorrowedFd::borrow_raw(fd)) };
+    // SAFETY: passed on.
+    let sent = unsafe {
+        with(worker, None, |handle| {
+            sender.send(&mut handle.worker, bytes(head.cast(), head_len), file, offset, len).ok()
+        })
+    };
+    match sent {
+        Some(Way::HandedOver) => 1,
+        Some(Way::Copied) => 0,
+        None => -1,
+    }
+}

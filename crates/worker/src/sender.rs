@@ -1,0 +1,254 @@
+//! Files as whole responses to requests that came over FastCGI.
+//!
+//! An application on a connection cannot name files there: a recall must travel behind the names, on the same socket, and
+//! connections come and go. So a thread that serves connections has a [`Sender`], whose links to the front stay
+//! (`docs/handover.md` §8). If the body of a response is a range of a file, it is claimed for a link and named there. Where
+//! that is impossible, the range is read and sent on the connection.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, Timespec, fstat, openat};
+use rustix::io::Errno;
+use sendoff_fastcgi::channel::{Announcement, Secret};
+use sendoff_fastcgi::frames::MOVED_FRAME;
+use sendoff_fastcgi::handover::FileId;
+use sendoff_sys::mapping::MappedFile;
+
+use crate::filesystem::is_guarded_by_leases;
+use crate::{Gone, Identity, Worker};
+
+/// Shorter ranges, in bytes, are copied, which costs less than naming them.
+const SMALLEST: u64 = 16 * 1024;
+
+/// Larger files, in bytes, are copied: if the lease of one breaks just before it is named, the guard copies all of it to memory.
+const LARGEST: u64 = 1 << 30;
+
+/// Bytes that are read and written at a time.
+const PIECE: usize = 128 * 1024;
+
+/// Pause after the front could not be reached: it may be in another network namespace.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// A file that was not sent for this time is released, so that its lease delays no writer.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How often such files are looked for, at most.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How the body of a response left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The front has the file, and sends it.
+    HandedOver,
+    /// This process read the file and sent its bytes, or no body was wanted.
+    Copied,
+}
+
+/// Hands files over for the connections that one thread serves.
+#[derive(Debug)]
+pub struct Sender {
+    /// Links to the front whose request came first.
+    links: Option<Worker>,
+    /// When the front may be tried again.
+    retry_at: Option<Instant>,
+    kept: Vec<Kept>,
+    /// How many files may be held.
+    most: usize,
+    swept: Instant,
+}
+
+/// A held file, for the next request that wants it.
+#[derive(Debug)]
+struct Kept {
+    device: u64,
+    inode: u64,
+    identity: Identity,
+    file: FileId,
+    used: Instant,
+}
+
+impl Kept {
+    fn is(&self, stat: &Stat) -> bool {
+        self.inode == stat.st_ino && self.device == stat.st_dev
+    }
+}
+
+impl Sender {
+    /// A sender that holds at most `most` files.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { links: None, retry_at: None, kept: Vec::new(), most, swept: Instant::now() }
+    }
+
+    /// Sends a response on a connection that is `len` bytes of an open file from `offset` on. The response must be ended
+    /// afterwards. If the file is shorter, so is the body.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn send(
+        &mut self,
+        connection: &mut Worker,
+        head: &[u8],
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+    ) -> Result<Way, Gone> {
+        if let Some(claim) = self.hand_over(connection, file, offset, len) {
+            // The field tells that the body is framed. Its only frame says that it has moved.
+            let claim = claim.to_hex();
+            connection.write_head(&[b"X-Sendoff: ", &claim[..], b"\r\n", head].concat())?;
+            connection.write(&MOVED_FRAME)?;
+            return Ok(Way::HandedOver);
+        }
+        connection.write_head(head)?;
+        if !connection.is_head() {
+            copy(connection, file, offset, len)?;
+        }
+        Ok(Way::Copied)
+    }
+
+    /// Names the range on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
+    fn hand_over(
+        &mut self,
+        connection: &Worker,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+    ) -> Option<Secret> {
+        if len < SMALLEST || connection.is_head() {
+            return None;
+        }
+        let announcement = connection.announcement()?;
+        if !self.links(announcement)?.begin_elsewhere(announcement) {
+            return None;
+        }
+        self.sweep();
+        let held = offset.checked_add(len).and_then(|end| self.hold(file, end));
+        let links = self.links.as_mut()?;
+        let named = held.is_some_and(|file| links.answer_with_file(file, offset, len));
+        links.end_elsewhere();
+        links.files_unuse();
+        named.then_some(announcement.claim)
+    }
+
+    /// The links to the front, opened if there are none.
+    fn links(&mut self, announcement: &Announcement) -> Option<&mut Worker> {
+        if self.links.as_ref().is_some_and(Worker::is_lost) {
+            // The files go with it.
+            self.links = None;
+            self.kept.clear();
+        }
+        if self.links.is_none() {
+            let now = Instant::now();
+            if self.retry_at.is_some_and(|at| now < at) {
+                return None;
+            }
+            self.retry_at = Some(now + RETRY);
+            self.links = Some(Worker::register(announcement).ok()?);
+            self.retry_at = None;
+        }
+        self.links.as_mut()
+    }
+
+    /// Holds a file of at least `end` bytes, if a lease can guard it.
+    fn hold(&mut self, file: BorrowedFd<'_>, end: u64) -> Option<FileId> {
+        let stat = fstat(file).ok()?;
+        let identity = identity_of(&stat).filter(|identity| end <= identity.size)?;
+        if identity.size > LARGEST {
+            return None;
+        }
+        let links = self.links.as_mut()?;
+        let now = Instant::now();
+        if let Some(at) = self.kept.iter().position(|kept| kept.is(&stat)) {
+            let kept = &mut self.kept[at];
+            if kept.identity == identity && links.file_use(kept.file) {
+                kept.used = now;
+                return Some(kept.file);
+            }
+            links.file_drop(self.kept.swap_remove(at).file);
+        }
+        let own = open_again(file, &stat).ok()?;
+        if self.kept.len() >= self.most {
+            let oldest = (0..self.kept.len()).min_by_key(|at| self.kept[*at].used)?;
+            links.file_drop(self.kept.swap_remove(oldest).file);
+        }
+        let space = MappedFile::reserve(identity.size).ok()?;
+        let file = links.file_hold(own, space, identity).ok()?;
+        let (device, inode) = (stat.st_dev, stat.st_ino);
+        self.kept.push(Kept { device, inode, identity, file, used: now });
+        Some(file)
+    }
+
+    /// Drops files that were not sent for long, or whose lease has broken.
+    fn sweep(&mut self) {
+        let Some(links) = &mut self.links else { return };
+        let now = Instant::now();
+        if now - self.swept < SWEEP {
+            return;
+        }
+        self.swept = now;
+        self.kept.retain(|kept| {
+            let stays = now - kept.used < IDLE && links.file_intact(kept.file);
+            if !stays {
+                links.file_drop(kept.file);
+            }
+            stays
+        });
+    }
+}
+
+/// What is held of a regular file that is not empty.
+fn identity_of(stat: &Stat) -> Option<Identity> {
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let size = u64::try_from(stat.st_size).ok().filter(|size| is_regular && *size > 0)?;
+    let time = |seconds: i64, nanoseconds: u64| {
+        let nanoseconds = i64::try_from(nanoseconds).ok()?;
+        Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds })
+    };
+    Some(Identity {
+        size,
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec)?,
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec)?,
+    })
+}
+
+/// Opens the file once more: the lease belongs to the open file, of which the application's descriptor must be no part.
+fn open_again(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let own = openat(CWD, path, flags, Mode::empty())?;
+    let again = fstat(&own)?;
+    let is_same = again.st_ino == stat.st_ino && again.st_dev == stat.st_dev;
+    if is_same && is_guarded_by_leases(rustix::fd::AsFd::as_fd(&own)) {
+        return Ok(own);
+    }
+    Err(Errno::OPNOTSUPP.into())
+}
+
+fn copy(
+    connection: &mut Worker,
+    file: BorrowedFd<'_>,
+    mut offset: u64,
+    mut len: u64,
+) -> Result<(), Gone> {
+    let mut buffer = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
+    while len > 0 {
+        let most = buffer.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+        match rustix::io::pread(file, &mut buffer[..most], offset) {
+            Ok(0) => break,
+            Ok(n) => {
+                connection.write(&buffer[..n])?;
+                offset += n as u64;
+                len -= n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                connection.log(format!("a file cannot be read: {error}").as_bytes());
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+"""Requests to an ASGI 3 application.
+
+An application expects one event loop that all requests of the process share (with it its connections to databases), and
+FastCGI wants one connection per request. So the loop has a thread of its own, and each serving thread keeps its request's
+connection: it reads and writes what the coroutine asks for, while the loop goes on with others. At most ``--threads``
+requests of a process are open at a time.
+"""
+
+import asyncio
+import http
+import queue
+import threading
+import traceback
+
+from .head import Head
+from .log import log
+from .streams import Errors
+from .wsgi import Response, complete, content_length, report
+
+# Bytes of a request body in one `http.request` message, at most.
+BODY_PIECE = 64 * 1024
+
+# How often a thread whose application is silent looks whether its client has gone, in seconds.
+LOOK_INTERVAL = 1.0
+
+# How long the application's startup and shutdown may take, in seconds.
+LIFESPAN_LIMIT = 60.0
+
+_ASGI = {"version": "3.0", "spec_version": "2.4"}
+
+
+class Disconnected(OSError):
+    """The client has gone: what send() raises, as the specification wants."""
+
+
+class LifespanFailed(Exception):
+    """The application has refused to start."""
+
+
+class Exchange:
+    """One request, between the thread that has its connection and the coroutine that answers it."""
+
+    def __init__(self, thread, environ, loop):
+        self.thread = thread
+        self.loop = loop
+        # What the thread has to do: a function, its arguments, the future for its result. None: nothing more.
+        self.orders = queue.SimpleQueue()
+        self.response = Response(thread, environ["REQUEST_METHOD"])
+        # Bytes of the request body that have not come; None if the web server has not said.
+        self.left = content_length(environ)
+        self.body_ended = False
+        self.head = None
+        self.complete = False
+        # Set when the response is complete or the client has gone: what receive() waits for behind the body.
+        self.over = asyncio.Event()
+
+    # In the thread that has the connection.
+
+    def work(self):
+        """Does what the coroutine asks for, until it has ended."""
+        while True:
+            try:
+                order = self.orders.get(timeout=LOOK_INTERVAL)
+            except queue.Empty:
+                if not self.response.gone and self.thread.aborted():
+                    self.response.gone = True
+                    self.loop.call_soon_threadsafe(self.over.set)
+                continue
+            if order is None:
+                return
+            call, arguments, answer = order
+            try:
+                result = call(*arguments)
+            except BaseException as error:
+                self.loop.call_soon_threadsafe(_fail, answer, error)
+            else:
+                self.loop.call_soon_threadsafe(_answer, answer, result)
+
+    def _read(self):
+        wanted = BODY_PIECE if self.left is None else min(BODY_PIECE, self.left)
+        data = self.thread.read(wanted)
+        if self.left is not None:
+            if self.left and not data:
+                raise ConnectionResetError("the request body is shorter than its Content-Length")
+            self.left -= len(data)
+            if self.left == 0:
+                # The end of the stream, behind which libsendoff notices that the client has gone.
+                self.thread.read(1)
+        return data
+
+    def _write(self, data, is_last):
+        response = self.response
+        response.head = self.head
+        if is_last and not response.sent:
+            response.send_blocks([data])
+        else:
+            response.put(data)
+        if not is_last:
+            response.flush()
+
+    def _send_path(self, path):
+        response = self.response
+        response.head = self.head
+        with open(path, "rb") as file:
+            if not response.send_file(file):
+                while data := file.read(BODY_PIECE):
+                    response.put(data)
+        if not response.sent:
+            response.send_blocks([])
+
+    # In the event loop.
+
+    async def _ask(self, call, *arguments):
+        answer = self.loop.create_future()
+        self.orders.put((call, arguments, answer))
+        return await answer
+
+    async def receive(self):
+        """The application's `receive`."""
+        if not self.body_ended and not self.response.gone:
+            try:
+                data = await self._ask(self._read)
+            except OSError:
+                self.response.gone = True
+                return {"type": "http.disconnect"}
+            self.body_ended = not data or self.left == 0
+            return {"type": "http.request", "body": data, "more_body": not self.body_ended}
+        if not self.response.gone:
+            await self.over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        """The application's `send`."""
+        kind = message["type"]
+        if self.response.gone:
+            raise Disconnected("the client has gone")
+        if kind == "http.response.start":
+            if self.head is not None:
+                raise RuntimeError("http.response.start was sent twice")
+            fields = [(_text(name), _text(value)) for name, value in message.get("headers", ())]
+            self.head = Head(_status_line(message["status"]), fields)
+            return
+        if self.head is None or self.complete:
+            when = "after the end" if self.complete else "before http.response.start"
+            raise RuntimeError(f"{kind} was sent {when}")
+        if kind == "http.response.body":
+            self.complete = not message.get("more_body", False)
+            order = (self._write, bytes(message.get("body", b"")), self.complete)
+        elif kind == "http.response.pathsend":
+            self.complete = True
+            order = (self._send_path, message["path"])
+        else:
+            raise RuntimeError(f"{kind} is not known here")
+        try:
+            await self._ask(*order)
+        except BrokenPipeError:
+            if not self.response.gone:
+                raise
+            self.over.set()
+            raise Disconnected("the client has gone") from None
+        if self.complete:
+            self.over.set()
+
+
+class AsgiHandler:
+    """Answers the requests of one process with an ASGI application."""
+
+    def __init__(self, application):
+        self.application = application
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="sendoff-loop", daemon=True).start()
+        # What startup has stored for all requests.
+        self.state = {}
+        self.messages = asyncio.Queue()
+        self.lifespan = None
+        self._run(self._start())
+
+    def _run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(LIFESPAN_LIMIT)
+
+    async def _start(self):
+        started = self.loop.create_future()
+        self.stopped = self.loop.create_future()
+
+        async def send(message):
+            future = started if message["type"].startswith("lifespan.startup.") else self.stopped
+            if not future.done():
+                future.set_result(message)
+
+        async def lifespan():
+            try:
+                await self.application(
+                    {"type": "lifespan", "asgi": _ASGI, "state": self.state}, self.messages.get, send
+                )
+            except BaseException:
+                # The application does not know the protocol, unless it has said that it does.
+                if started.done():
+                    log(f"the lifespan of the application has failed:\n{traceback.format_exc().rstrip()}")
+            for future in (started, self.stopped):
+                if not future.done():
+                    future.set_result(None)
+
+        await self.messages.put({"type": "lifespan.startup"})
+        self.lifespan = self.loop.create_task(lifespan())
+        message = await started
+        if message is not None and message["type"] == "lifespan.startup.failed":
+            raise LifespanFailed(message.get("message", ""))
+
+    def close(self):
+        """Tells the application that the process ends."""
+
+        async def stop():
+            await self.messages.put({"type": "lifespan.shutdown"})
+            await self.stopped
+
+        try:
+            self._run(stop())
+        except TimeoutError:
+            log(f"the application has not shut down in {LIFESPAN_LIMIT:g} s")
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def handle(self, thread):
+        """Answers the current request of a thread."""
+        environ = thread.environ({})
+        complete(environ)
+        exchange = Exchange(thread, environ, self.loop)
+        errors = Errors(thread)
+        scope = scope_of(environ)
+        scope["state"] = self.state.copy()
+        ended = asyncio.run_coroutine_threadsafe(
+            self.application(scope, exchange.receive, exchange.send), self.loop
+        )
+        ended.add_done_callback(lambda _: exchange.orders.put(None))
+        exchange.work()
+        error = ended.exception()
+        if exchange.response.gone or (error is None and exchange.complete):
+            thread.finish()
+            return
+        if error is None:
+            error = RuntimeError("the application has ended without a complete response")
+        report(errors, error)
+        if exchange.complete:
+            thread.finish()
+        else:
+            exchange.response.fail()
+
+
+def _answer(future, result):
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future, error):
+    if not future.done():
+        future.set_exception(error)
+
+
+def _text(value):
+    return bytes(value).decode("latin-1")
+
+
+def _status_line(code):
+    try:
+        return f"{code} {http.HTTPStatus(code).phrase}"
+    except ValueError:
+        return f"{code} Unknown"
+
+
+def _port(text):
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def scope_of(environ):
+    """The connection scope of a request: FastCGI's parameters in ASGI's words."""
+    fields = []
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            name = name[5:]
+        elif name not in ("CONTENT_TYPE", "CONTENT_LENGTH") or not value:
+            continue
+        if isinstance(value, str):
+            fields.append((name.replace("_", "-").lower().encode("latin-1"), value.encode("latin-1")))
+    root = environ["SCRIPT_NAME"].encode("latin-1")
+    path = root + environ["PATH_INFO"].encode("latin-1")
+    uri = environ.get("REQUEST_URI", "").encode("latin-1").partition(b"?")[0]
+    client = environ.get("REMOTE_ADDR")
+    return {
+        "type": "http",
+        "asgi": _ASGI,
+        "http_version": environ["SERVER_PROTOCOL"].partition("/")[2],
+        "method": environ["REQUEST_METHOD"],
+        "scheme": environ["wsgi.url_scheme"],
+        "path": path.decode("utf-8", "replace"),
+        "raw_path": uri,
+        "query_string": environ["QUERY_STRING"].encode("latin-1"),
+        "root_path": root.decode("utf-8", "replace"),
+        "headers": fields,
+        "client": (client, _port(environ.get("REMOTE_PORT", "")) or 0) if client else None,
+        "server": (environ["SERVER_NAME"], _port(environ["SERVER_PORT"])),
+        "extensions": {"http.response.pathsend": {}},
+    }

@@ -1,0 +1,53 @@
+"""``wsgi.file_wrapper``: files as response bodies."""
+
+import io
+import os
+import stat
+
+
+class FileWrapper:
+    """Iterates over a file, as PEP 3333 asks. The server looks for the file inside before it iterates."""
+
+    def __init__(self, filelike, block_size=8192):
+        self.filelike = filelike
+        self.block_size = block_size
+        if hasattr(filelike, "close"):
+            self.close = filelike.close
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        data = self.filelike.read(self.block_size)
+        if data:
+            return data
+        raise StopIteration
+
+
+def closes_at_once(wrapper):
+    """Whether close() only closes a file, and runs nothing of the application."""
+    close = getattr(wrapper, "close", None)
+    return type(getattr(close, "__self__", None)) in (io.BufferedReader, io.FileIO)
+
+
+def plain_file(filelike):
+    """The descriptor of a regular file, the position, and the number of bytes that reading would give.
+
+    None, if ``read()`` might give anything but the bytes of that file. Objects that pass ``read`` through, such as
+    Django's ``File``, count as what they pass it to; ``fileno()`` alone says nothing (that of a ``GzipFile`` leads to
+    the compressed file).
+    """
+    file = getattr(getattr(filelike, "read", None), "__self__", None)
+    raw = file.raw if type(file) is io.BufferedReader else file
+    if type(raw) is not io.FileIO:
+        return None
+    try:
+        fd = raw.fileno()
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode) or not raw.readable():
+            return None
+        position = file.tell()
+    except (OSError, ValueError):
+        return None
+    left = facts.st_size - position
+    return (fd, position, left) if left > 0 else None

@@ -1,0 +1,243 @@
+"""One request to a WSGI application (PEP 3333)."""
+
+import traceback
+
+from .files import FileWrapper, closes_at_once, plain_file
+from .head import Head
+from .streams import Errors, Input
+
+_ERROR_HEADERS = [("Content-Type", "text/plain; charset=utf-8")]
+_ERROR_BODY = b"Internal Server Error\n"
+
+# Names that PEP 3333 promises, for web servers that leave them out or empty.
+_PROMISED = {
+    "REQUEST_METHOD": "GET",
+    "SERVER_NAME": "localhost",
+    "SERVER_PORT": "80",
+    "SERVER_PROTOCOL": "HTTP/1.0",
+}
+
+
+class Response:
+    """The response to one request, from start_response() to its end.
+
+    ====================  =========================  ==============================
+    ``head``              ``sent``                   an exception gives
+    ====================  =========================  ==============================
+    None                  False                      500
+    from the application  False                      500
+    from the application  True: bytes may have left  a cut connection
+    ====================  =========================  ==============================
+    """
+
+    __slots__ = ("thread", "head", "sent", "gone", "wants_body")
+
+    def __init__(self, thread, method):
+        self.thread = thread
+        self.head = None
+        self.sent = False
+        # The client has closed the connection.
+        self.gone = False
+        self.wants_body = method != "HEAD"
+
+    def start_response(self, status, headers, exc_info=None):
+        """What the application calls."""
+        if exc_info is not None:
+            try:
+                if self.sent:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None  # A traceback refers to this frame, and this frame to it.
+        elif self.head is not None:
+            raise AssertionError("start_response() was called a second time, without exc_info")
+        self.head = Head(status, headers)
+        return self.write
+
+    def write(self, data):
+        """The callable that start_response() returns."""
+        if not isinstance(data, bytes):
+            raise TypeError(f"write() takes bytes, not {type(data).__name__}")
+        self.put(data)
+        self.flush()
+
+    def _send_head(self, length=None):
+        if self.head is None:
+            raise AssertionError("the application has not called start_response()")
+        self.sent = True
+        self.thread.write(self.head.block(length), True)
+
+    def put(self, data):
+        """Writes body bytes, behind the head."""
+        try:
+            if not self.sent:
+                self._send_head()
+            if self.wants_body and data:
+                self.thread.write(data, False)
+        except BrokenPipeError:
+            self.gone = True
+            raise
+
+    def flush(self):
+        """Sends what has been written."""
+        try:
+            self.thread.flush()
+        except BrokenPipeError:
+            self.gone = True
+            raise
+
+    def send(self, result):
+        """Sends what the application has returned."""
+        kind = type(result)
+        if kind is FileWrapper and not self.sent and self.head is not None:
+            if self.send_file(result.filelike):
+                return
+        if kind is list or kind is tuple:
+            self.send_blocks(result)
+        else:
+            # A block must leave before the next one is asked for.
+            for data in result:
+                if data:
+                    self.put(data)
+                    self.flush()
+        if not self.sent:
+            self._send_head(0 if self.wants_body else None)
+
+    def send_blocks(self, blocks):
+        """Writes a body of which all is there. If nothing was written before, its length is announced."""
+        if not self.sent and self.head is not None:
+            for data in blocks:
+                if not isinstance(data, bytes):
+                    raise TypeError(f"a body consists of bytes, not {type(data).__name__}")
+            self._send_head(sum(map(len, blocks)) if self.wants_body else None)
+        for data in blocks:
+            if data:
+                self.put(data)
+
+    def send_file(self, filelike):
+        """Makes the rest of a plain file the body; False if it is none."""
+        plain = plain_file(filelike)
+        if plain is None or not self.head.may_have_body():
+            return False
+        fd, position, length = plain
+        announced = self.head.announced()
+        if announced is not None:
+            length = min(length, announced)
+        self.sent = True
+        try:
+            self.thread.send_file(self.head.block(), fd, position, length)
+        except BrokenPipeError:
+            self.gone = True
+            raise
+        return True
+
+    def fail(self):
+        """Answers with an error, or cuts the connection if bytes may have left."""
+        if self.sent:
+            self.thread.cut()
+            return
+        self.head = Head("500 Internal Server Error", _ERROR_HEADERS)
+        self.send_blocks([_ERROR_BODY])
+        self.thread.finish()
+
+
+class WsgiHandler:
+    """Answers the requests of one process with a WSGI application."""
+
+    def __init__(self, application, multithread, multiprocess):
+        self.application = application
+        self.base = {
+            "wsgi.version": (1, 0),
+            "wsgi.multithread": multithread,
+            "wsgi.multiprocess": multiprocess,
+            "wsgi.run_once": False,
+            # The body ends where `wsgi.input` ends, also without a Content-Length.
+            "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
+        }
+
+    def handle(self, thread):
+        """Answers the current request of a thread."""
+        environ = thread.environ(self.base)
+        complete(environ)
+        body = Input(thread, content_length(environ))
+        leave_out_empty(environ)
+        errors = Errors(thread)
+        environ["wsgi.input"] = body.stream
+        environ["wsgi.errors"] = errors
+        response = Response(thread, environ["REQUEST_METHOD"])
+        failed = not self._run(environ, response, errors)
+        errors.end()
+        body.end()
+        # Without `fail()` the response ends when the thread waits for the next request.
+        if failed:
+            try:
+                response.fail()
+            except BrokenPipeError:
+                pass
+        # The application may still have the callable that writes.
+        response.thread = None
+
+    def _run(self, environ, response, errors):
+        """Calls the application and sends what it returns. Whether the response is whole."""
+        result = None
+        whole = True
+        try:
+            result = self.application(environ, response.start_response)
+            response.send(result)
+            if hasattr(result, "close") and not closes_at_once(result):
+                # The client need not wait for what the application does then.
+                response.flush()
+        except BaseException as error:
+            # An application that is told that the client has gone may raise something of its own.
+            if not response.gone:
+                whole = False
+                report(errors, error)
+        finally:
+            close = getattr(result, "close", None)
+            if close is not None:
+                try:
+                    close()
+                except BaseException as error:
+                    report(errors, error)
+        return whole
+
+
+def report(errors, error):
+    """Logs an exception with its traceback."""
+    errors.flush()
+    errors.writelines(traceback.format_exception(type(error), error, error.__traceback__))
+    errors.flush()
+
+
+def complete(environ):
+    """Adds what PEP 3333 promises and web servers do not say, or say otherwise."""
+    for name, value in _PROMISED.items():
+        if not environ.get(name):
+            environ[name] = value
+    environ.setdefault("QUERY_STRING", "")
+    script = environ.setdefault("SCRIPT_NAME", "")
+    if "PATH_INFO" not in environ:
+        # Servers whose parameters were made for PHP give the whole path as the script's.
+        environ["PATH_INFO"], environ["SCRIPT_NAME"] = script, ""
+    elif script.endswith("/"):
+        # Attached to "/": the application's own name is empty there, and paths begin with a slash.
+        environ["SCRIPT_NAME"] = script[:-1]
+        environ["PATH_INFO"] = "/" + environ["PATH_INFO"].lstrip("/")
+    secure = environ.get("HTTPS", "").lower() in ("on", "1", "true")
+    secure = secure or environ.get("REQUEST_SCHEME") == "https"
+    environ["wsgi.url_scheme"] = "https" if secure else "http"
+
+
+def content_length(environ):
+    """The length of the request body; None if the web server has not said."""
+    length = environ.get("CONTENT_LENGTH")
+    if length is None:
+        return None
+    return int(length) if length.isascii() and length.isdigit() else 0
+
+
+def leave_out_empty(environ):
+    """Removes what web servers in Python would not say: applications take an empty text for a value."""
+    for name in ("CONTENT_LENGTH", "CONTENT_TYPE", "REMOTE_USER"):
+        if environ.get(name) == "":
+            del environ[name]

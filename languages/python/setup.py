@@ -1,0 +1,65 @@
+"""Builds the extension module over libsendoff, which becomes part of it.
+
+The library is a static one: $SENDOFF_LIBRARY, or what Cargo makes of the repository that this package lies in.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+
+
+def static_library() -> str:
+    given = os.environ.get("SENDOFF_LIBRARY")
+    if given:
+        return given
+    if not (REPOSITORY / "crates" / "capi").is_dir():
+        raise SystemExit(
+            "libsendoff is missing: build in a clone of Sendoff's repository, "
+            "or set SENDOFF_LIBRARY to the path of libsendoff_capi.a"
+        )
+    command = ["cargo", "build", "--release", "--package", "sendoff-capi"]
+    try:
+        subprocess.run(command, cwd=REPOSITORY, check=True)
+    except FileNotFoundError:
+        raise SystemExit("Rust is missing: install it from https://rustup.rs") from None
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    return str(target / "release" / "libsendoff_capi.a")
+
+
+class BuildWithLibrary(build_ext):
+    """Finds the library when it is needed: not when only metadata is asked for."""
+
+    def build_extension(self, ext):
+        ext.extra_objects = [static_library()]
+        super().build_extension(ext)
+
+
+setup(
+    cmdclass={"build_ext": BuildWithLibrary},
+    ext_modules=[
+        Extension(
+            "sendoff._sendoff",
+            ["src/module.c", "src/thread.c"],
+            depends=["src/thread.h"],
+            include_dirs=[str(HERE / "include"), str(REPOSITORY / "include")],
+            define_macros=[("Py_LIMITED_API", "0x03090000")],
+            py_limited_api=True,
+            extra_compile_args=["-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            extra_link_args=[
+                "-Wl,--exclude-libs,ALL,--gc-sections,-z,now,-z,relro,-z,nodelete",
+                "-Wl,--strip-debug,-Bsymbolic-functions",
+                "-lpthread",
+                "-ldl",
+                "-lm",
+                "-lgcc_s",
+            ],
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp39"}},
+)

@@ -1,0 +1,460 @@
+/*
+ * _sendoff.Thread: what one thread needs to serve requests, one after the other, on connections
+ * that web servers open to a listening socket.
+ *
+ * The interpreter's lock is released while the thread waits, sends, or may do so. A request belongs
+ * to its thread: `busy` is set while the lock is released inside a call, and a second thread that
+ * calls meanwhile gets an exception.
+ */
+#include "thread.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Up to this many bytes of a response are only queued by libsendoff (it sends from 32 KiB on),
+ * which is quicker than to release the interpreter's lock.
+ */
+#define QUEUED (16 * 1024)
+
+/* A read of the request body asks for at most this many bytes, whatever the caller wants. */
+#define READ_MAX (1 << 20)
+
+/* Parameters have the same names in the same order in most requests; the strings made of this many
+ * are kept. */
+#define NAMES 48
+
+/* A kept name. */
+typedef struct name {
+	/* NULL: none. */
+	PyObject *text;
+	/* Its bytes. */
+	char bytes[32];
+	size_t len;
+} name;
+
+typedef struct Thread {
+	PyObject base;
+	sendoff_sender *sender;
+	/* On the current connection; NULL without one. */
+	sendoff_worker *worker;
+	int listener;
+	/* Whether there is a request. */
+	int has_request;
+	/* A call works without the interpreter's lock. */
+	int busy;
+	/* accept() takes no further request. Read without the lock. */
+	volatile int stopping;
+	/* Bytes of the current response. */
+	size_t written;
+	name names[NAMES];
+} Thread;
+
+static Thread *self_of(PyObject *object)
+{
+	return (Thread *)object;
+}
+
+/* Whether the request may be used now; sets an exception if not. */
+static int has_request(Thread *self)
+{
+	if (self->busy) {
+		PyErr_SetString(PyExc_RuntimeError, "another thread is at work on this request");
+		return 0;
+	}
+	if (!self->has_request) {
+		PyErr_SetString(PyExc_ValueError, "the request has ended");
+		return 0;
+	}
+	return 1;
+}
+
+static PyThreadState *unlock(Thread *self)
+{
+	self->busy = 1;
+	return PyEval_SaveThread();
+}
+
+static void lock(Thread *self, PyThreadState *state)
+{
+	PyEval_RestoreThread(state);
+	self->busy = 0;
+}
+
+static PyObject *client_has_gone(void)
+{
+	PyErr_SetString(PyExc_BrokenPipeError, "the client has closed the connection");
+	return NULL;
+}
+
+static PyObject *none_or_gone(int result)
+{
+	if (result < 0) {
+		return client_has_gone();
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *thread_new(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+	int listener;
+	Py_ssize_t files;
+	Thread *self;
+
+	(void)names;
+	if (!PyArg_ParseTuple(args, "in", &listener, &files)) {
+		return NULL;
+	}
+	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	if ((self = (Thread *)allocate(type, 0)) != NULL) {
+		self->listener = listener;
+		self->sender = sendoff_sender_new((size_t)files);
+	}
+	return (PyObject *)self;
+}
+
+static void thread_dealloc(PyObject *object)
+{
+	Thread *self = self_of(object);
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	sendoff_worker_free(self->worker);
+	sendoff_sender_free(self->sender);
+	for (size_t i = 0; i < NAMES; i++) {
+		Py_XDECREF(self->names[i].text);
+	}
+	release(object);
+	Py_DECREF(type);
+}
+
+/* 1: there is a request. 0: a signal handler ran. -1: errno. Without the lock. */
+static int next_request(Thread *self)
+{
+	const char *servers = getenv("FCGI_WEB_SERVER_ADDRS");
+
+	while (!self->stopping) {
+		if (self->worker == NULL) {
+			int connection = sendoff_accept_connection(self->listener, servers);
+
+			if (connection < 0) {
+				return errno == EINTR ? 0 : -1;
+			}
+			self->worker = sendoff_worker_on(connection, SENDOFF_RESPONDER);
+			if (self->worker == NULL) {
+				return -1;
+			}
+			sendoff_sends_files(self->worker);
+		}
+		int came = sendoff_accept(self->worker);
+		if (came == 1) {
+			return 1;
+		}
+		if (came < 0 && errno == EINTR) {
+			return 0;
+		}
+		sendoff_worker_close(self->worker);
+		self->worker = NULL;
+	}
+	return 0;
+}
+
+static PyObject *thread_accept(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+	int came, error;
+
+	(void)unused;
+	if (self->busy) {
+		has_request(self);
+		return NULL;
+	}
+	self->has_request = 0;
+	self->written = 0;
+	state = unlock(self);
+	came = next_request(self);
+	error = errno;
+	lock(self, state);
+	if (came < 0) {
+		errno = error;
+		return PyErr_SetFromErrno(PyExc_OSError);
+	}
+	self->has_request = came;
+	return PyBool_FromLong(came);
+}
+
+static PyObject *thread_stop(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	self_of(object)->stopping = 1;
+	Py_RETURN_NONE;
+}
+
+/* A new reference to the name of parameter `at`. */
+static PyObject *name_of(Thread *self, size_t at, const sendoff_param *param)
+{
+	name *kept = at < NAMES ? &self->names[at] : NULL;
+	PyObject *text;
+
+	if (kept && kept->text && kept->len == param->name_len &&
+		memcmp(kept->bytes, param->name, kept->len) == 0) {
+		Py_INCREF(kept->text);
+		return kept->text;
+	}
+	text = PyUnicode_DecodeLatin1(param->name, (Py_ssize_t)param->name_len, NULL);
+	if (text && kept && param->name_len <= sizeof(kept->bytes)) {
+		/* Applications look names up by constants, which are interned, too. */
+		PyUnicode_InternInPlace(&text);
+		Py_XDECREF(kept->text);
+		Py_INCREF(text);
+		kept->text = text;
+		kept->len = param->name_len;
+		memcpy(kept->bytes, param->name, kept->len);
+	}
+	return text;
+}
+
+static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
+{
+	PyObject *value = PyUnicode_DecodeLatin1(param->value, (Py_ssize_t)param->value_len, NULL);
+	int result = name && value ? PyDict_SetItem(environ, name, value) : -1;
+
+	Py_XDECREF(name);
+	Py_XDECREF(value);
+	return result;
+}
+
+static PyObject *thread_environ(PyObject *object, PyObject *base)
+{
+	Thread *self = self_of(object);
+	const sendoff_param *params;
+	PyObject *environ;
+	size_t count;
+
+	if (!has_request(self) || (environ = PyDict_Copy(base)) == NULL) {
+		return NULL;
+	}
+	params = sendoff_params(self->worker, &count);
+	for (size_t i = 0; i < count; i++) {
+		if (add(environ, name_of(self, i, &params[i]), &params[i]) != 0) {
+			Py_DECREF(environ);
+			return NULL;
+		}
+	}
+	return environ;
+}
+
+static PyObject *thread_read(PyObject *object, PyObject *most)
+{
+	Thread *self = self_of(object);
+	Py_ssize_t len = PyLong_AsSsize_t(most);
+	PyThreadState *state;
+	PyObject *read;
+	ssize_t n;
+	int error;
+
+	if ((len == -1 && PyErr_Occurred()) || !has_request(self)) {
+		return NULL;
+	}
+	len = len < 0 ? 0 : len > READ_MAX ? READ_MAX : len;
+	if ((read = PyBytes_FromStringAndSize(NULL, len)) == NULL) {
+		return NULL;
+	}
+	char *into = PyBytes_AsString(read);
+	state = unlock(self);
+	n = sendoff_read(self->worker, into, (size_t)len);
+	error = errno;
+	lock(self, state);
+	if (n < 0) {
+		Py_DECREF(read);
+		errno = error;
+		return PyErr_SetFromErrno(PyExc_OSError);
+	}
+	if (n == len) {
+		return read;
+	}
+	PyObject *less = PyBytes_FromStringAndSize(into, n);
+	Py_DECREF(read);
+	return less;
+}
+
+static PyObject *thread_write(PyObject *object, PyObject *args)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state = NULL;
+	const char *data;
+	Py_ssize_t len;
+	int is_head, result;
+
+	/* No attribute of the caller's object can change while its bytes are used: they are immutable,
+	 * and the caller holds a reference. */
+	if (!PyArg_ParseTuple(args, "y#p", &data, &len, &is_head) || !has_request(self)) {
+		return NULL;
+	}
+	self->written += (size_t)len;
+	if (self->written > QUEUED) {
+		state = unlock(self);
+	}
+	result = is_head ? sendoff_write_head(self->worker, data, (size_t)len)
+					 : sendoff_write(self->worker, data, (size_t)len);
+	if (state) {
+		lock(self, state);
+	}
+	return none_or_gone(result);
+}
+
+static PyObject *thread_send_file(PyObject *object, PyObject *args)
+{
+	Thread *self = self_of(object);
+	unsigned long long offset, len;
+	PyThreadState *state;
+	Py_ssize_t head_len;
+	const char *head;
+	int fd, way;
+
+	if (!PyArg_ParseTuple(args, "y#iKK", &head, &head_len, &fd, &offset, &len) ||
+		!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	way = sendoff_send_file(self->worker, self->sender, head, (size_t)head_len, fd, offset, len);
+	lock(self, state);
+	return way < 0 ? client_has_gone() : PyBool_FromLong(way);
+}
+
+static PyObject *thread_flush(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+	int result;
+
+	(void)unused;
+	if (!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	result = sendoff_flush(self->worker);
+	lock(self, state);
+	return none_or_gone(result);
+}
+
+static PyObject *thread_finish(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+
+	(void)unused;
+	if (!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_finish(self->worker, 0, 0);
+	lock(self, state);
+	self->has_request = 0;
+	Py_RETURN_NONE;
+}
+
+/* What was written leaves, and no end of the response follows: the connection is closed inside it.
+ */
+static PyObject *thread_cut(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+
+	(void)unused;
+	if (!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_flush(self->worker);
+	sendoff_worker_free(self->worker);
+	lock(self, state);
+	self->worker = NULL;
+	self->has_request = 0;
+	Py_RETURN_NONE;
+}
+
+static PyObject *thread_close(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+
+	(void)unused;
+	if (self->busy) {
+		has_request(self);
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_worker_close(self->worker);
+	sendoff_sender_free(self->sender);
+	lock(self, state);
+	self->worker = NULL;
+	self->sender = NULL;
+	self->has_request = 0;
+	self->stopping = 1;
+	Py_RETURN_NONE;
+}
+
+static PyObject *thread_log(PyObject *object, PyObject *args)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+	Py_ssize_t len;
+	const char *entry;
+
+	if (!PyArg_ParseTuple(args, "y#", &entry, &len) || !has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_log(self->worker, entry, (size_t)len);
+	lock(self, state);
+	Py_RETURN_NONE;
+}
+
+static PyObject *thread_aborted(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+
+	(void)unused;
+	return has_request(self) ? PyBool_FromLong(sendoff_aborted(self->worker)) : NULL;
+}
+
+static PyMethodDef methods[] = {
+	{"accept", thread_accept, METH_NOARGS,
+	 "Ends the current request and waits for the next one. False: a signal handler ran, or "
+	 "stop()."},
+	{"stop", thread_stop, METH_NOARGS, "accept() takes no further request."},
+	{"environ", thread_environ, METH_O, "A copy of a dict with the request's parameters in it."},
+	{"read", thread_read, METH_O, "At most so many bytes of the request body; none at its end."},
+	{"write", thread_write, METH_VARARGS,
+	 "write(data, is_head): the header block, or body bytes, which are queued or sent."},
+	{"send_file", thread_send_file, METH_VARARGS,
+	 "send_file(head, fd, offset, length): a response that is a part of a file. Whether the file "
+	 "was handed over."},
+	{"flush", thread_flush, METH_NOARGS, "Sends what is queued."},
+	{"finish", thread_finish, METH_NOARGS, "Ends the response."},
+	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response."},
+	{"close", thread_close, METH_NOARGS, "Closes connection, links and files, for good."},
+	{"log", thread_log, METH_VARARGS, "log(entry): an entry for the web server's log."},
+	{"aborted", thread_aborted, METH_NOARGS, "Whether the client has gone."},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_new, thread_new},
+	{Py_tp_dealloc, thread_dealloc},
+	{Py_tp_methods, methods},
+	{Py_tp_doc,
+	 "Thread(listener, files): serves requests on connections to a listening socket; holds at "
+	 "most so many files."},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {"sendoff._sendoff.Thread", sizeof(Thread), 0, Py_TPFLAGS_DEFAULT, slots};
+
+PyObject *thread_type(void)
+{
+	return PyType_FromSpec(&spec);
+}

@@ -1,0 +1,13 @@
+/* What the files of the module have in common. */
+#ifndef SENDOFF_PYTHON_THREAD_H
+#define SENDOFF_PYTHON_THREAD_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "sendoff.h"
+
+/* The class _sendoff.Thread; a new reference, or NULL. */
+PyObject *thread_type(void);
+
+#endif

@@ -1,0 +1,466 @@
+//! WSGI and ASGI applications in `sendoff-python`: what they get, and what clients get from them.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+#![allow(unreachable_pub, reason = "modules of a test program")]
+
+#[path = "python/server.rs"]
+mod server;
+#[path = "python/sites.rs"]
+mod sites;
+
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use sendoff_tests::{
+    Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
+};
+use server::{Python, Reference};
+
+const APPLICATION: &str = "conformance:application";
+const MB: usize = 1 << 20;
+
+fn made(n: usize) -> Vec<u8> {
+    let line = b"sixty-three bytes and a line feed are what this line is made of\n";
+    let mut body = line.repeat(n / line.len() + 1);
+    body.truncate(n);
+    body
+}
+
+/// Status, fields that do not belong to the server, and body.
+fn facts(mut response: Response) -> (u16, Vec<(String, String)>, Vec<u8>) {
+    let fields = &mut response.head.headers;
+    let servers = ["date", "server", "connection", "transfer-encoding", "content-length"];
+    fields.retain(|(name, _)| !servers.contains(&name.to_ascii_lowercase().as_str()));
+    (response.head.status, std::mem::take(fields), response.body)
+}
+
+#[test]
+fn responses_are_those_of_wsgiref() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    let reference = Reference::wsgiref(&python.site, APPLICATION);
+    let server = python.front(&[]);
+    let gets = [
+        "/hello",
+        "/missing",
+        "/list?n=5000",
+        "/tuple?n=5000",
+        "/one?n=100",
+        "/one?n=0",
+        "/length?n=70000",
+        "/generator?n=5000",
+        "/generator?n=0",
+        "/late?n=9",
+        "/write?n=3000",
+        "/empty",
+        "/fields",
+        "/recovers",
+        "/types?a=%C3%A9+b&c=d%26e",
+        "/nothing",
+        "/unmodified",
+        "/fail_first",
+        "/fail_started",
+    ];
+    for target in gets {
+        let request = Request::get(target).header("X-Own", "one, two");
+        let (mut ours, mut theirs) = (facts(server.ask(&request)), facts(reference.ask(&request)));
+        if target.starts_with("/fail") {
+            // Each has its own words for it.
+            (ours.1, ours.2, theirs.1, theirs.2) = Default::default();
+        }
+        assert_eq!(ours, theirs, "{target}");
+    }
+    let text = b"first\nsecond line, longer\n\n\nlast without an end".to_vec();
+    for body in [Vec::new(), text, pattern(3, 100_000), made(300_000)] {
+        for way in
+            ["read", "pieces", "length", "line", "short", "lines", "hint", "iterate", "unread"]
+        {
+            // The streams of wsgiref do not end where the body ends.
+            if !["length", "unread"].contains(&way) {
+                continue;
+            }
+            let request =
+                Request::post(&format!("/echo?way={way}"), "application/x-own", body.clone());
+            assert_eq!(facts(server.ask(&request)), facts(reference.ask(&request)), "{way}");
+        }
+    }
+    assert_eq!(
+        server.ask(&Request::new("HEAD", "/length?n=1000")).header("Content-Length"),
+        Some("1000")
+    );
+    assert_eq!(server.ask(&Request::new("HEAD", "/fields")).status(), 418);
+}
+
+#[test]
+fn request_bodies_are_streams_that_end() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    let server = python.front(&[]);
+    let mut client = server.connect();
+    let mut ask = |way: &str, body: &[u8]| {
+        let request = Request::post(&format!("/echo?way={way}"), "text/plain", body);
+        client.ask(&request).expect(200).to_vec()
+    };
+    let text = b"one\ntwo and more\n\nend";
+    assert_eq!(ask("line", text), b"one\n|two and more\n|\n|end");
+    assert_eq!(ask("short", text), b"one\n|two a|nd mo|re\n|\n|end");
+    assert_eq!(ask("lines", text), b"one\n|two and more\n|\n|end");
+    assert_eq!(ask("iterate", text), b"one\n|two and more\n|\n|end");
+    assert_eq!(ask("hint", text), b"one\n|two and more\n#\nend");
+    for body in [Vec::new(), pattern(4, 1), pattern(5, 70_000), pattern(6, 3 * MB)] {
+        for way in ["read", "pieces", "length", "beyond"] {
+            assert!(ask(way, &body) == body, "{way}: {} bytes", body.len());
+        }
+        assert_eq!(ask("unread", &body), b"unread");
+    }
+}
+
+#[test]
+fn every_size_in_every_mode() {
+    let python = Python::start(APPLICATION, &["--workers", "2", "--threads", "2"]);
+    for mode in ["relay", "file", "region", "direct", "auto"] {
+        let server = python.front(&["--delivery", mode]);
+        let mut client = server.connect();
+        for n in [0, 1, 16_384, 65_537, 131_072, MB, 5 * MB] {
+            let piece = if n > MB { 50_000 } else { 7_000 };
+            for way in ["one", "length", "list", "generator", "write"] {
+                let target = format!("/{way}?n={n}&piece={piece}");
+                let mut body = made(n);
+                if way == "write" {
+                    body.extend_from_slice(b"and a list");
+                }
+                let response = client.ask(&Request::get(&target));
+                assert!(response.expect(200) == body, "{mode} {target}: other bytes");
+                let known = ["one", "length", "list"].contains(&way);
+                assert_eq!(
+                    response.framing == Framing::Length(body.len() as u64),
+                    known || n == 0,
+                    "{mode} {target}"
+                );
+                assert_eq!(client.ask(&Request::new("HEAD", &target)).body, b"");
+                let old = server.ask(&Request::get(&target).http10());
+                assert!(old.body == body, "{mode} {target}: other bytes over HTTP/1.0");
+            }
+        }
+    }
+}
+
+/// What of the response the front sent from files, by its own account.
+fn from_files(server: &Server, target: &str) -> u64 {
+    let table = server.explain(target, &[]).unwrap();
+    let rows = table.lines().filter(|line| line.contains("  file"));
+    rows.map(|line| line.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn plain_files_are_handed_over_and_others_are_read() {
+    let site = Site::new();
+    let (a, small) = (pattern(1, 200_000), pattern(2, 5_000));
+    site.write_at(site.outside("a"), &a);
+    site.write_at(site.outside("small"), &small);
+    site.write_at(site.outside("empty"), b"");
+    let python = Python::start_in(site, APPLICATION, &["--workers", "1", "--user", "www-data"]);
+    let server = python.front(&[]);
+    for (query, handed_over, body) in [
+        ("name=a", 200_000, a.clone()),
+        ("name=a", 200_000, a.clone()),
+        ("name=a&how=raw", 200_000, a.clone()),
+        ("name=a&length=200000", 200_000, a.clone()),
+        ("name=a&length=50000", 50_000, a[..50_000].to_vec()),
+        ("name=a&how=seek&at=70001", 129_999, a[70_001..].to_vec()),
+        ("name=a&how=partly", 199_900, a[100..].to_vec()),
+        ("name=a&how=passing", 200_000, a.clone()),
+        ("name=a&how=written", 200_000, a.clone()),
+        ("name=a&how=seek&at=190000", 0, a[190_000..].to_vec()),
+        ("name=a&how=seek&at=200000", 0, Vec::new()),
+        ("name=a&how=seek&at=300000", 0, Vec::new()),
+        ("name=small", 0, small.clone()),
+        ("name=empty", 0, Vec::new()),
+        ("name=a&how=bytes", 0, a.clone()),
+        ("name=a&how=gzip", 0, a.clone()),
+        ("name=a&how=other", 0, a.to_ascii_uppercase()),
+        ("name=a&how=memory", 0, a.clone()),
+        ("name=a&how=pipe", 0, a[..50_000].to_vec()),
+        ("name=a&how=both", 0, a.clone()),
+    ] {
+        let target = format!("/file?{query}");
+        let response = server.get(&target);
+        assert!(response.body == body, "{query}: other bytes");
+        assert_eq!(response.header("X-Sendoff"), None);
+        assert_eq!(from_files(&server, &target), handed_over, "{query}");
+        assert_eq!(server.ask(&Request::new("HEAD", &target)).body, b"");
+    }
+    assert_eq!(server.page("/closed?name=file"), "3");
+    // Held for the next request: the file stays what it was although it is deleted.
+    let response = server.get("/file?name=a&how=deleted");
+    assert!(response.expect(200) == a);
+    let relay = python.front(&["--delivery", "relay"]);
+    assert_eq!(relay.get("/file?name=small").expect(200), small);
+}
+
+#[test]
+fn a_download_is_one_version_of_its_file() {
+    let site = Site::new();
+    let old = pattern(7, 12 * MB);
+    let file = site.write_at(site.outside("big"), &old);
+    let python = Python::start_in(site, APPLICATION, &["--workers", "1", "--user", "www-data"]);
+    let server = python.front(&[]);
+    for round in 0_u8..2 {
+        let mut slow = sendoff_tests::Client::connect_narrow(server.addr(), 4096);
+        slow.send(Request::get("/file?name=big").bytes());
+        let head = slow.head().unwrap();
+        overwrite(&file, &vec![round; 12 * MB]);
+        let response = slow.body_of(head, "GET").unwrap();
+        let before = if round == 0 { old.clone() } else { vec![0; 12 * MB] };
+        assert!(response.body == before, "round {round}: not the version that was asked for");
+        assert!(server.get("/file?name=big").body == vec![round; 12 * MB]);
+    }
+}
+
+#[test]
+fn failures_before_the_first_byte_are_errors() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    let server = python.front(&[]);
+    for name in
+        ["first", "started", "silent", "twice", "str", "status", "injection", "exit", "closing"]
+    {
+        let response = server.get(&format!("/fail_{name}"));
+        assert_eq!(response.expect(500), b"Internal Server Error\n", "{name}");
+        assert_eq!(response.header("X-Secret"), None);
+        assert_eq!(response.header("X-Injected"), None);
+    }
+    server.await_log("LookupError: before start_response");
+    server.await_log("SystemExit: the application wants to end");
+    assert_eq!(server.page("/closed?name=failed"), "1");
+    assert_eq!(server.get("/fail_in_close").expect(200), b"whole");
+    server.await_log("LookupError: in close()");
+    assert_eq!(server.page("/closed?name=failing"), "1");
+    assert_eq!(server.get("/recovers").expect(503), b"instead");
+    server.get("/log").expect(200);
+    server.await_log("an entry of the application: €");
+    assert_eq!(server.get("/hop").expect(200), b"hop");
+}
+
+#[test]
+fn a_response_that_fails_in_the_middle_is_cut() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    for mode in ["relay", "region", "direct"] {
+        let server = python.front(&["--delivery", mode]);
+        let cut = ["/fail_written", "/recovers_late"].map(str::to_owned);
+        let middle = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}"));
+        let length = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}&length=1"));
+        for target in cut.iter().chain(&middle).chain(&length) {
+            // Twice: on a connection that is new to the application, and on a kept one.
+            for _ in 0..2 {
+                let answer = server.connect().try_ask(&Request::get(target));
+                assert!(answer.is_err(), "{mode} {target}: {:?}", answer.unwrap().head);
+                assert_eq!(server.page("/hello"), "hello");
+            }
+        }
+    }
+    let server = python.front(&[]);
+    // 3 modes, 6 targets, 2 times.
+    assert_eq!(server.page("/closed?name=middle"), "36");
+}
+
+#[test]
+fn a_client_that_leaves_ends_the_response() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    for (round, mode) in (1..).zip(["relay", "region", "direct", "auto"]) {
+        let server = python.front(&["--delivery", mode]);
+        let mut client = server.connect();
+        client.send(Request::get("/endless").bytes());
+        client.head().unwrap();
+        client.read(100_000);
+        drop(client);
+        let closed = || server.page("/closed?name=endless") == round.to_string();
+        assert!(wait::until(LIMIT, closed), "{mode}: close() was not called");
+    }
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+#[test]
+fn threads_and_processes_work_at_the_same_time() {
+    let python = Python::start(APPLICATION, &["--workers", "1", "--threads", "3"]);
+    let server = python.front(&[]);
+    let pages = std::thread::scope(|scope| {
+        let ask = || scope.spawn(|| server.page("/meet"));
+        [ask(), ask()].map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(pages, ["True False", "True False"]);
+}
+
+#[test]
+fn blocks_leave_before_the_next_one_is_made() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    let pipe = python.site.fifo("../pipe");
+    let server = python.front(&[]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait").bytes());
+    client.head().unwrap();
+    assert_eq!(client.chunk(), b"first ");
+    pipe.release();
+    assert_eq!(client.chunk(), b"last");
+}
+
+#[test]
+fn a_stop_lets_requests_finish() {
+    let python = Python::start(APPLICATION, &["--workers", "2", "--threads", "2"]);
+    let pipe = python.site.fifo("../pipe");
+    let server = python.front(&[]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait").bytes());
+    let head = client.head().unwrap();
+    let workers = python.workers();
+    python.signal(Signal::TERM);
+    // The idle one ends; the other waits for its request.
+    assert!(wait::until(LIMIT, || python.workers().len() == 1));
+    pipe.release();
+    assert_eq!(client.body_of(head, "GET").unwrap().body, b"first last");
+    let (status, log) = python.end();
+    assert!(status.success(), "{log}");
+    assert!(workers.iter().all(|pid| !processes::runs(*pid)));
+}
+
+#[test]
+fn workers_that_die_or_have_done_their_share_are_replaced() {
+    let python = Python::start(APPLICATION, &["--workers", "1", "--max-requests", "5"]);
+    let server = python.front(&[]);
+    let first = server.page("/pid");
+    let mut seen = vec![first.clone()];
+    for _ in 0..20 {
+        let pid = server.page("/pid");
+        if seen.last() != Some(&pid) {
+            seen.push(pid);
+        }
+    }
+    assert!(seen.len() >= 4, "{seen:?}");
+    let worker = python.workers()[0];
+    processes::signal(worker, Signal::KILL);
+    assert!(wait::until(LIMIT, || python.workers().iter().any(|pid| *pid != worker)));
+    server.page("/pid");
+    python.await_log("was ended by SIGKILL");
+}
+
+const VERSION: &str = "def application(environ, start_response):
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    return [b'version 1']
+";
+
+fn versions(options: &[&str], reload: impl Fn(&Python)) {
+    let site = Site::new();
+    let module = site.write_at(site.outside("versions.py"), VERSION);
+    let python = Python::start_in(site, "versions", &[&["--workers", "2"], options].concat());
+    let server = python.front(&[]);
+    assert_eq!(server.page("/"), "version 1");
+    let write = |text: &str| {
+        std::fs::write(&module, text).unwrap();
+        reload(&python);
+    };
+    write("this is no Python");
+    python.await_log("the previous version goes on");
+    assert_eq!(server.page("/"), "version 1");
+    write(&VERSION.replace('1', "2"));
+    python.await_log("reloaded");
+    assert!(wait::until(LIMIT, || python.workers().len() == 2));
+    for _ in 0..5 {
+        assert_eq!(server.page("/"), "version 2");
+    }
+}
+
+#[test]
+fn a_reload_takes_the_new_version_if_it_can_be_loaded() {
+    versions(&[], |python| python.signal(Signal::HUP));
+}
+
+#[test]
+fn a_reload_works_with_preload() {
+    versions(&["--preload"], |python| python.signal(Signal::HUP));
+}
+
+#[test]
+fn changed_files_are_noticed() {
+    versions(&["--reload"], |_| {});
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    for (application, options, why) in [
+        ("missing:application", &[][..], "No module named 'missing'"),
+        ("conformance:missing", &[], "has no 'missing'"),
+        ("conformance:missing", &["--preload"], "has no 'missing'"),
+        ("conformance:FOLDER", &[], "is not callable"),
+        ("a b", &[], "is not of the form module:application"),
+        (APPLICATION, &["--bind", "fd:0"], "descriptor 0 is not a listening socket"),
+        (APPLICATION, &["--user", "nobody-of-that-name"], "nobody-of-that-name"),
+    ] {
+        let site = Site::new();
+        site.write_at(site.outside("conformance.py"), include_bytes!("python/conformance.py"));
+        let python = Python::spawn(site, application, options, Stdio::null());
+        let (status, log) = python.end();
+        assert!(!status.success() && log.contains(why), "{application} {options:?}: {log}");
+    }
+}
+
+#[test]
+fn a_listener_may_be_descriptor_0() {
+    let site = Site::new();
+    site.write_at(site.outside("conformance.py"), include_bytes!("python/conformance.py"));
+    let path = site.outside("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&path, everyone).unwrap();
+    let stdin = Stdio::from(std::os::fd::OwnedFd::from(listener));
+    let python = Python::spawn(site, APPLICATION, &["--bind", "fd:0", "--workers", "1"], stdin);
+    python.await_log("ready: ");
+    assert_eq!(python.front(&[]).page("/hello"), "hello");
+}
+
+#[test]
+fn asgi_applications_share_an_event_loop() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+    let file = pattern(9, 300_000);
+    site.write_at(site.outside("a"), &file);
+    let options = ["--workers", "1", "--threads", "4", "--user", "www-data"];
+    let python = Python::start_in(site, "coroutines:application", &options);
+    let server = python.front(&[]);
+    assert_eq!(server.page("/hello"), "hello");
+    let request = Request::get("/scope?a=%C3%A9").header("X-Own", "field");
+    let scope = "['http', '1.1', 'GET', 'http', '/scope', b'/scope', b'a=%C3%A9', '', b'field', '127.0.0.1']";
+    assert_eq!(server.ask(&request).text(), scope);
+    for n in [0, 1, 70_000, 3 * MB] {
+        let page = server.get(&format!("/made?n={n}&piece=50000"));
+        assert!(page.expect(200) == made(n), "{n}");
+        let echo = Request::post("/echo", "text/plain", made(n));
+        assert!(server.ask(&echo).expect(200) == made(n), "{n}");
+    }
+    let pages = std::thread::scope(|scope| {
+        let server = &server;
+        let ask = |who| scope.spawn(move || server_page(server, who));
+        [ask("first"), ask("second")].map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(pages, ["first", "second"]);
+    assert!(server.get("/path?name=a").expect(200) == file);
+    assert_eq!(from_files(&server, "/path?name=a"), 300_000);
+    for name in ["first", "started", "silent"] {
+        assert_eq!(server.get(&format!("/fail_{name}")).status(), 500, "{name}");
+    }
+    for target in ["/fail_middle?n=1", "/fail_middle?n=1000000", "/fail_open"] {
+        assert!(server.connect().try_ask(&Request::get(target)).is_err(), "{target}");
+    }
+    assert_eq!(server.page("/fail_after"), "whole");
+    server.await_log("LookupError: after the end");
+    let mut client = server.connect();
+    client.send(Request::get("/gone").bytes());
+    client.head().unwrap();
+    drop(client);
+    assert!(wait::until(LIMIT, || python.site.outside("gone").exists()));
+    let stopped = python.site.outside("shutdown");
+    python.signal(Signal::TERM);
+    assert!(wait::until(LIMIT, || stopped.exists()), "{}", python.log());
+    let (status, log) = python.end();
+    assert!(status.success() && !log.contains("Traceback"), "{log}");
+}
+
+fn server_page(server: &Server, who: &str) -> String {
+    server.page(&format!("/meet?who={who}"))
+}

@@ -1,0 +1,133 @@
+"""What an ASGI server must cope with. The path is the name of a function below."""
+
+import asyncio
+import os
+from urllib.parse import parse_qs
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+meeting = None
+
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await lifespan(scope, receive, send)
+        return
+    query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
+    await globals()["on_" + scope["path"].strip("/")](scope, query, receive, send)
+
+
+async def lifespan(scope, receive, send):
+    global meeting
+    assert (await receive())["type"] == "lifespan.startup"
+    meeting = asyncio.Event()
+    scope["state"]["loop"] = asyncio.get_running_loop()
+    await send({"type": "lifespan.startup.complete"})
+    assert (await receive())["type"] == "lifespan.shutdown"
+    with open(os.path.join(FOLDER, "shutdown"), "w") as file:
+        file.write("shut down")
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+async def start(send, status=200, headers=()):
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain"), *headers]})
+
+
+async def body(send, data, more=False):
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def on_hello(scope, query, receive, send):
+    assert asyncio.get_running_loop() is scope["state"]["loop"]
+    await start(send)
+    await body(send, b"hello")
+
+
+async def on_scope(scope, query, receive, send):
+    names = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path")
+    fields = dict(scope["headers"])
+    await start(send)
+    await body(send, repr([scope[name] for name in names] + [fields[b"x-own"], scope["client"][0]]).encode())
+
+
+async def on_made(scope, query, receive, send):
+    """n bytes in pieces."""
+    n, piece = int(query["n"]), int(query["piece"])
+    line = b"sixty-three bytes and a line feed are what this line is made of\n"
+    data = (line * (n // len(line) + 1))[:n]
+    await start(send)
+    for at in range(0, n, piece):
+        await body(send, data[at : at + piece], True)
+    await body(send, b"")
+
+
+async def on_echo(scope, query, receive, send):
+    parts = []
+    while True:
+        message = await receive()
+        assert message["type"] == "http.request"
+        parts.append(message["body"])
+        if not message["more_body"]:
+            break
+    await start(send)
+    await body(send, b"".join(parts))
+    assert (await receive())["type"] == "http.disconnect"
+
+
+async def on_meet(scope, query, receive, send):
+    """Two requests at a time: the first waits for the second."""
+    if query["who"] == "first":
+        await meeting.wait()
+    else:
+        meeting.set()
+    await start(send)
+    await body(send, query["who"].encode())
+
+
+async def on_path(scope, query, receive, send):
+    assert "http.response.pathsend" in scope["extensions"]
+    await start(send)
+    await send({"type": "http.response.pathsend", "path": os.path.join(FOLDER, query["name"])})
+
+
+async def on_gone(scope, query, receive, send):
+    """Sends until the client has gone."""
+    assert (await receive())["type"] == "http.request"
+    ended = asyncio.ensure_future(receive())
+    await start(send)
+    try:
+        while True:
+            await body(send, b"x" * 10000, True)
+    except OSError:
+        assert (await ended)["type"] == "http.disconnect"
+    with open(os.path.join(FOLDER, "gone"), "w") as file:
+        file.write("gone")
+
+
+async def on_fail_first(scope, query, receive, send):
+    raise LookupError("before the start")
+
+
+async def on_fail_started(scope, query, receive, send):
+    await start(send)
+    raise LookupError("after the start")
+
+
+async def on_fail_silent(scope, query, receive, send):
+    pass
+
+
+async def on_fail_middle(scope, query, receive, send):
+    await start(send)
+    await body(send, b"x" * int(query["n"]), True)
+    raise LookupError("in the middle")
+
+
+async def on_fail_open(scope, query, receive, send):
+    await start(send)
+    await body(send, b"x", True)
+
+
+async def on_fail_after(scope, query, receive, send):
+    await start(send)
+    await body(send, b"whole")
+    raise LookupError("after the end")
