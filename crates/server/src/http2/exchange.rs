@@ -116,7 +116,7 @@ impl<'c, S: Service> Exchange<'c, S> {
     }
 
     /// A head in the form of h2. What cannot be sent is left out, which is logged.
-    fn encode(&self, head: &ResponseHead) -> Response<()> {
+    fn encode(&self, head: ResponseHead) -> Response<()> {
         fields::response(head, |name| {
             let (request, name) = (self.asked.to_string(), name.escape_ascii());
             tracing::warn!(
@@ -174,7 +174,7 @@ fn gone(error: &h2::Error) -> Cut {
 
 impl<S: Service> Responder for Exchange<'_, S> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        let head = self.encode(&head);
+        let head = self.encode(head);
         let Stream::Waiting(stream) = &mut self.stream else { return Ok(()) };
         stream.send_informational(head).map_err(|error| gone(&error))
     }
@@ -184,7 +184,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
         let version = Version::HTTP_11;
         self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
         self.status = Some(head.status);
-        let response = self.encode(&head);
+        let response = self.encode(head);
         match std::mem::replace(&mut self.stream, Stream::Ended) {
             Stream::Waiting(stream) => self.stream = Stream::Begun(stream, response),
             other => self.stream = other,

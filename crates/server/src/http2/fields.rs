@@ -6,7 +6,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use sendoff_http1::{Head, Http2Head, Limits, RequestError};
 
-use crate::response::ResponseHead;
+use crate::response::{Field, ResponseHead};
 
 /// Fields about an HTTP/1 connection, which do not exist in HTTP/2 (RFC 9113 §8.2.2). An application that sends one means the connection that
 /// its server has with the client, or copies what it got elsewhere.
@@ -29,18 +29,17 @@ pub(super) fn checked(request: &mut Request<RecvStream>) -> (Result<Head, Reques
 }
 
 /// The head of a response. Calls `invalid` with the name of each field that cannot be sent.
-pub(super) fn response(head: &ResponseHead, mut invalid: impl FnMut(&[u8])) -> Response<()> {
+pub(super) fn response(head: ResponseHead, mut invalid: impl FnMut(&[u8])) -> Response<()> {
     let mut fields = HeaderMap::with_capacity(head.fields.len() + 1);
-    for field in &head.fields {
-        let parsed = HeaderName::from_bytes(field.name()).ok();
-        let value = without_blanks(&field.shared_value());
-        let value = HeaderValue::from_maybe_shared(value).ok();
+    for (name, value) in head.fields.into_iter().map(Field::into_parts) {
+        let parsed = HeaderName::from_bytes(&name).ok();
+        let value = HeaderValue::from_maybe_shared(without_blanks(value)).ok();
         match (parsed, value) {
             (Some(name), _) if OF_THE_CONNECTION.contains(&name.as_str()) => {}
             (Some(name), Some(value)) => {
                 fields.append(name, value);
             }
-            _ => invalid(field.name()),
+            _ => invalid(&name),
         }
     }
     if let Some(length) = head.length.filter(|_| head.status != StatusCode::NO_CONTENT) {
@@ -53,11 +52,11 @@ pub(super) fn response(head: &ResponseHead, mut invalid: impl FnMut(&[u8])) -> R
 }
 
 /// The value without blanks around it (RFC 9113 §8.2.1).
-fn without_blanks(value: &Bytes) -> Bytes {
+fn without_blanks(value: Bytes) -> Bytes {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let from = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
     let to = value.iter().rposition(|byte| !is_blank(byte)).map_or(from, |last| last + 1);
-    value.slice(from..to)
+    if from == 0 && to == value.len() { value } else { value.slice(from..to) }
 }
 
 #[cfg(test)]
@@ -82,7 +81,7 @@ mod tests {
             head.field(name, value);
         }
         let mut left_out = Vec::new();
-        let response = response(&head, |name| left_out.push(name.to_vec()));
+        let response = response(head, |name| left_out.push(name.to_vec()));
         let sent: Vec<_> = response
             .headers()
             .iter()

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -108,11 +108,28 @@ impl Endpoint {
     #[must_use]
     pub fn address(&self) -> Cow<'static, [u8]> {
         match self {
-            Self::Ip(address) => Cow::Owned(address.ip().to_string().into_bytes()),
+            Self::Ip(address) => Cow::Owned(match address.ip() {
+                IpAddr::V4(address) => decimal(address),
+                IpAddr::V6(address) => address.to_string().into_bytes(),
+            }),
             Self::Unix(None) => Cow::Borrowed(b"unix:"),
             Self::Unix(Some(path)) => Cow::Owned([b"unix:", path.as_os_str().as_bytes()].concat()),
         }
     }
+}
+
+/// The address as `Display` writes it, which took 3.5 % of the front's instructions for a small page (two addresses per request).
+fn decimal(address: Ipv4Addr) -> Vec<u8> {
+    let mut text = Vec::with_capacity("255.255.255.255".len());
+    for (number, octet) in address.octets().into_iter().enumerate() {
+        if number > 0 {
+            text.push(b'.');
+        }
+        let digits = [octet / 100, octet / 10 % 10, octet % 10];
+        let first = digits[..2].iter().position(|&digit| digit > 0).unwrap_or(2);
+        text.extend(digits[first..].iter().map(|digit| b'0' + digit));
+    }
+    text
 }
 
 impl From<SocketAddr> for Endpoint {
@@ -144,6 +161,7 @@ mod tests {
         let path = Endpoint::Unix(Some(Path::new("/run/a.sock").into()));
         for (endpoint, shown, address, port) in [
             (ip("192.0.2.1:5"), "192.0.2.1:5", "192.0.2.1", Some(5)),
+            (ip("10.0.100.255:80"), "10.0.100.255:80", "10.0.100.255", Some(80)),
             (ip("192.0.2.1:0"), "192.0.2.1", "192.0.2.1", None),
             (ip("[2001:db8::1]:80"), "[2001:db8::1]:80", "2001:db8::1", Some(80)),
             (Endpoint::Unix(None), "unix:", "unix:", None),

@@ -39,12 +39,12 @@ impl Field {
         }
     }
 
-    /// The value, without a copy.
+    /// Name and value, without a copy.
     #[must_use]
-    pub fn shared_value(&self) -> Bytes {
+    pub fn into_parts(self) -> (Bytes, Bytes) {
         match self {
-            Self::Own(_, value) => value.clone(),
-            Self::Line(line) => Bytes::from_static(line.value()),
+            Self::Own(name, value) => (name, value),
+            Self::Line(line) => (Bytes::from_static(line.name()), Bytes::from_static(line.value())),
         }
     }
 
