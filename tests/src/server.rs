@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -278,15 +278,23 @@ impl Server {
     /// # Panics
     /// If it cannot be run.
     pub fn explain(&self, target: &str, options: &[&str]) -> Result<String, String> {
-        let done = Command::new(binary())
-            .arg("explain")
-            .arg(format!("http://{}{target}", self.addr))
-            .args(options)
-            .env("XDG_RUNTIME_DIR", runtime_folder(&self.process().root))
-            .output()
-            .unwrap();
+        let done = self.explain_url(&format!("http://{}{target}", self.addr), options, &[]);
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// What `sendoff explain` says to a URL in this environment.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    pub fn explain_url(&self, url: &str, options: &[&str], env: &[(&str, &Path)]) -> Output {
+        Command::new(binary())
+            .args(["explain", url])
+            .args(options)
+            .env("XDG_RUNTIME_DIR", runtime_folder(&self.process().root))
+            .envs(env.iter().copied())
+            .output()
+            .unwrap()
     }
 
     /// The output of a command to the server, such as `sendoff status`.

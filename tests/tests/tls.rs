@@ -424,3 +424,39 @@ fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
+
+/// `sendoff explain` takes URLs with https. What other clients would say against the certificate is a note, on this machine.
+#[test]
+fn pages_are_explained_over_tls() {
+    let secured = Secured::new();
+    let a = secured.issue(&["a.test"]);
+    let server = secured.run(&[&format!("hosts = 'a.test'\ntls = {{ {} }}", tls(&a))]);
+    let port = server.tls_addr().unwrap().port();
+    let explain = |host: &str, trusted: &Path| {
+        let url = format!("https://{host}:{port}/big.php");
+        let said = server.explain_url(&url, &[], &[("SSL_CERT_FILE", trusted)]);
+        (said.status.success(), text(&said.stdout), text(&said.stderr))
+    };
+    let (explained, table, note) = explain("a.test", &secured.trusted());
+    assert!(explained && note.is_empty(), "{note}");
+    assert!(
+        table.contains("200 OK, 3000000 bytes") && table.contains("file, encrypted"),
+        "{table}"
+    );
+    let (explained, same, note) = explain("a.test", Path::new("/etc/hostname"));
+    assert!(explained && note.contains("would refuse it"), "{note}");
+    assert_eq!(same.lines().next(), table.lines().next());
+    // Of another name.
+    let (explained, _, note) = explain("b.test", &secured.trusted());
+    assert!(explained && note.contains("would refuse it"), "{note}");
+    // The wrong port.
+    let clear = server.clear_addr().port();
+    for (url, expected) in [
+        (format!("https://a.test:{clear}/"), "does not answer over TLS"),
+        (format!("http://a.test:{port}/"), "the port may be one for https"),
+    ] {
+        let said = server.explain_url(&url, &[], &[]);
+        let error = text(&said.stderr);
+        assert!(!said.status.success() && error.contains(expected), "{error}");
+    }
+}

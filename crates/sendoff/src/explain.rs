@@ -4,6 +4,8 @@
 //! can read, one for each address it listens on; `explain` finds the file by the URL's port and sends the secret along,
 //! to that address and nowhere else: the URL's host only becomes the `Host` field.
 
+mod secure;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -12,6 +14,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use sendoff_server::observe::explain::{FIELD, SECRET_LEN};
+
+use self::secure::Secure;
 
 use crate::failure::Failure;
 use crate::options::Explain;
@@ -105,19 +109,26 @@ pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
         return Err(Failure::Input("--header: expected NAME: VALUE".to_owned()));
     }
     let (address, secret) = find(&url)?;
+    let over = if url.is_secure { " over TLS" } else { "" };
     let answer = ask(&url, address, &secret, &explain.header)
-        .map_err(Failure::system(format!("the server at {address} does not answer")))?;
+        .map_err(Failure::system(format!("the server at {address} does not answer{over}")))?;
     let Some(page) = explained(&answer) else {
-        return Err(Failure::System(format!(
-            "the server at {address} explains nothing: the secret that was found is another server's"
-        )));
+        let why = if !url.is_secure && answer.starts_with(b"HTTP/1.1 400 ") {
+            "the port may be one for https"
+        } else {
+            "the secret that was found is another server's"
+        };
+        return Err(Failure::System(format!("the server at {address} explains nothing: {why}")));
     };
     io::stdout().lock().write_all(page).map_err(Failure::system("standard output"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Url<'a> {
+    is_secure: bool,
     authority: &'a str,
+    /// Without brackets.
+    host: &'a str,
     ip: Option<IpAddr>,
     port: u16,
     target: &'a str,
@@ -126,8 +137,12 @@ struct Url<'a> {
 impl<'a> Url<'a> {
     fn parse(text: &'a str) -> Result<Self, Failure> {
         let bad = |why: &str| Failure::Input(format!("{text}: {why}"));
-        let rest =
-            text.strip_prefix("http://").ok_or_else(|| bad("expected http://HOST:PORT/..."))?;
+        let (is_secure, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://"))
+        {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err(bad("expected http:// or https://HOST:PORT/...")),
+        };
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(bad("spaces must be written as %20"));
         }
@@ -137,13 +152,13 @@ impl<'a> Url<'a> {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| bad("its port is no number"))?)
             }
-            _ => (authority, 80),
+            _ => (authority, if is_secure { 443 } else { 80 }),
         };
         if host.is_empty() {
             return Err(bad("it has no host"));
         }
-        let ip = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
-        Ok(Self { authority, ip, port, target })
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Ok(Self { is_secure, authority, host, ip: host.parse().ok(), port, target })
     }
 
     fn request(&self, secret: &str, fields: &[String]) -> String {
@@ -199,8 +214,22 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
 }
 
 fn ask(url: &Url<'_>, address: SocketAddr, secret: &str, fields: &[String]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.write_all(url.request(secret, fields).as_bytes())?;
+    let request = url.request(secret, fields);
+    if !url.is_secure {
+        return exchange(&mut TcpStream::connect(address)?, &request);
+    }
+    let mut secure = Secure::open(url.host, address)?;
+    let answer = exchange(&mut secure.stream, &request)?;
+    if let Some(why) = secure.note() {
+        eprintln!(
+            "sendoff: note: a client that does not know this certificate would refuse it: {why}"
+        );
+    }
+    Ok(answer)
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> io::Result<Vec<u8>> {
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     Ok(answer)
@@ -224,15 +253,25 @@ mod tests {
             ("http://example.org", "example.org", 80, ""),
             ("http://[::1]:81/#x", "[::1]:81", 81, "/"),
             ("http://[::1]?x", "[::1]", 80, "?x"),
+            ("https://example.org/", "example.org", 443, "/"),
+            ("https://[::1]:8443/", "[::1]:8443", 8443, "/"),
         ] {
             let url = Url::parse(text).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!((url.authority, url.port, url.target), (authority, port, target));
+            assert_eq!(url.is_secure, text.starts_with("https"));
+            assert!(!url.host.contains(['[', ']']), "{}", url.host);
             let start = format!("GET /{} HTTP/1.1\r\nHost: ", target.trim_start_matches('/'));
             assert!(url.request("", &[]).starts_with(&start));
         }
-        for bad in
-            ["https://a/", "/x", "http://a:b/", "http:///x", "http://a/b c", "http://a/\r\nb"]
-        {
+        for bad in [
+            "ftp://a/",
+            "https:///",
+            "/x",
+            "http://a:b/",
+            "http:///x",
+            "http://a/b c",
+            "http://a/\r\nb",
+        ] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
     }

@@ -21,7 +21,7 @@ use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
-use crate::observe::explain::is_asked;
+use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::log_line::Line;
 use crate::request::{Body, Request, Scheme};
 use crate::responder::Responder;
@@ -212,7 +212,8 @@ impl Service for Services {
         if !plan.explained {
             return answer_or_refuse(&context, answer, responder).await;
         }
-        let mut table = explain::Table::new(responder, before(answer, request));
+        let way = if request.tls.is_some() { FileWay::Encrypted } else { FileWay::Sendfile };
+        let mut table = explain::Table::new(responder, before(answer, request), way);
         let answered = answer_or_refuse(&context, answer, &mut table).await;
         let (mut report, head) = table.into_report();
         if let Some((policy, mut head)) = policy().zip(head) {

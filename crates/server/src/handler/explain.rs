@@ -8,7 +8,7 @@ use http::{Method, StatusCode, Version};
 use super::context::Context as Known;
 use crate::cut::Cut;
 use crate::delivery::Progress;
-use crate::observe::explain::{FIELD, Remark, Report};
+use crate::observe::explain::{FIELD, FileWay, Remark, Report};
 use crate::observe::log_line::Notes;
 use crate::responder::{self, Fit, Lender, Responder, Room};
 use crate::response::{Framing, ResponseHead};
@@ -35,8 +35,8 @@ pub(super) struct Table<'c> {
 }
 
 impl<'c> Table<'c> {
-    pub(super) fn new(client: &'c mut dyn Responder, before: Before) -> Self {
-        let mut report = Report::default();
+    pub(super) fn new(client: &'c mut dyn Responder, before: Before, way: FileWay) -> Self {
+        let mut report = Report::new(way);
         match before {
             Before::Script => {}
             Before::File(what) => report.remark(Remark {

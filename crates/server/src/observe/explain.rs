@@ -84,13 +84,26 @@ fn printable(text: &str) -> String {
 }
 
 /// How a segment reaches the client: what the application did, and how the front sends it.
-fn mode(how: &str, segment: &Segment) -> String {
+fn mode(how: &str, segment: &Segment, way: FileWay) -> String {
+    let way = match way {
+        FileWay::Sendfile => "sendfile",
+        FileWay::Encrypted => "encrypted",
+    };
     match (how, segment) {
         ("" | "bytes", Segment::Bytes(_)) => "bytes".to_owned(),
-        ("" | "bytes", Segment::File(_)) => "file, sendfile".to_owned(),
+        ("" | "bytes", Segment::File(_)) => format!("file, {way}"),
         (how, Segment::Bytes(_)) => format!("{how}, from memory"),
-        (how, Segment::File(_)) => format!("{how}, sendfile"),
+        (how, Segment::File(_)) => format!("{how}, {way}"),
     }
+}
+
+/// How ranges of files leave.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum FileWay {
+    #[default]
+    Sendfile,
+    /// Read and encrypted by this process: TLS in user space.
+    Encrypted,
 }
 
 #[derive(Debug)]
@@ -104,6 +117,7 @@ struct Row {
 /// The pieces of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
+    way: FileWay,
     status: Option<StatusCode>,
     length: Option<u64>,
     answered_by: String,
@@ -118,6 +132,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// A report on a response whose files leave in this way.
+    pub(crate) fn new(way: FileWay) -> Self {
+        Self { way, ..Self::default() }
+    }
+
     pub(crate) fn begin(&mut self, status: StatusCode, length: Option<u64>) {
         (self.status, self.length) = (Some(status), length);
     }
@@ -142,7 +161,7 @@ impl Report {
     }
 
     pub(crate) fn segment(&mut self, segment: &Segment, bytes: u64) {
-        let mode = mode(&self.remark.how, segment);
+        let mode = mode(&self.remark.how, segment, self.way);
         if let Some(last) = self.rows.last_mut()
             && last.mode == mode
             && last.remark == self.remark
