@@ -34,7 +34,7 @@ pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
-pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use sendoff_config::Address;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
@@ -31,7 +30,7 @@ pub(super) fn announce(
     }
     let channel = services.channel.as_ref()?;
     // Over TCP no descriptors pass.
-    if matches!(application.address(), Address::Unix(_)) && !is_front_by_software(context) {
+    if application.is_local() && !is_front_by_software(context) {
         parameters.param(FRONT_PARAM, b"1");
     }
     if !application.knows_channel() {
