@@ -47,6 +47,10 @@ impl Machine for Any<'_> {
         Ok(())
     }
 
+    fn may_run(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn worker_group(&self, _: &str) -> Result<u32, String> {
         Ok(33)
     }

@@ -527,6 +527,8 @@ impl Process {
                 && !target.contains(&*root)
                 && !target.starts_with(processes::BLOB)
                 && !target.starts_with(processes::SNAPSHOT)
+                // The listening socket of a pool with a program.
+                && !target.ends_with(".pool (deleted)")
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
         // The front keeps blobs as long as their worker does.

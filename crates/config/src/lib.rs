@@ -35,7 +35,7 @@ pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
 pub use php_ini::PHP_VERSION;
-pub use pool::{Bounds, PoolConfig, SlowLog, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,

@@ -1,4 +1,4 @@
-//! Configuration of a pool of PHP workers.
+//! Configuration of a pool: of PHP workers, or of processes of another program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 
-/// Configuration of a pool of PHP workers.
+/// Configuration of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
     /// Its name in logs, which no other pool has.
     pub name: String,
+    /// What its processes run; `None`: they are PHP workers, and what is said here of scripts is about PHP's.
+    pub program: Option<Program>,
     /// The user and the group of its workers; `None`: those of the supervisor, which must not be root then.
     pub account: Option<Account>,
     /// The permissions that files made by scripts do not get (umask(2)), at most 0o777; `None`: the supervisor's.
@@ -61,6 +63,7 @@ impl PoolConfig {
     pub fn new(name: &str, workers: Workers) -> Self {
         Self {
             name: name.to_owned(),
+            program: None,
             account: None,
             umask: None,
             chroot: None,
@@ -81,16 +84,26 @@ impl PoolConfig {
         }
     }
 
-    /// Workers to start with.
+    /// PHP workers to start with.
     #[must_use]
     pub fn first_workers(&self) -> usize {
         match self.workers {
+            _ if self.program.is_some() => 0,
             Workers::Fixed(count) => count.into(),
             Workers::Auto(bounds) => bounds.min,
         }
     }
 
-    /// Workers that there may be at a time.
+    /// Processes of its program.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        match self.workers {
+            Workers::Fixed(count) if self.program.is_some() => count.into(),
+            Workers::Fixed(_) | Workers::Auto(_) => 0,
+        }
+    }
+
+    /// PHP workers that there may be at a time.
     #[must_use]
     pub fn most_workers(&self) -> usize {
         self.bounds().map_or_else(|| self.first_workers(), |bounds| bounds.max)
@@ -104,6 +117,23 @@ impl PoolConfig {
             Workers::Auto(bounds) => Some(bounds),
         }
     }
+}
+
+/// A program that answers FastCGI requests. Each process gets the listening socket of its pool as descriptor 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its file, as the process sees it: inside `chroot`, if the pool has one.
+    #[serde(with = "crate::path::one")]
+    pub file: PathBuf,
+    /// Its name and arguments as the operator wrote them; not empty.
+    pub command: Vec<String>,
+}
+
+impl Program {
+    /// Where programs are looked for whose name has no slash, and the `PATH` of their processes, unless the pool's environment has
+    /// one.
+    pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
 /// Where scripts are logged that run for long.

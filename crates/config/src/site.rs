@@ -319,6 +319,8 @@ pub enum Address {
     Unix(#[serde(with = "crate::path::one")] PathBuf),
     /// A host, by name or number, and a port.
     Tcp(String),
+    /// The socket of the pool with this name, which has a program.
+    Pool(String),
 }
 
 impl FromStr for Address {
@@ -328,12 +330,15 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             return Ok(Self::Unix(path.into()));
         }
+        if let Some(name) = text.strip_prefix("pool:").filter(|name| !name.is_empty()) {
+            return Ok(Self::Pool(name.to_owned()));
+        }
         let host_port = text.strip_prefix("tcp:").unwrap_or_default();
         match host_port.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
                 Ok(Self::Tcp(host_port.to_owned()))
             }
-            _ => Err(format!("{text:?} is neither unix:/PATH nor tcp:HOST:PORT")),
+            _ => Err(format!("{text:?} is neither unix:/PATH nor tcp:HOST:PORT nor pool:NAME")),
         }
     }
 }
@@ -343,6 +348,7 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(host_port) => write!(f, "tcp:{host_port}"),
+            Self::Pool(name) => write!(f, "pool:{name}"),
         }
     }
 }

@@ -50,13 +50,19 @@ fn config() -> Config {
         },
         sites: vec![Site {
             follow: vec!["/a".into(), OsStr::from_bytes(b"/\x80").into()],
-            fastcgi: vec!["/app=tcp:localhost:9000".parse().unwrap()],
+            fastcgi: ["/app=tcp:localhost:9000", "/=pool:shop"]
+                .map(|a| a.parse().unwrap())
+                .to_vec(),
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
             maintenance: Some("/run/maintenance".into()),
             pool: Some(0),
             ..Site::new(PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")))
         }],
         pools: vec![PoolConfig {
+            program: Some(Program {
+                file: OsStr::from_bytes(b"/srv/\x80").into(),
+                command: vec!["app".to_owned(), String::new()],
+            }),
             umask: Some(0o027),
             chroot: Some("/srv".into()),
             environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],

@@ -1,5 +1,5 @@
-//! What the front tells the PHP master over the pool socket. The socket keeps the boundaries of messages
-//! (`SOCK_SEQPACKET`), so a message has no length of its own.
+//! What the front tells the master of a pool over the pool socket, and what the master of a program tells the front. The socket
+//! keeps the boundaries of messages (`SOCK_SEQPACKET`), so a message has no length of its own.
 //!
 //! | kind | content | meaning |
 //! |---|---|---|
@@ -9,13 +9,14 @@
 //! | 4 | u32 | the process with this id is slow: its backtrace belongs in the slow log |
 //!
 //! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
-//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The master announces each worker with its descriptors, and, at its
-//! start and at that of each front, the socket on which workers ask for the state of the pool.
+//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The PHP master announces each worker with its descriptors, and, at its
+//! start and at that of each front, the socket on which workers ask for the state of the pool. The master of a program says
+//! how its processes are ([`ProgramState`]) at its start, at that of each front, and whenever that changes.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
-/// The largest message in bytes; the text of a request is cut to fit.
+/// The largest message to a master in bytes; the text of a request is cut to fit.
 pub const MAX_MESSAGE: usize = 1024;
 
 const FRONT_STARTED: u8 = 1;
@@ -93,6 +94,55 @@ impl<'a> ToMaster<'a> {
     }
 }
 
+/// The most processes of a program of which the front is told.
+const MOST_PROCESSES: usize = 1024;
+/// Bytes of the text that says why no process runs; a longer one is cut.
+const MAX_REASON: usize = 512;
+/// The largest message to the front about a program, in bytes.
+pub const MAX_STATE: usize = 4 + 4 * MOST_PROCESSES + MAX_REASON;
+
+/// How the processes of a program are. With each message comes a descriptor of the pool's listening socket (`O_PATH`), which the front
+/// connects to.
+///
+/// | content | meaning |
+/// |---|---|
+/// | u32 | number of processes |
+/// | u32 for each | process id |
+/// | text | why none runs; empty: some do, or are about to |
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProgramState {
+    /// Those that run.
+    pub processes: Vec<u32>,
+    /// Why none runs, and none will be started in the next moment. Completes the sentence "the program ...".
+    pub down: Option<String>,
+}
+
+impl ProgramState {
+    /// The message in bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let processes = &self.processes[..self.processes.len().min(MOST_PROCESSES)];
+        let count = u32::try_from(processes.len()).unwrap_or_default();
+        let mut message = count.to_be_bytes().to_vec();
+        processes.iter().for_each(|pid| message.extend(pid.to_be_bytes()));
+        let reason = self.down.as_deref().unwrap_or_default();
+        message.extend(&reason.as_bytes()[..reason.len().min(MAX_REASON)]);
+        message
+    }
+
+    /// Reads a message; `None` if it is not one.
+    #[must_use]
+    pub fn decode(message: &[u8]) -> Option<Self> {
+        let (count, rest) = message.split_first_chunk::<4>()?;
+        let count = usize::try_from(u32::from_be_bytes(*count)).ok()?;
+        let (processes, reason) = rest.split_at_checked(count.checked_mul(4)?)?;
+        let (processes, _) = processes.as_chunks::<4>();
+        let processes = processes.iter().map(|pid| u32::from_be_bytes(*pid)).collect();
+        let down = (!reason.is_empty()).then(|| String::from_utf8_lossy(reason).into_owned());
+        Some(Self { processes, down })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +189,24 @@ mod tests {
             &[5, 0, 0, 0, 1],
         ] {
             assert_eq!(ToMaster::decode(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_program_is_read_as_it_was_written() {
+        for (processes, down) in [
+            (vec![], None),
+            (vec![], Some("ended (exit status: 1)".to_owned())),
+            (vec![1, u32::MAX], None),
+        ] {
+            let state = ProgramState { processes, down };
+            assert_eq!(ProgramState::decode(&state.encode()), Some(state));
+        }
+        let large = ProgramState { processes: vec![7; 5000], down: Some("é".repeat(5000)) };
+        let read = ProgramState::decode(&large.encode()).unwrap();
+        assert_eq!((large.encode().len(), read.processes.len()), (MAX_STATE, MOST_PROCESSES));
+        for bad in [&b""[..], &[0, 0, 0], &[0, 0, 0, 1, 0, 0, 0], &[255; 20]] {
+            assert_eq!(ProgramState::decode(bad), None, "{bad:?}");
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
 use crate::orders::{self, Socket};
+use crate::program::PoolListener;
 
 /// The program that keeps the PHP workers; it lies beside this one.
 const PHP_PROGRAM: &str = "sendoff-php";
@@ -102,11 +103,7 @@ impl Recipe {
         })
     }
 
-    /// The PHP master of the pool with this number.
-    ///
-    /// # Errors
-    /// Its program is missing.
-    pub(crate) fn php_master(
+    fn php_master(
         config: &Config,
         number: usize,
         sealed: OwnedFd,
@@ -129,6 +126,48 @@ impl Recipe {
         let arguments = vec![option("--pool", number)];
         let (takes_orders, keeps_stdout) = (false, false);
         Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
+    }
+
+    /// The master of the pool with this number: of its program, or of PHP workers.
+    ///
+    /// # Errors
+    /// A program is missing, or a socket cannot be had.
+    pub(crate) fn master(
+        config: &Config,
+        number: usize,
+        sealed: OwnedFd,
+        pool: OwnedFd,
+    ) -> Result<Self, Failure> {
+        match &config.pools[number].program {
+            None => Self::php_master(config, number, sealed, pool),
+            Some(_) => Self::program_master(config, number, sealed, pool),
+        }
+    }
+
+    fn program_master(
+        config: &Config,
+        number: usize,
+        sealed: OwnedFd,
+        pool: OwnedFd,
+    ) -> Result<Self, Failure> {
+        let name = &config.pools[number].name;
+        let failed = Failure::system(format!("cannot listen for pool {name}"));
+        let PoolListener { socket, inode } = PoolListener::open().map_err(failed)?;
+        let inherited = vec![
+            Inherited::one(CONFIG, sealed),
+            Inherited::one("--pool-fd", pool),
+            Inherited::one("--listener-fd", socket),
+            Inherited::one("--inode-fd", inode),
+        ];
+        Ok(Self {
+            name: format!("master of pool {name}"),
+            program: this_program()?,
+            arguments: vec!["program".into(), option("--pool", number)],
+            inherited,
+            calls: None,
+            takes_orders: false,
+            keeps_stdout: false,
+        })
     }
 
     /// The process that obtains certificates: this program, as `sendoff acme`.

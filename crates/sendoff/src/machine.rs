@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
@@ -77,6 +78,17 @@ impl Machine for ThisMachine {
                 Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    fn may_run(&self, path: &Path) -> io::Result<()> {
+        let data = path.metadata()?;
+        if data.is_dir() {
+            Err(io::ErrorKind::IsADirectory.into())
+        } else if data.mode() & 0o111 == 0 {
+            Err(io::ErrorKind::PermissionDenied.into())
+        } else {
+            Ok(())
         }
     }
 

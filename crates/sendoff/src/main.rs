@@ -16,6 +16,7 @@ mod log;
 mod machine;
 mod options;
 mod orders;
+mod program;
 mod runtime_folder;
 mod signals;
 mod source;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         }
         Command::Front(inherited) => front::run(&inherited),
         Command::Acme(inherited) => acme::run(&inherited),
+        Command::Program(inherited) => program::run(&inherited),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -50,6 +50,9 @@ pub(crate) enum Command {
     /// The process that obtains certificates; `serve` starts it.
     #[command(hide = true)]
     Acme(OfAcme),
+    /// The process that keeps the processes of a program; `run` starts it.
+    #[command(hide = true)]
+    Program(OfProgram),
 }
 
 /// Where the configuration file is if the command line names none.
@@ -372,6 +375,26 @@ pub(crate) struct OfAcme {
     /// The socket to the supervisor.
     #[arg(long)]
     pub(crate) supervisor_fd: RawFd,
+}
+
+/// What the supervisor leaves to the master of a program.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OfProgram {
+    /// The number of the pool in the configuration.
+    #[arg(long)]
+    pub(crate) pool: usize,
+    /// The configuration.
+    #[arg(long)]
+    pub(crate) config_fd: RawFd,
+    /// The socket to the front.
+    #[arg(long)]
+    pub(crate) pool_fd: RawFd,
+    /// Where processes accept connections.
+    #[arg(long)]
+    pub(crate) listener_fd: RawFd,
+    /// The inode of that socket.
+    #[arg(long)]
+    pub(crate) inode_fd: RawFd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! The parent process: opens listeners, keeps the front and the PHP masters running, ends them.
+//! The parent process: opens listeners, keeps the front and the masters of pools running, ends them.
 
 mod certificates;
 mod reload;
@@ -26,7 +26,7 @@ use state::{Supervisor, answer, credentials, pool_sockets};
 
 /// Descriptors of the supervisor: listeners, pipes, sockets.
 const DESCRIPTORS: usize = 256;
-/// Both ends of the pool socket, the configuration, and two more to wait for calls.
+/// Both ends of the pool socket, the configuration, and two more to wait for calls or for a program's listening socket.
 const DESCRIPTORS_PER_POOL: usize = 5;
 
 /// Serves until a signal ends the server.
@@ -60,7 +60,7 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
     for number in 0..config.pools.len() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
-        masters.push(Recipe::php_master(&config, number, sealed()?, php)?);
+        masters.push(Recipe::master(&config, number, sealed()?, php)?);
         pools.push(front);
     }
     let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;

@@ -7,11 +7,11 @@ use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
-    ClientCertificates, Coding, Compress, Count, Delivery, Destination, Email, Ending, Expression,
-    FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp, HeaderText,
-    HostName, Hsts, IniSettings, LineFormat, Listen, LogPath, Matching, Method, MimeType,
-    ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size, Snapshot,
-    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
+    Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
+    HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, LogPath, Matching, Method,
+    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size,
+    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -100,7 +100,7 @@ section! {
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
-    /// The pools of PHP workers. Without one, there is a pool with the defaults.
+    /// The pools: of PHP workers, or of another program. Without one of PHP workers, there is one with the defaults.
     pool: Sections<Pool> = Sections(Vec::new()),
         example "see below", also "pools" "php";
 }
@@ -151,8 +151,8 @@ section! {
     /// Folders outside the root that symbolic links may lead to in any case.
     follow_symlinks_into: List<FilePath>, unless "none",
         example "\"/usr/share/php\"";
-    /// The pool that runs its scripts.
-    pool: Free, unless "the first pool",
+    /// The pool that runs its PHP scripts.
+    pool: Free, unless "the first pool of PHP workers",
         example "\"blog\"";
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
@@ -202,7 +202,8 @@ section! {
     /// Whether `.htaccess` files are obeyed.
     htaccess: bool = false,
         example "true", also "AllowOverride" "allow_override";
-    /// FastCGI applications, each with the files or the folder that it answers for.
+    /// FastCGI applications, each with the files or the folder that it answers for: by their address, or `pool:NAME` for the program
+    /// of a pool.
     fastcgi: Map<Matching, AppAddress>, unless "none",
         example "{ \".php\" = \"unix:/run/php/php8.2-fpm.sock\" }", also "fastcgi_pass" "php_fastcgi" "ProxyPassMatch";
     /// How long a FastCGI application may be silent while it has a request.
@@ -298,7 +299,7 @@ section! {
     /// The pool of the handler `php`.
     pool: Free, unless "the pool of the site",
         example "\"reports\"";
-    /// Handler: a FastCGI application.
+    /// Handler: a FastCGI application, by its address; `pool:NAME` is the program of a pool.
     fastcgi: AppAddress,
         example "\"unix:/run/app.sock\"", also "fastcgi_pass" "php_fastcgi";
     /// With `fastcgi`: only paths that lead to a file of the site go to the application.
@@ -360,12 +361,18 @@ section! {
 }
 
 section! {
-    /// A pool of PHP workers.
+    /// A pool of PHP workers; or, with `command`, of processes of another program, which answer FastCGI requests
+    /// (pools.md).
     Pool "[[pool]]"
 
     /// Its name, by which sites and routes refer to it.
     name: Free = Free("default".to_owned()),
         example "\"blog\"";
+    /// The program that its processes run, with its arguments, in place of PHP. It finds the listening socket as descriptor 0, where FastCGI
+    /// programs expect it. A name without a slash is looked for in the `PATH` of `env`, or else in the system's folders. One text is
+    /// split at spaces; no shell reads it.
+    command: Command, unless "PHP",
+        example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
     /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
     user: Free, unless "the user of the server",
         example "\"blog\"", also "User" "username" "run_as";
@@ -373,7 +380,7 @@ section! {
     group: Free, unless "the login group of its user",
         example "\"www-data\"", also "Group";
     /// Requests that scripts work on at the same time; `auto`: as many as would wait otherwise; `ondemand`: as `auto`, and
-    /// an idle pool has no process.
+    /// an idle pool has no process. With `command`, the number of its processes, 1 if it is not given.
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
     /// With `workers = "auto"`, workers that are kept while no request comes.

@@ -70,6 +70,12 @@ pub trait Machine {
     /// It may not, or the folder of the file is missing.
     fn may_append(&self, path: &Path) -> io::Result<()>;
 
+    /// Whether the file at a path can be run as a program.
+    ///
+    /// # Errors
+    /// It is missing, is a folder, or no user may execute it.
+    fn may_run(&self, path: &Path) -> io::Result<()>;
+
     /// The number of a group that workers of the pool can be given.
     ///
     /// # Errors

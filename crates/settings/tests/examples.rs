@@ -52,6 +52,10 @@ impl Machine for Complete {
         Some(33)
     }
 
+    fn may_run(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn worker_group(&self, _: &str) -> Result<u32, String> {
         Ok(33)
     }

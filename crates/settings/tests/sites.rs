@@ -66,6 +66,52 @@ fn a_site_has_what_its_file_says() {
 }
 
 #[test]
+fn programs_are_found_and_stand_beside_the_pools_of_php() {
+    let text = r#"
+        [[pool]]
+        name = "ruby"
+        command = "rackup -s  sendoff"
+        workers = 3
+        [[pool]]
+        name = "own"
+        command = ["/srv/blog/bin/app", "a b", ""]
+        env = { PATH = "/srv/blog/bin" }
+        [[pool]]
+        name = "named"
+        command = ["app"]
+        env = { PATH = "relative:/srv/blog/bin" }
+        [[site]]
+        root = "/srv/www"
+        fastcgi = { "/ruby" = "pool:ruby", "/own" = "pool:own" }
+        [[site.route]]
+        prefix = "/named"
+        fastcgi = "pool:named"
+        [[site]]
+        root = "/srv/blog"
+        hosts = "ruby.test"
+        fastcgi = { "/" = "pool:ruby" }
+        "#;
+    let config = config(text);
+    let named = |name: &str| config.pools.iter().find(|pool| pool.name == name).unwrap();
+    let program = |name: &str| named(name).program.as_ref().unwrap();
+    assert_eq!(program("ruby").file, Path::new("/usr/bin/rackup"));
+    assert_eq!(program("ruby").command, ["rackup", "-s", "sendoff"]);
+    assert_eq!((named("ruby").processes(), named("ruby").first_workers()), (3, 0));
+    assert_eq!(program("own").file, Path::new("/srv/blog/bin/app"));
+    assert_eq!(program("own").command, ["/srv/blog/bin/app", "a b", ""]);
+    assert_eq!(
+        (program("named").file.as_path(), named("named").processes()),
+        (program("own").file.as_path(), 1)
+    );
+    // The first site has scripts for which there is the usual pool; the second has none.
+    let php = config.pools.iter().position(|pool| pool.program.is_none()).unwrap();
+    assert_eq!(
+        (config.pools.len(), config.sites[0].pool, config.sites[1].pool),
+        (4, Some(php), None)
+    );
+}
+
+#[test]
 fn routes_are_resolved_in_order() {
     let config = config(
         r#"

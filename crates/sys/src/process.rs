@@ -263,6 +263,17 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Has every descriptor but standard input, output and error closed when this process executes another program.
+///
+/// # Errors
+/// Those of `close_range(2)`.
+pub fn leave_only_standard() -> io::Result<()> {
+    let (first, flags) = (libc::STDERR_FILENO.unsigned_abs() + 1, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: closes nothing now; the numbers are no pointers.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`, `M_TRIM_THRESHOLD`) instead of
 /// returning it to the kernel, which would fill every page with zeros when it is allocated again. Allocations larger than
 /// `bytes / 16` still come from the kernel and are returned at once.

@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use sendoff_acme::CertificateReport;
-use sendoff_server::observe::status::{Encryption, SiteStatus, Status, WorkerStatus};
+use sendoff_config::PoolConfig;
+use sendoff_server::observe::status::{
+    Encryption, ProgramStatus, SiteStatus, Status, WorkerStatus,
+};
 use serde::{Deserialize, Serialize};
 
 /// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
@@ -68,6 +71,17 @@ pub(crate) struct PoolReport {
     /// Requests that workers were given since the front has the pool.
     pub(crate) requests: u64,
     pub(crate) workers: Vec<WorkerReport>,
+    /// What is known of the pool's program; `None`: its workers run PHP.
+    pub(crate) program: Option<ProgramReport>,
+}
+
+/// The state of a program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ProgramReport {
+    /// Its command.
+    pub(crate) command: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) status: ProgramStatus,
 }
 
 /// The state of a worker.
@@ -81,9 +95,13 @@ pub(crate) struct WorkerReport {
 }
 
 impl PoolReport {
-    /// A pool of which nothing but its name is known.
-    pub(crate) fn new(name: String) -> Self {
-        Self { name, waiting: 0, requests: 0, workers: Vec::new() }
+    /// A pool of which nothing but its configuration is known.
+    pub(crate) fn new(pool: &PoolConfig) -> Self {
+        let program = pool.program.as_ref().map(|program| ProgramReport {
+            command: program.command.clone(),
+            status: ProgramStatus::default(),
+        });
+        Self { name: pool.name.clone(), waiting: 0, requests: 0, workers: Vec::new(), program }
     }
 }
 
@@ -103,6 +121,9 @@ impl Report {
         for (pool, status) in self.pools.iter_mut().zip(pools) {
             (pool.waiting, pool.requests) = (status.waiting, status.requests);
             pool.workers = status.workers.into_iter().map(WorkerReport::from).collect();
+            if let (Some(program), Some(status)) = (&mut pool.program, status.program) {
+                program.status = status;
+            }
         }
         self
     }
@@ -180,7 +201,10 @@ impl Report {
 
 impl fmt::Display for PoolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, waiting, requests, workers } = self;
+        let Self { name, waiting, requests, workers, program } = self;
+        if let Some(program) = program {
+            return self.write_program(f, program);
+        }
         let busy = workers.iter().filter(|worker| worker.request.is_some()).count();
         let count = workers.len();
         let requests = Requests(*requests);
@@ -197,6 +221,32 @@ impl fmt::Display for PoolReport {
         match others {
             0 => Ok(()),
             _ => writeln!(f, "            and {others} other workers: see --json"),
+        }
+    }
+}
+
+impl PoolReport {
+    fn write_program(&self, f: &mut fmt::Formatter<'_>, of: &ProgramReport) -> fmt::Result {
+        let Self { name, waiting, requests, workers, .. } = self;
+        let ProgramReport { command, status: ProgramStatus { busy, down } } = of;
+        let processes = match workers.len() {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        };
+        let (requests, command) = (Requests(*requests), command.join(" "));
+        writeln!(
+            f,
+            "pool         {name}: {processes}, {busy} busy, {waiting} waiting, {requests}: {command}"
+        )?;
+        let (shown, others) = busiest(workers, MOST_SHOWN, |_| ());
+        for WorkerReport { pid, memory, .. } in shown {
+            let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
+            writeln!(f, "  {pid:>8}  {memory:>9}")?;
+        }
+        match (others, down) {
+            (0, None) => Ok(()),
+            (_, None) => writeln!(f, "            and {others} other processes: see --json"),
+            (_, Some(why)) => writeln!(f, "            it does not run: the last process {why}"),
         }
     }
 }
@@ -299,6 +349,10 @@ mod tests {
             request: request.map(str::to_owned),
             memory: Some(12_345_678),
         };
+        let program = |busy, down: Option<&str>| {
+            let status = ProgramStatus { busy, down: down.map(str::to_owned) };
+            Some(ProgramReport { command: vec!["rackup".to_owned(), "-q".to_owned()], status })
+        };
         let report = Report {
             version: "1.2".to_owned(),
             pid: 7,
@@ -314,12 +368,29 @@ mod tests {
             connections: Some(3),
             idle_connections: Some(1),
             tls: Encryption::ByKernel(2),
-            pools: vec![PoolReport {
-                name: "main".to_owned(),
-                waiting: 0,
-                requests: 1,
-                workers: vec![worker(10, None), worker(11, Some("GET /a"))],
-            }],
+            pools: vec![
+                PoolReport {
+                    name: "main".to_owned(),
+                    waiting: 0,
+                    requests: 1,
+                    workers: vec![worker(10, None), worker(11, Some("GET /a"))],
+                    program: None,
+                },
+                PoolReport {
+                    name: "shop".to_owned(),
+                    waiting: 2,
+                    requests: 3,
+                    workers: vec![worker(12, None)],
+                    program: program(1, None),
+                },
+                PoolReport {
+                    name: "wiki".to_owned(),
+                    waiting: 0,
+                    requests: 0,
+                    workers: Vec::new(),
+                    program: program(0, Some("ended (exit status: 1)")),
+                },
+            ],
             time: 1000,
             certificates: vec![
                 CertificateReport {
@@ -347,6 +418,10 @@ mod tests {
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
+            pool         shop: 1 process, 1 busy, 2 waiting, 3 requests: rackup -q\n\
+            \u{20}       12    12.3 MB\n\
+            pool         wiki: 0 processes, 0 busy, 0 waiting, 0 requests: rackup -q\n\
+            \u{20}           it does not run: the last process ended (exit status: 1)\n\
             certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s\n\
             certificate  c.test: none yet, next attempt in 0 s: no way\n\
             reload       running for 3 s\n\

@@ -1,4 +1,4 @@
-//! Reloading: the configuration is resolved again; if it can be used, the front takes it over and changed pools get other PHP masters.
+//! Reloading: the configuration is resolved again; if it can be used, the front takes it over and changed pools get other masters.
 //!
 //! Until the front has answered, everything that is new is dropped if something fails, and nothing has changed.
 
@@ -26,8 +26,10 @@ use crate::orders::{Kept, Reply, ToFront};
 /// How long the front may take, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A PHP master that is started for a changed or new pool.
+/// A master that is started for a changed or new pool.
 struct NewMaster {
+    /// What it keeps, for messages.
+    runs: &'static str,
     master: kept::Kept,
     /// The front's end of its pool socket.
     front: OwnedFd,
@@ -119,14 +121,17 @@ impl Reloads {
     /// Waits until it is known how the reload ends; for ever if none runs. A call that is dropped forgets nothing.
     pub(super) async fn decided(&mut self) -> Result<(), String> {
         let Some(Running { answer, new, .. }) = &mut self.running else { return pending().await };
-        let masters = new.iter_mut().map(|new| &mut new.master);
+        let failures = new.iter_mut().map(|NewMaster { master, runs, .. }| async {
+            master.failure().await;
+            *runs
+        });
         tokio::select! {
             biased;
             answer = answer => {
                 answer.map_err(|error| format!("the front does not answer: {error}"))?
             }
-            _failure = first_of(masters.map(kept::Kept::failure)) => {
-                Err("a PHP master with the new settings does not start; it has said why".to_owned())
+            runs = first_of(failures) => {
+                Err(format!("a {runs} master with the new settings does not start; it has said why"))
             }
         }
     }
@@ -197,10 +202,11 @@ impl Supervisor {
         let mut new = Vec::new();
         for number in (0..config.pools.len()).filter(|number| sources[*number].is_none()) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
-            let recipe = Recipe::php_master(&config, number, sealed()?, php);
+            let recipe = Recipe::master(&config, number, sealed()?, php);
             let master =
                 recipe.and_then(kept::Kept::start).map_err(|failure| failure.to_string())?;
-            new.push(NewMaster { master, front });
+            let runs = if config.pools[number].program.is_none() { "PHP" } else { "program's" };
+            new.push(NewMaster { master, front, runs });
         }
         let listeners = listener_sources(&self.config, &config);
         let wanted = config.listen.iter().zip(&listeners).filter(|(_, source)| source.is_none());
@@ -304,7 +310,7 @@ impl Supervisor {
     ) {
         let masters = std::mem::take(&mut self.masters).into_iter();
         let mut before: Vec<_> = masters.zip(self.front.recipe.take_pools()).map(Some).collect();
-        let mut new = new.into_iter().map(|NewMaster { master, front }| (master, front));
+        let mut new = new.into_iter().map(|NewMaster { master, front, .. }| (master, front));
         let (masters, pools) = sources
             .iter()
             .filter_map(|source| match source {

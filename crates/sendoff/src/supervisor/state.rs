@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
-use sendoff_config::{Config, ListenAddress, LogTarget, PoolConfig, Site};
+use sendoff_config::{Config, ListenAddress, LogTarget, Site};
 use sendoff_server::observe::status::{Encryption, SiteStatus};
 use sendoff_tls::Vault;
 use tokio::io::AsyncReadExt;
@@ -152,7 +152,6 @@ impl Supervisor {
             let (name, root) = (site.name.clone(), root.display().to_string());
             SiteReport { name, root, sent: SiteStatus::default() }
         };
-        let pool = |pool: &PoolConfig| PoolReport::new(pool.name.clone());
         let reloaded = |(at, error): &(Instant, Option<String>)| Reloaded {
             ago: at.elapsed().as_secs(),
             error: error.clone(),
@@ -168,7 +167,7 @@ impl Supervisor {
             connections: None,
             idle_connections: None,
             tls: Encryption::None,
-            pools: self.config.pools.iter().map(pool).collect(),
+            pools: self.config.pools.iter().map(PoolReport::new).collect(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use sendoff_pool::ProgramState;
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -13,7 +14,8 @@ use tokio::task::JoinHandle;
 use crate::auth::Auth;
 use crate::challenges::Challenges;
 use crate::observe::access_log::LogFile;
-use crate::upstream::{Application, Channel, Master, Pool};
+use crate::observe::status::{PoolStatus, ProgramStatus, WorkerStatus};
+use crate::upstream::{Application, ApplicationLoad, Channel, Master, Pool, Program};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -45,6 +47,8 @@ pub(super) struct PoolUse {
     pub(super) place: usize,
     /// Held as long as a request may ask for a worker of the pool.
     pub(super) in_use: watch::Receiver<()>,
+    /// Where its program takes requests, if it has one.
+    pub(super) application: Option<Arc<Application>>,
 }
 
 /// A pool that event loops are about to take on.
@@ -53,6 +57,42 @@ pub(super) struct NewPool {
     pub(super) shared: Arc<Pool>,
     pub(super) master: Master,
     pub(super) config: Arc<PoolConfig>,
+    pub(super) program: Option<NewProgram>,
+}
+
+impl NewPool {
+    /// A pool for this many event loops.
+    pub(super) fn new(config: &PoolConfig, event_loops: usize, master: Master) -> Self {
+        let program = config.program.as_ref().map(|_| NewProgram::new(config));
+        let config = Arc::new(config.clone());
+        Self { shared: Pool::new(event_loops), master, config, program }
+    }
+}
+
+/// The program of a pool that event loops are about to take on.
+#[derive(Debug, Clone)]
+pub(super) struct NewProgram {
+    pub(super) program: Arc<Program>,
+    pub(super) application: Arc<Application>,
+}
+
+impl NewProgram {
+    fn new(config: &PoolConfig) -> Self {
+        let program = Program::new(&config.name);
+        let patience = config.request_timeout.unwrap_or(Duration::MAX);
+        let application = Application::of_pool(Arc::clone(&program), patience);
+        Self { program, application }
+    }
+
+    /// What its processes do.
+    pub(super) fn status(&self) -> PoolStatus {
+        let ProgramState { mut processes, down } = self.program.state();
+        processes.sort_unstable();
+        let pids = processes.into_iter().filter_map(|pid| i32::try_from(pid).ok());
+        let workers = pids.map(|pid| WorkerStatus { pid, request: None }).collect();
+        let ApplicationLoad { waiting, busy, requests } = self.application.load();
+        PoolStatus { waiting, requests, workers, program: Some(ProgramStatus { busy, down }) }
+    }
 }
 
 impl Generation {
@@ -67,8 +107,12 @@ impl Generation {
         all.into()
     }
 
-    /// The applications of another configuration. Those that stay keep their connections.
-    pub(super) fn applications_for(&self, config: &Config) -> Arc<[Vec<Arc<Application>>]> {
+    /// The applications of another configuration, which has these pools. Those that stay keep their connections.
+    pub(super) fn applications_for(
+        &self,
+        config: &Config,
+        pools: &[PoolUse],
+    ) -> Arc<[Vec<Arc<Application>>]> {
         let known = self.config.sites.iter().zip(&*self.applications);
         let known = known.flat_map(|(site, applications)| {
             let addresses = site.fastcgi.iter().map(|attachment| &attachment.address);
@@ -76,20 +120,30 @@ impl Generation {
                 .map(|address| (address, site.fastcgi_timeout))
                 .zip(applications.iter().cloned())
         });
-        applications(&config.sites, known.collect())
+        applications(config, pools, known.collect())
     }
 }
 
-/// One for each attachment of each site. Attachments to the same address with the same time limit share it, and with it the
-/// connections. `known`: those that exist already.
+/// One for each attachment of each site. Attachments to the same pool, or to the same address with the same time limit, share it,
+/// and with it the connections. `known`: those that exist already, by their addresses.
 pub(super) fn applications<'c>(
-    sites: &'c [Site],
+    config: &'c Config,
+    pools: &[PoolUse],
     mut known: HashMap<(&'c Address, Duration), Arc<Application>>,
 ) -> Arc<[Vec<Arc<Application>>]> {
-    let mut all = Vec::with_capacity(sites.len());
-    for Site { fastcgi, fastcgi_timeout, .. } in sites {
+    let of_pool = |name: &String| {
+        let (_, used) = config.pools.iter().zip(pools).find(|(pool, _)| pool.name == *name)?;
+        used.application.clone()
+    };
+    let mut all = Vec::with_capacity(config.sites.len());
+    for Site { fastcgi, fastcgi_timeout, .. } in &config.sites {
         let application = |attachment: &'c Attachment| {
             let address = &attachment.address;
+            if let Address::Pool(name) = address
+                && let Some(application) = of_pool(name)
+            {
+                return application;
+            }
             let new = || Application::new(address.clone(), *fastcgi_timeout);
             Arc::clone(known.entry((address, *fastcgi_timeout)).or_insert_with(new))
         };

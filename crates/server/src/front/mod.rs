@@ -42,7 +42,7 @@ use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::explain::Secret;
-use crate::upstream::{Channel, Master, Pool};
+use crate::upstream::{Channel, Master};
 
 /// What a front is started with.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub struct Front {
     pub explain: Option<Secret>,
     /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as threads.
     pub listeners: Vec<Vec<OwnedFd>>,
-    /// Where the PHP master of each pool sends new workers.
+    /// Where the master of each pool sends new workers, or says how its program is.
     pub pool_sockets: Vec<OwnedFd>,
 }
 
@@ -86,18 +86,24 @@ impl Front {
         let shared = pools.iter().map(|pool| Arc::clone(&pool.shared));
         let announce = Announce::new(count, shared.zip(first_workers).collect(), ready);
         let (users, in_use): (Vec<_>, Vec<_>) = pools.iter().map(|_| watch::channel(())).unzip();
-        let used = in_use.into_iter().enumerate();
+        let applied = pools
+            .iter()
+            .map(|pool| pool.program.as_ref().map(|program| Arc::clone(&program.application)));
+        let used = in_use.into_iter().zip(applied).enumerate();
+        let used: Vec<_> = used
+            .map(|(place, (in_use, application))| PoolUse { place, in_use, application })
+            .collect();
         let tickets = Tickets::new().map_err(io::Error::other)?;
         let tls = tls_of_sites(&config, &vault, &tickets).map_err(io::Error::other)?;
         drop(vault);
         let generation = Arc::new(Generation {
             tls,
             challenges: Arc::default(),
-            applications: applications(&config.sites, HashMap::new()),
+            applications: applications(&config, &used, HashMap::new()),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),
             auth: Arc::default(),
-            pools: used.map(|(place, in_use)| PoolUse { place, in_use }).collect(),
+            pools: used,
             config: Arc::new(config),
         });
         let (draining, busy) = watch::channel(());
@@ -126,7 +132,6 @@ impl Front {
                 draining: Arc::clone(&draining),
             });
         }
-        let shared_pools: Vec<_> = pools.into_iter().map(|pool| pool.shared).collect();
         drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;
@@ -151,8 +156,8 @@ impl Front {
                 tokio::task::spawn_local(channel.receive(registrations, links));
             }
             let (lost, mut first_lost) = mpsc::unbounded_channel();
-            let pools = users.into_iter().zip(pool_sockets).zip(shared_pools);
-            let pools = pools.map(|((users, socket), shared)| (users, socket, shared)).collect();
+            let pools = users.into_iter().zip(pool_sockets).zip(pools);
+            let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
             let running = Running::new(handles, generation, tickets, pools, writer, lost);
             let mut is_over = false;
             tokio::select! {
@@ -188,9 +193,9 @@ fn new_pools(config: &Config, loops: usize, sockets: &[OwnedFd]) -> io::Result<V
         let master = Master::new(socket)?;
         // If it cannot be told, workers that hang in requests of the previous front are not missed.
         if let Err(error) = master.front_started() {
-            tracing::warn!(%error, pool = config.name, "the PHP master takes no messages");
+            tracing::warn!(%error, pool = config.name, "the pool's master takes no messages");
         }
-        Ok(NewPool { shared: Pool::new(loops), master, config: Arc::new(config.clone()) })
+        Ok(NewPool::new(config, loops, master))
     };
     config.pools.iter().zip(sockets).map(new).collect()
 }
@@ -223,7 +228,7 @@ fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
 
 /// The channel, if there is an application that could use it: one on this host.
 fn open_channel(sites: &[Site], event_loops: usize) -> Option<(Channel, OwnedFd)> {
-    let is_here = |attachment: &Attachment| matches!(attachment.address, Address::Unix(_));
+    let is_here = |attachment: &Attachment| !matches!(attachment.address, Address::Tcp(_));
     if !sites.iter().any(|site| site.channel && site.fastcgi.iter().any(is_here)) {
         return None;
     }

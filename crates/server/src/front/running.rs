@@ -15,13 +15,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{Generation, NewPool, PoolUse, Tasks, tls_of_sites, tls_replaced};
+use super::generation::{
+    Generation, NewPool, NewProgram, PoolUse, Tasks, tls_of_sites, tls_replaced,
+};
 use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::status::Status;
-use crate::upstream::{Master, NewLink, Pool, receive_workers};
+use crate::upstream::{Application, Master, NewLink, receive_workers};
 
 /// How long the first workers of a new pool may take to arrive.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,6 +73,8 @@ struct RunningPool {
     receives: JoinHandle<()>,
     /// What the end of its socket means.
     phase: Rc<Cell<Phase>>,
+    /// Where its program takes requests, if it has one.
+    application: Option<Arc<Application>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +95,7 @@ impl Running {
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
         tickets: Tickets,
-        pools: Vec<(watch::Sender<()>, OwnedFd, Arc<Pool>)>,
+        pools: Vec<(watch::Sender<()>, OwnedFd, NewPool)>,
         log: Rc<access_log::Writer>,
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
@@ -112,43 +116,48 @@ impl Running {
             log,
             lost,
         };
-        let pools = pools.into_iter().zip(&config.pools).enumerate();
-        let pools = pools.map(|(place, ((users, socket, shared), config))| {
-            let asked = (shared, Arc::new(config.clone()));
-            running.receive(place, users, socket, asked, Phase::Serving)
+        let pools = pools.into_iter().enumerate().map(|(place, (users, socket, new))| {
+            running.receive(place, users, socket, &new, Phase::Serving)
         });
         *running.pools.borrow_mut() = pools.collect();
         Rc::new(running)
     }
 
-    /// Receives the workers of a pool, and answers them when they ask for its state. Goes on after the stop: requests that are still open may need the workers that take the
+    /// Receives the workers of a pool, and answers them when they ask for its state; or what is said of its program. Goes on after the stop: requests that are still open may need the workers that take the
     /// place of others.
     fn receive(
         &self,
         place: usize,
         users: watch::Sender<()>,
         socket: OwnedFd,
-        (pool, config): (Arc<Pool>, Arc<PoolConfig>),
+        new: &NewPool,
         phase: Phase,
     ) -> Rc<RunningPool> {
         let links: Vec<_> = self.loops.iter().map(|event_loop| event_loop.links.clone()).collect();
         let phase = Rc::new(Cell::new(phase));
         let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
+        let NewPool { shared: pool, config, program, .. } = new.clone();
+        let application = program.as_ref().map(|program| Arc::clone(&program.application));
         let receives = spawn_local(async move {
             let mut answers = Tasks::default();
-            let result = receive_workers(place, socket, &links, |questions| {
-                let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
-                // That of a previous master ends.
-                answers = Tasks(vec![spawn_local(answer)]);
-            });
-            let result = result.await;
+            let result = match program {
+                Some(NewProgram { program, .. }) => program.receive(socket).await,
+                None => {
+                    let answers = |questions| {
+                        let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
+                        // That of a previous master ends.
+                        answers = Tasks(vec![spawn_local(answer)]);
+                    };
+                    receive_workers(place, socket, &links, answers).await
+                }
+            };
             match at_end.get() {
                 Phase::Serving => drop(lost.send(result)),
                 Phase::Arriving | Phase::Failed => at_end.set(Phase::Failed),
                 Phase::Leaving => {}
             }
         });
-        Rc::new(RunningPool { place, users, receives, phase })
+        Rc::new(RunningPool { place, users, receives, phase, application })
     }
 
     /// The configuration in use.
@@ -245,18 +254,18 @@ impl Running {
                     kept.ok_or("a pool that is to stay does not exist")?
                 }
                 PoolSource::New(socket) => {
-                    let (pool, workers) = self.add_pool(pool_config, socket).await?;
-                    let new = Arriving { pool: Some(Rc::clone(&pool)), running: &self };
-                    arriving.push((new, workers, pool_config));
+                    let (pool, new) = self.add_pool(pool_config, socket).await?;
+                    let arrives = Arriving { pool: Some(Rc::clone(&pool)), running: &self };
+                    arriving.push((arrives, new));
                     pool
                 }
             };
             pools.push(pool);
         }
-        for (new, workers, pool_config) in &arriving {
-            new.arrive(workers, pool_config).await?;
+        for (arrives, new) in &arriving {
+            arrives.arrive(new).await?;
         }
-        let arriving: Vec<_> = arriving.into_iter().map(|(new, _, _)| new).collect();
+        let arriving: Vec<_> = arriving.into_iter().map(|(arrives, _)| arrives).collect();
         let log = |source| match source {
             LogSource::Kept(number) => before.logs.get(number).cloned(),
             LogSource::New(file) => Some(LogFile::new(file)),
@@ -269,16 +278,20 @@ impl Running {
             site.listeners = places.copied().collect();
         }
         let config = Arc::new(config);
-        let used =
-            |pool: &Rc<RunningPool>| PoolUse { place: pool.place, in_use: pool.users.subscribe() };
+        let used = |pool: &Rc<RunningPool>| PoolUse {
+            place: pool.place,
+            in_use: pool.users.subscribe(),
+            application: pool.application.clone(),
+        };
+        let used: Vec<_> = pools.iter().map(used).collect();
         let generation = Arc::new(Generation {
-            applications: before.applications_for(&config),
+            applications: before.applications_for(&config, &used),
             channel: before.channel.clone(),
             logs,
             auth: Arc::clone(&before.auth),
             tls,
             challenges: Arc::clone(&before.challenges),
-            pools: pools.iter().map(used).collect(),
+            pools: used,
             config,
         });
         let (done, mut followed) = mpsc::channel(1);
@@ -362,22 +375,19 @@ impl Running {
         &self,
         config: &PoolConfig,
         socket: OwnedFd,
-    ) -> Result<(Rc<RunningPool>, Arc<Pool>), String> {
+    ) -> Result<(Rc<RunningPool>, NewPool), String> {
         let master = Master::new(&socket).and_then(|master| {
             master.front_started()?;
             Ok(master)
         });
         let master =
-            master.map_err(|error| format!("the PHP master takes no messages: {error}"))?;
-        let shared = Pool::new(self.loops.len());
-        let config = Arc::new(config.clone());
-        let pool = NewPool { shared: Arc::clone(&shared), master, config: Arc::clone(&config) };
+            master.map_err(|error| format!("the pool's master takes no messages: {error}"))?;
+        let pool = NewPool::new(config, self.loops.len(), master);
         let place = self.places.get();
         self.places.set(place + 1);
         self.tell_and_wait(|done| LoopOrder::AddPool { pool: pool.clone(), done }).await;
         let (users, _) = watch::channel(());
-        let asked = (Arc::clone(&shared), config);
-        Ok((self.receive(place, users, socket, asked, Phase::Arriving), shared))
+        Ok((self.receive(place, users, socket, &pool, Phase::Arriving), pool))
     }
 
     /// Ends the workers of a pool that no request uses. Their master ends because its socket is closed.
@@ -399,18 +409,25 @@ impl Arriving<'_> {
         self.pool.take();
     }
 
-    /// Waits for the first workers.
-    async fn arrive(&self, pool: &Pool, config: &PoolConfig) -> Result<(), String> {
+    /// Waits for the first workers, or for the socket of the program.
+    async fn arrive(
+        &self,
+        NewPool { shared, config, program, .. }: &NewPool,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + WORKERS_TIMEOUT;
         let (name, first) = (&config.name, config.first_workers());
-        while pool.workers() < first {
+        let has_arrived = || match program {
+            Some(NewProgram { program, .. }) => program.is_known(),
+            None => shared.workers() >= first,
+        };
+        while !has_arrived() {
             let has_failed =
                 self.pool.as_ref().is_some_and(|pool| pool.phase.get() == Phase::Failed);
             if has_failed {
-                return Err(format!("the new PHP master of pool {name} has ended"));
+                return Err(format!("the new master of pool {name} has ended"));
             }
             if Instant::now() >= deadline {
-                let (limit, come) = (WORKERS_TIMEOUT.as_secs(), pool.workers());
+                let (limit, come) = (WORKERS_TIMEOUT.as_secs(), shared.workers());
                 return Err(format!(
                     "{come} of {first} new workers of pool {name} have started within {limit} s"
                 ));

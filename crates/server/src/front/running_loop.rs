@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use super::accept::accept;
 use super::announce::Announce;
 use super::budget::Budget;
-use super::generation::{Generation, NewPool, Tasks};
+use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
 use crate::compress::Compressor;
 use crate::delivery::Snapshots;
@@ -64,13 +64,18 @@ struct Accepting {
 pub(super) struct Place {
     pool: LocalPool,
     tasks: Tasks,
+    /// Then the pool has no workers with links.
+    program: Option<NewProgram>,
 }
 
 impl Place {
     pub(super) fn new(pool: NewPool, event_loop: usize) -> Self {
-        let NewPool { shared, master, config } = pool;
+        let NewPool { shared, master, config, program } = pool;
         let pool = LocalPool::new(shared);
         let mut tasks = Tasks::default();
+        if program.is_some() {
+            return Self { pool, tasks, program };
+        }
         let slow = config.slow_log.as_ref().map(|log| log.after);
         let deadlines = Deadlines { stuck: config.request_timeout, slow };
         let LocalPool { shared, links } = pool.clone();
@@ -80,7 +85,7 @@ impl Place {
             let LocalPool { shared, links } = pool.clone();
             tasks.0.push(spawn_local(tune(bounds, shared, links, master)));
         }
-        Self { pool, tasks }
+        Self { pool, tasks, program }
     }
 }
 
@@ -266,8 +271,9 @@ impl RunningLoop {
     /// Closes the links to the workers of a pool, which ends them.
     fn end_pool(&self, place: usize) {
         let mut places = self.places.borrow_mut();
-        let Some(Place { pool, tasks }) = places.get_mut(place) else { return };
+        let Some(Place { pool, tasks, program }) = places.get_mut(place) else { return };
         *tasks = Tasks::default();
+        *program = None;
         for link in pool.links.borrow().values() {
             link.close();
         }
@@ -278,10 +284,18 @@ impl RunningLoop {
             pid: link.pid(),
             request: link.request().map(|request| request.to_string()),
         };
-        let pool = |pool: &LocalPool| PoolStatus {
-            waiting: pool.shared.waiting(),
-            requests: pool.shared.report().requests,
-            workers: pool.links.borrow().values().map(worker).collect(),
+        let places = self.places.borrow();
+        let pool = |pool: &LocalPool| {
+            let place = places.iter().find(|place| Arc::ptr_eq(&place.pool.shared, &pool.shared));
+            match place.and_then(|place| place.program.as_ref()) {
+                Some(program) => program.status(),
+                None => PoolStatus {
+                    waiting: pool.shared.waiting(),
+                    requests: pool.shared.report().requests,
+                    workers: pool.links.borrow().values().map(worker).collect(),
+                    program: None,
+                },
+            }
         };
         let services = self.services.get();
         Status {

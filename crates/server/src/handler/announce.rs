@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use sendoff_config::Address;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
@@ -25,7 +24,7 @@ pub(super) fn announce(
     let region = context.site.delivery.accepts_regions() && application.knows_region();
     let knows_memory = direct || region;
     // Over TCP no descriptors pass.
-    let may_ask = matches!(application.address(), Address::Unix(_)) && !knows_memory;
+    let may_ask = application.is_local() && !knows_memory;
     if services.channel.is_some() && may_ask && !is_front_by_software(context) {
         parameters.param(FRONT_PARAM, b"1");
     }

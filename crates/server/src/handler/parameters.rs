@@ -6,6 +6,8 @@ use std::path::Path;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
 
+use sendoff_config::Address;
+
 use super::context::Context;
 use crate::request::{Request, Scheme, TlsFacts, protocol};
 use crate::site::router::{Script, Upstream};
@@ -47,7 +49,14 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     };
     let chroot = match script.upstream {
         Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
-        Upstream::Application(_) => None,
+        Upstream::Application(number) => match services.applications[site.number][number].address()
+        {
+            Address::Pool(name) => {
+                let pool = services.config.pools.iter().find(|pool| pool.name == *name);
+                pool.and_then(|pool| pool.chroot.as_deref())
+            }
+            Address::Unix(_) | Address::Tcp(_) => None,
+        },
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
     of_request(&mut param, request, script, paths, &site.software, user);

@@ -118,6 +118,17 @@ pub struct PoolStatus {
     pub requests: u64,
     /// The workers, by process id.
     pub workers: Vec<WorkerStatus>,
+    /// What is known of the pool's program; `None`: its workers run PHP.
+    pub program: Option<ProgramStatus>,
+}
+
+/// The state of a program, beside its processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramStatus {
+    /// Requests that its processes work on; which process has which request is not known.
+    pub busy: usize,
+    /// Why no process runs: completes the sentence "the program ...".
+    pub down: Option<String>,
 }
 
 /// The state of a worker.
@@ -125,7 +136,7 @@ pub struct PoolStatus {
 pub struct WorkerStatus {
     /// Its process.
     pub pid: i32,
-    /// The request that it works on, as method and path; `None`: none.
+    /// The request that it works on, as method and path; `None`: none, or it is a program's and not known.
     pub request: Option<String>,
 }
 
@@ -144,6 +155,7 @@ impl Status {
             // These are common to all loops.
             pool.requests = pool.requests.max(other.requests);
             pool.waiting = pool.waiting.max(other.waiting);
+            pool.program = other.program.or(pool.program.take());
             for worker in other.workers {
                 match pool.workers.binary_search_by_key(&worker.pid, |known| known.pid) {
                     Ok(at) => {
@@ -171,13 +183,13 @@ mod tests {
             tls: Encryption::ByKernel(2),
             refused: 1,
             sites: vec![SiteStatus { requests: 2, handed_over: 3, copied: 4 }],
-            pools: vec![PoolStatus { waiting: 3, requests: 5, workers }],
+            pools: vec![PoolStatus { waiting: 3, requests: 5, workers, program: None }],
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
         sum.add(of_loop(vec![worker(4, None), worker(9, Some("GET /b"))]));
         let workers = vec![worker(4, Some("GET /a")), worker(9, Some("GET /b"))];
-        let pools = vec![PoolStatus { waiting: 3, requests: 5, workers }];
+        let pools = vec![PoolStatus { waiting: 3, requests: 5, workers, program: None }];
         let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
         let tls = Encryption::ByKernel(4);
         let expected =

@@ -5,6 +5,7 @@ mod hosts;
 mod listen;
 mod paths;
 mod pool;
+mod program;
 mod route;
 mod site;
 mod tls;

@@ -1,10 +1,13 @@
-//! The pools of PHP workers.
+//! The pools.
 
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Account, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers};
+use sendoff_config::{
+    Account, Address, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers,
+};
 
 use super::context::Context;
+use super::program;
 use crate::keys::{Pool, Top};
 use crate::php_settings;
 use crate::place::{At, Place};
@@ -24,15 +27,19 @@ pub(crate) struct Pools {
     all: Vec<(PoolConfig, Place)>,
     /// The groups that they name, with the places of the names.
     groups: Vec<Option<(u32, Place)>>,
+    /// Whether something in its section could not be read.
+    broken: Vec<bool>,
     /// Whether a site or a route refers to it.
     is_named: Vec<bool>,
+    /// The number of the first pool of PHP workers.
+    first_php: usize,
 }
 
 impl Pools {
-    /// Resolves the sections; without any there is one pool with the defaults.
+    /// Resolves the sections; if none is of PHP workers, there is one with the defaults.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
-        let mut groups = Vec::new();
+        let (mut groups, mut broken) = (Vec::new(), Vec::new());
         for section in &top.pool.value.0 {
             let name = &section.name.value.0;
             let place = match section.name.place {
@@ -47,43 +54,78 @@ impl Pools {
                     .help("give each [[pool]] a name of its own");
             }
             all.push((pool(section, context), place));
+            broken.push(section.broken);
             groups.push(section.group.as_ref().and_then(|name| group(name, context)));
         }
-        if all.is_empty() {
+        let is_php = |(pool, _): &(PoolConfig, _)| pool.program.is_none();
+        let first_php = all.iter().position(is_php).unwrap_or_else(|| {
             all.push((pool(&Pool::empty(Place::Default), context), Place::Default));
             groups.push(None);
-        }
-        Self { is_named: vec![false; all.len()], all, groups }
+            broken.push(false);
+            all.len() - 1
+        });
+        Self { is_named: vec![false; all.len()], all, groups, broken, first_php }
     }
 
-    /// The number of the pool with a name; without a name, the first.
+    /// The number of the pool of PHP workers with a name; without a name, the first.
     pub(crate) fn number(
         &mut self,
         name: Option<&At<Free>>,
         context: &mut Context<'_>,
     ) -> Option<usize> {
         let Some(At { value: Free(name), place }) = name else {
-            self.is_named[0] = true;
-            return Some(0);
+            self.is_named[self.first_php] = true;
+            return Some(self.first_php);
         };
+        let number = self.find(name, *place, context)?;
+        let (found, at) = &self.all[number];
+        if found.program.is_some() {
+            let says = format!("the pool \"{name}\" runs no PHP");
+            context.problems.error(*place, says).other(*at, "it has a command").help(format!(
+                "fastcgi = {{ \"/\" = \"pool:{name}\" }} gives its program the site's requests"
+            ));
+            return None;
+        }
+        Some(number)
+    }
+
+    /// Says whether there is a program at the address of an application, if that is a pool.
+    pub(crate) fn program(&mut self, address: &Address, place: Place, context: &mut Context<'_>) {
+        let Address::Pool(name) = address else { return };
+        let Some(number) = self.find(name, place, context) else { return };
+        let (found, at) = &self.all[number];
+        // What could not be read may be the command.
+        if found.program.is_none() && !self.broken[number] {
+            context
+                .problems
+                .error(place, format!("the pool \"{name}\" has no command"))
+                .other(*at, "its workers run PHP")
+                .help(format!(
+                    "write php = true and pool = \"{name}\", or give the pool a command"
+                ));
+        }
+    }
+
+    /// The number of the pool with a name, which is in use then.
+    fn find(&mut self, name: &str, place: Place, context: &mut Context<'_>) -> Option<usize> {
         let found = self.all.iter().position(|(known, _)| known.name == *name);
         if let Some(number) = found {
             self.is_named[number] = true;
+            return found;
         }
-        if found.is_none() {
-            let problem = context.problems.error(*place, format!("there is no pool \"{name}\""));
-            let names = || self.all.iter().map(|(pool, _)| pool.name.as_str());
-            match similar(name, names()) {
-                Some(similar) => problem.help(format!("did you mean \"{similar}\"?")),
-                None if self.all[0].1 == Place::Default => problem
-                    .help(format!("a pool begins with [[pool]] and has a name: name = \"{name}\"")),
-                None => problem.help(format!(
-                    "the pools of this configuration are {}",
-                    names().collect::<Vec<_>>().join(", ")
-                )),
-            };
-        }
-        found
+        let problem = context.problems.error(place, format!("there is no pool \"{name}\""));
+        let listed = || self.all.iter().filter(|(_, place)| *place != Place::Default);
+        let names = || listed().map(|(pool, _)| pool.name.as_str());
+        match similar(name, names()) {
+            Some(similar) => problem.help(format!("did you mean \"{similar}\"?")),
+            None if listed().next().is_none() => problem
+                .help(format!("a pool begins with [[pool]] and has a name: name = \"{name}\"")),
+            None => problem.help(format!(
+                "the pools of this configuration are {}",
+                names().collect::<Vec<_>>().join(", ")
+            )),
+        };
+        None
     }
 
     /// Whether FastCGI applications of a site with this pool may open links and hand files over on them.
@@ -103,6 +145,11 @@ impl Pools {
         for number in references(sites) {
             numbers[*number] = Some(0);
         }
+        for attached in sites.iter().flat_map(|site| &site.fastcgi) {
+            let Address::Pool(name) = &attached.address else { continue };
+            let number = self.all.iter().position(|(pool, _)| pool.name == *name);
+            number.into_iter().for_each(|number| numbers[number] = Some(0));
+        }
         for (next, number) in numbers.iter_mut().flatten().enumerate() {
             *number = next;
         }
@@ -112,10 +159,15 @@ impl Pools {
         for ((pool, place), is_named) in self.all.iter().zip(&self.is_named) {
             if !is_named && *place != Place::Default && context.problems.errors() == 0 {
                 let says = format!("no site uses the pool \"{}\"", pool.name);
-                context.problems.warning(*place, says).help(format!(
-                    "sites use the first pool unless they say pool = \"{}\"",
-                    pool.name
-                ));
+                context.problems.warning(*place, says).help(match &pool.program {
+                    None => {
+                        format!("sites use the first pool unless they say pool = \"{}\"", pool.name)
+                    }
+                    Some(_) => format!(
+                        "fastcgi = \"pool:{}\" in a route gives its program requests",
+                        pool.name
+                    ),
+                });
             }
         }
         let used = self.all.into_iter().zip(self.groups).zip(numbers);
@@ -157,12 +209,17 @@ fn bounds_have_a_meaning(section: &Pool, context: &mut Context<'_>) {
 }
 
 fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
-    bounds_have_a_meaning(section, context);
+    let command = section.command.as_ref();
+    let program = command.map(|command| program::program(section, command, context));
+    if command.is_none() {
+        bounds_have_a_meaning(section, context);
+    }
     settings_exist(section, context);
     if let Some(log) = &section.slow_log {
         context.log_can_be_written(log);
     }
     let workers = match section.workers.value {
+        _ if command.is_some() => program::processes(section, context),
         Count::Fixed(count) => Workers::Fixed(count),
         Count::Auto => Workers::Auto(bounds(section, context)),
         Count::OnDemand => Workers::Auto(Bounds { min: 0, ..bounds(section, context) }),
@@ -174,6 +231,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         .map(|path| SlowLog { after: section.slow_after.value.0, path: path.value.0.clone() });
     let environment = section.env.iter().flat_map(|map| &map.value.0);
     PoolConfig {
+        program,
         account: section.user.as_ref().and_then(|user| account(user, context)),
         umask: section.umask.map(|mask| mask.value.0),
         chroot: section.chroot.as_ref().and_then(|path| context.folder(path)),

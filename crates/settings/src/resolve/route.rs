@@ -11,7 +11,7 @@ use super::pool::Pools;
 use crate::keys;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
-use crate::words::{Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, Php};
+use crate::words::{AppAddress, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, Php};
 
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
@@ -259,7 +259,8 @@ impl<'a, 'c> Routes<'a, 'c> {
     }
 
     fn fastcgi(&mut self, section: &keys::Route) -> Option<Handler> {
-        let address = &section.fastcgi.as_ref()?.value.0;
+        let At { value: AppAddress(address), place } = section.fastcgi.as_ref()?;
+        self.pools.program(address, *place, self.context);
         let known = self.attached.iter().position(|attached| attached.address == *address);
         let application = known.unwrap_or_else(|| {
             let matching = Matching::Routes;

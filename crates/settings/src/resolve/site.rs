@@ -28,6 +28,9 @@ impl Context<'_> {
     ) -> Option<Site> {
         let pool = pools.number(section.pool.as_ref(), self);
         let mut attached: Vec<_> = self.attached(section.fastcgi.as_ref());
+        for (_, At { value, place }) in section.fastcgi.iter().flat_map(|map| &map.value.0) {
+            pools.program(&value.0, *place, self);
+        }
         let replaced = attached.iter().any(Attachment::replaces_workers);
         let routes = Routes::resolve(section, &mut attached, pool, pools, self);
         let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);

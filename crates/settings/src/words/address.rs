@@ -382,8 +382,7 @@ fn first_address(network: Network) -> IpAddr {
 pub struct AppAddress(pub Address);
 
 impl Word for AppAddress {
-    const KIND: &'static str =
-        "an address such as \"unix:/run/php/php8.2-fpm.sock\" or \"127.0.0.1:9000\"";
+    const KIND: &'static str = "an address such as \"unix:/run/php/php8.2-fpm.sock\" or \"127.0.0.1:9000\", or \"pool:NAME\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text.contains(char::is_control) {
@@ -391,7 +390,7 @@ impl Word for AppAddress {
         }
         let parsed = text.parse().or_else(|_| match text.contains("//") {
             true => Err(String::new()),
-            false if text.starts_with("unix:") => Err(String::new()),
+            false if text.starts_with("unix:") || text.starts_with("pool:") => Err(String::new()),
             false => format!("tcp:{text}").parse(),
         });
         parsed.map(Self).map_err(|_| {

@@ -2,6 +2,7 @@
 
 mod address;
 mod choice;
+mod command;
 mod plain;
 mod rules;
 mod target;
@@ -12,6 +13,7 @@ pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAcces
 pub use choice::{
     App, ClientCertificates, Coding, Compress, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion,
 };
+pub use command::Command;
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,

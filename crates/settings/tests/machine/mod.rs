@@ -112,6 +112,15 @@ impl Machine for Fake {
         }
     }
 
+    fn may_run(&self, path: &Path) -> io::Result<()> {
+        match path.to_str() {
+            Some("/usr/bin/rackup" | "/srv/blog/bin/app") => Ok(()),
+            Some("/srv/blog/app.py") => Err(io::Error::from_raw_os_error(13)),
+            Some("/srv/blog") => Err(io::Error::from_raw_os_error(21)),
+            _ => Err(io::Error::from_raw_os_error(2)),
+        }
+    }
+
     fn worker_group(&self, name: &str) -> Result<u32, String> {
         if name == "www-data" { Ok(33) } else { Err(format!("there is no group {name}")) }
     }

@@ -1,4 +1,4 @@
-//! FastCGI applications that were started elsewhere: connections that are kept, and requests over them.
+//! FastCGI applications, the programs of pools among them: connections that are kept, and requests over them.
 //!
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use super::connections::{Connections, Grant};
 use super::driver::Driver;
 use super::framed::{self, Framed};
 use super::peer::{Connection, Kept, Peer};
+use super::program::Program;
 use super::stream::Stream;
 use crate::upstream::cgi::StreamedRequest;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -43,6 +45,19 @@ const PATIENCE_TCP: Duration = Duration::from_millis(1);
 pub struct Application {
     peer: Arc<Peer>,
     connections: Arc<Connections<Kept>>,
+    /// Requests that it was given.
+    requests: AtomicU64,
+}
+
+/// What an application has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApplicationLoad {
+    /// Requests that wait for a process.
+    pub waiting: usize,
+    /// Requests that a process has.
+    pub busy: usize,
+    /// Requests that it was given since the front knows it.
+    pub requests: u64,
 }
 
 impl Application {
@@ -55,14 +70,36 @@ impl Application {
     /// The same; `limits` are those of requests that wait for a connection.
     #[must_use]
     pub fn with_limits(address: Address, timeout: Duration, limits: QueueLimits) -> Arc<Self> {
-        let patience = match address {
-            Address::Unix(_) => PATIENCE_UNIX,
-            Address::Tcp(_) => PATIENCE_TCP,
-        };
+        Self::with_peer(Peer::new(address, None, timeout), limits)
+    }
+
+    /// The program of a pool, which may be silent for `timeout` while it has a request.
+    #[must_use]
+    pub fn of_pool(program: Arc<Program>, timeout: Duration) -> Arc<Self> {
+        let address = Address::Pool(program.name().to_owned());
+        Self::with_peer(Peer::new(address, Some(program), timeout), QueueLimits::default())
+    }
+
+    fn with_peer(peer: Peer, limits: QueueLimits) -> Arc<Self> {
+        let patience = if peer.is_local() { PATIENCE_UNIX } else { PATIENCE_TCP };
         Arc::new(Self {
-            peer: Arc::new(Peer::new(address, timeout)),
+            peer: Arc::new(peer),
             connections: Connections::new(patience, limits),
+            requests: AtomicU64::new(0),
         })
+    }
+
+    /// Whether descriptors can pass to it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.peer.is_local()
+    }
+
+    /// What it has to do.
+    #[must_use]
+    pub fn load(&self) -> ApplicationLoad {
+        let (waiting, busy) = self.connections.load();
+        ApplicationLoad { waiting, busy, requests: self.requests.load(Ordering::Relaxed) }
     }
 
     /// Whether `region` should be announced to it.
@@ -108,6 +145,7 @@ impl Application {
         label: Rc<str>,
     ) -> Result<FastcgiExchange, UpstreamError> {
         let connection = self.connection(repeatable).await?;
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
@@ -140,8 +178,12 @@ impl Application {
     }
 
     async fn connect(&self) -> Result<Stream, UpstreamError> {
-        let (kind, why) = match timeout(CONNECT_TIMEOUT, Stream::connect(&self.peer.address)).await
-        {
+        let connected = tokio::select! {
+            biased;
+            down = self.peer.down() => return Err(down),
+            connected = timeout(CONNECT_TIMEOUT, self.peer.connect()) => connected,
+        };
+        let (kind, why) = match connected {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())

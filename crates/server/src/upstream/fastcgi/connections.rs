@@ -212,6 +212,13 @@ impl<C: Send + 'static> Connections<C> {
         }
     }
 
+    /// How many requests wait for a connection or a process, and how many have both.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let state = self.state();
+        let waiting = state.waiting.len() + state.untaken;
+        (waiting, state.open.saturating_sub(state.idle.len() + state.untaken))
+    }
+
     /// Closes those that have been idle for too long, or are not quiet.
     pub(super) fn close_old(&self, is_quiet: impl Fn(&C) -> bool) {
         let now = Instant::now();

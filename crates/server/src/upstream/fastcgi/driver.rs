@@ -254,6 +254,8 @@ impl Driver {
             }
         };
         tokio::select! {
+            // No process has the connection, and none will.
+            down = self.peer.down(), if self.looks_for_reader() => Err(down),
             // The next read or write finds an error again.
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),

@@ -1,4 +1,4 @@
-//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`).
+//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`), and the programs of pools (`docs/pools.md`).
 
 mod answer;
 pub(super) mod application;
@@ -8,4 +8,5 @@ mod driver;
 mod framed;
 mod outgoing;
 mod peer;
+pub(super) mod program;
 mod stream;

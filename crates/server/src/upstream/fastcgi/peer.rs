@@ -1,14 +1,18 @@
 //! What is known of an application, and its connections between two requests.
 
-use sendoff_config::Address;
+use std::future::pending;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sendoff_config::Address;
 use sendoff_fastcgi::handover::Hints;
 
 use super::connections::Place;
+use super::program::Program;
 use super::stream::{Parked, Stream};
+use crate::upstream::error::UpstreamError;
 use crate::upstream::script_log::Budget;
 use crate::upstream::worker::region::LinkRegion;
 
@@ -16,6 +20,8 @@ use crate::upstream::worker::region::LinkRegion;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: Address,
+    /// What listens there, if that is a pool.
+    pub(super) program: Option<Arc<Program>>,
     /// How long it may be silent while it has a request.
     pub(super) timeout: Duration,
     /// Its last answer said that it could put bytes into shared memory.
@@ -31,9 +37,10 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(address: Address, timeout: Duration) -> Self {
+    pub(super) fn new(address: Address, program: Option<Arc<Program>>, timeout: Duration) -> Self {
         Self {
             address,
+            program,
             timeout,
             knows_region: AtomicBool::new(false),
             knows_direct: AtomicBool::new(false),
@@ -41,6 +48,28 @@ impl Peer {
             hinted_channel: AtomicBool::new(false),
             log: Mutex::default(),
         }
+    }
+
+    /// A new connection.
+    pub(super) async fn connect(&self) -> io::Result<Stream> {
+        match &self.program {
+            Some(program) => program.connect().await.map(Stream::Unix),
+            None => Stream::connect(&self.address).await,
+        }
+    }
+
+    /// Ends when it is known that no process will take a connection in the next moment. Of applications that were started elsewhere
+    /// it never is.
+    pub(super) async fn down(&self) -> UpstreamError {
+        match &self.program {
+            Some(program) => program.down().await,
+            None => pending().await,
+        }
+    }
+
+    /// Whether descriptors can pass to it: whether it listens on a UNIX socket.
+    pub(super) fn is_local(&self) -> bool {
+        !matches!(self.address, Address::Tcp(_))
     }
 
     /// What the last answer said.
@@ -68,7 +97,7 @@ impl Peer {
 
     /// Over TCP no descriptors pass, whatever the application says.
     pub(super) fn note_channel(&self, knows: bool) {
-        let knows = knows && matches!(self.address, Address::Unix(_));
+        let knows = knows && self.is_local();
         self.said_channel.store(knows, Ordering::Relaxed);
     }
 }

@@ -34,6 +34,8 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
+            // Its address is what its master has said.
+            Address::Pool(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 

@@ -1,0 +1,350 @@
+//! The master of a pool with a program: starts its processes, replaces those that end, ends with the front or on SIGTERM.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, getpid, setpgid};
+use sendoff_config::{Config, PoolConfig, Program};
+use sendoff_pool::{MAX_MESSAGE, ProgramState, ToMaster};
+use sendoff_sys::process::{Forked, SignalFd, fork};
+
+use super::output::{Log, Output, Reading, Stream};
+use super::process::{Standard, become_program, environment};
+use super::slot::{Ended, Slot};
+use super::socket::PoolListener;
+
+/// Signals that end the master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor.
+const SIGNALS: [Signal; 7] = [
+    Signal::TERM,
+    Signal::CHILD,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// Requests wait for a process that will be started within this time; otherwise they are refused.
+const WORTH_WAITING: Duration = Duration::from_millis(500);
+
+/// The pause after which a front is told again that has not taken its messages.
+const TELL_AGAIN: Duration = Duration::from_millis(100);
+
+/// As what [`Master::run`] returned: it forks, so it returns in several processes.
+#[derive(Debug)]
+pub(super) enum Role<'a> {
+    /// The master, when all is over.
+    Master,
+    /// A new process, which is to become the program.
+    Process(Start<'a>),
+}
+
+/// What a process starts with.
+#[derive(Debug)]
+pub(super) struct Start<'a> {
+    pool: &'a PoolConfig,
+    program: &'a Program,
+    environment: Vec<(OsString, OsString)>,
+    standard: Standard,
+    master: Pid,
+}
+
+impl Start<'_> {
+    /// Becomes the program.
+    ///
+    /// # Errors
+    /// The system refuses; the process must end.
+    pub(super) fn run(self) -> io::Result<Infallible> {
+        become_program(self.pool, self.program, self.environment, &self.standard, self.master)
+    }
+}
+
+/// Why waiting ended.
+enum Wake {
+    FrontGone,
+    Terminate,
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Master<'a> {
+    config: &'a Config,
+    pool: &'a PoolConfig,
+    program: &'a Program,
+    listener: PoolListener,
+    /// Leads to the front.
+    socket: OwnedFd,
+    signals: SignalFd,
+    slots: Vec<Slot>,
+    outputs: Vec<Output>,
+    log: Log<'a>,
+    /// How the last process ended that did.
+    last_end: Option<String>,
+    /// What the front was told last; `None`: it must be told.
+    told: Option<ProgramState>,
+    /// The front has not taken its messages: when it is told again.
+    tell_at: Option<Instant>,
+}
+
+impl<'a> Master<'a> {
+    /// A master that starts processes when it [runs](Self::run).
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    pub(super) fn new(
+        config: &'a Config,
+        pool: &'a PoolConfig,
+        program: &'a Program,
+        listener: PoolListener,
+        socket: OwnedFd,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            config,
+            pool,
+            program,
+            listener,
+            socket,
+            signals: SignalFd::new(&SIGNALS)?,
+            slots: (0..pool.processes()).map(|_| Slot::new()).collect(),
+            outputs: Vec::new(),
+            log: Log::new(&pool.name),
+            last_end: None,
+            told: None,
+            tell_at: None,
+        })
+    }
+
+    /// Keeps processes until SIGTERM, or until the front has closed the pool socket.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
+    pub(super) fn run(mut self) -> io::Result<Role<'a>> {
+        loop {
+            if let Some(start) = self.fill() {
+                // A program expects no signal to be blocked.
+                self.signals.unblock();
+                return Ok(Role::Process(start));
+            }
+            self.tell();
+            let start_at = self.slots.iter().filter_map(Slot::start_at).min();
+            let flush_at = self.log.flush(Instant::now());
+            let wake =
+                self.wait_until([start_at, self.tell_at, flush_at].into_iter().flatten().min())?;
+            self.reap();
+            let told = match wake {
+                Wake::Other => continue,
+                Wake::FrontGone => 0,
+                Wake::Terminate => 1,
+            };
+            return self.drain(told).map(|()| Role::Master);
+        }
+    }
+
+    /// Starts a process in each empty slot whose time has come. Returns its start in the new process.
+    fn fill(&mut self) -> Option<Start<'a>> {
+        for number in 0..self.slots.len() {
+            if self.slots[number].start_at().is_none_or(|at| at > Instant::now()) {
+                continue;
+            }
+            match self.start(number) {
+                Ok(None) => {}
+                Ok(Some(start)) => return Some(start),
+                Err(error) => {
+                    let pool = &*self.pool.name;
+                    tracing::error!(pool, "no process of its program can be started: {error}");
+                    self.last_end = Some(format!("could not be started: {error}"));
+                    self.slots[number].back_off();
+                }
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, number: usize) -> io::Result<Option<Start<'a>>> {
+        let (out, output) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (err, error) = pipe_with(PipeFlags::CLOEXEC)?;
+        for ours in [&out, &err] {
+            fcntl_setfl(ours, OFlags::NONBLOCK)?;
+        }
+        let listener = self.listener.socket.try_clone()?;
+        let master = getpid();
+        match fork()? {
+            Forked::Child => Ok(Some(Start {
+                pool: self.pool,
+                program: self.program,
+                environment: environment(self.pool),
+                standard: Standard { listener, output, error },
+                master,
+            })),
+            Forked::Parent(pid) => {
+                // It does so too: the first of the two counts, and both may fail when the program has begun.
+                let _ = setpgid(Some(pid), Some(pid));
+                self.slots[number].run(pid);
+                self.outputs.push(Output::new(pid, Stream::Output, out));
+                self.outputs.push(Output::new(pid, Stream::Error, err));
+                let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
+                tracing::debug!(pool, process, "a process of its program was started");
+                Ok(None)
+            }
+        }
+    }
+
+    /// How the processes are.
+    fn state(&self) -> ProgramState {
+        let pids = self.slots.iter().filter_map(Slot::pid);
+        let processes: Vec<_> = pids.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
+        let soon = Instant::now() + WORTH_WAITING;
+        let is_down = self.slots.iter().all(|slot| slot.start_at().is_some_and(|at| at > soon));
+        ProgramState { processes, down: self.last_end.clone().filter(|_| is_down) }
+    }
+
+    /// Tells the front how the processes are, if it does not know.
+    fn tell(&mut self) {
+        let state = self.state();
+        if self.told.as_ref() == Some(&state) {
+            return;
+        }
+        let fds = [self.listener.inode.as_fd()];
+        let rights = SendAncillaryMessage::ScmRights(&fds);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(rights);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = sendmsg(&self.socket, &[IoSlice::new(&state.encode())], &mut control, flags);
+        match sent {
+            Ok(_) => (self.told, self.tell_at) = (Some(state), None),
+            // A front that is gone will be followed by one that says that it has started.
+            Err(_) => self.tell_at = Some(Instant::now() + TELL_AGAIN),
+        }
+    }
+
+    /// Waits for a signal, a message, or a line, for the front to go, or for the time given.
+    fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
+        ];
+        fds.extend(self.outputs.iter().map(|output| PollFd::new(output, PollFlags::IN)));
+        poll_until(&mut fds, deadline)?;
+        let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let readable: Vec<_> = fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        self.take_messages();
+        self.read_outputs(&readable);
+        if is_gone {
+            return Ok(Wake::FrontGone);
+        }
+        let mut wake = Wake::Other;
+        while let Some(signal) = self.signals.take() {
+            if signal == Signal::TERM {
+                wake = Wake::Terminate;
+            }
+        }
+        Ok(wake)
+    }
+
+    /// A new front must be told how the processes are.
+    fn take_messages(&mut self) {
+        let mut message = [0; MAX_MESSAGE];
+        while let Ok((received @ 1.., _)) =
+            rustix::net::recv(&self.socket, &mut message[..], RecvFlags::DONTWAIT)
+        {
+            match ToMaster::decode(&message[..received]) {
+                Some(ToMaster::FrontStarted { .. }) => self.told = None,
+                _ => tracing::error!("the front has sent a message that makes no sense"),
+            }
+        }
+    }
+
+    fn read_outputs(&mut self, readable: &[bool]) {
+        let log = &mut self.log;
+        let mut readable = readable.iter();
+        self.outputs.retain_mut(|output| {
+            !readable.next().is_some_and(|is| *is) || output.read(log) != Reading::Ended
+        });
+    }
+
+    /// Takes note of the processes that have ended.
+    fn reap(&mut self) {
+        for number in 0..self.slots.len() {
+            let Some((pid, ended, pause)) = self.slots[number].reap() else { continue };
+            self.end_outputs(pid);
+            self.report(pid, ended, pause);
+        }
+    }
+
+    /// Logs what is left of what a process has printed.
+    fn end_outputs(&mut self, pid: Pid) {
+        for output in self.outputs.extract_if(.., |output| output.is_of(pid)) {
+            output.end(&mut self.log);
+        }
+    }
+
+    fn report(&mut self, pid: Pid, ended: Ended, pause: Duration) {
+        let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
+        let file = self.program.file.display();
+        let next = match pause {
+            Duration::ZERO => "another one is started".to_owned(),
+            pause => format!("another one is started in {pause:?}"),
+        };
+        if ended.is_success() && pause.is_zero() {
+            tracing::info!(pool, process, "{file} {ended}, {next}");
+        } else {
+            tracing::error!(pool, process, "{file} {ended}, {next}");
+        }
+        self.last_end = Some(ended.to_string());
+    }
+
+    /// Asks the processes to end and waits for that; kills them when they take too long, or at a SIGTERM beyond the first. `told`: how
+    /// many there were.
+    fn drain(mut self, mut told: u32) -> io::Result<()> {
+        let mut deadline = Some(Instant::now() + self.config.shutdown_timeout);
+        self.slots.iter().for_each(Slot::terminate);
+        while self.slots.iter().any(|slot| slot.pid().is_some()) {
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            fds.extend(self.outputs.iter().map(|output| PollFd::new(output, PollFlags::IN)));
+            poll_until(&mut fds, deadline)?;
+            let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            self.read_outputs(&readable);
+            while let Some(signal) = self.signals.take() {
+                // The supervisor's death closes the pool and sends a signal: that is once.
+                told += u32::from(signal == Signal::TERM);
+            }
+            for number in 0..self.slots.len() {
+                self.slots[number].reap().inspect(|(pid, ..)| self.end_outputs(*pid));
+            }
+            if deadline.take_if(|at| *at <= Instant::now() || told > 1).is_some() {
+                self.kill();
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&self) {
+        for slot in &self.slots {
+            let Some(pid) = slot.pid() else { continue };
+            let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
+            tracing::warn!(pool, process, "a process has not ended in time, it is killed");
+            slot.kill();
+        }
+    }
+}
+
+/// Polls until something is ready or the time has come; either may be early.
+fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+    match poll(fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

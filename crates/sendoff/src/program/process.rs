@@ -1,0 +1,126 @@
+//! What a new process becomes before it is the program: its user, its root directory, its limits, its descriptors.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::fs::Mode;
+use rustix::process::{
+    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, geteuid, getppid,
+    set_parent_process_death_signal, setpgid, setrlimit, umask,
+};
+use rustix::thread::CapabilitySet;
+use sendoff_config::{Account, PoolConfig, Program};
+use sendoff_sys::process::{become_user, find_user, leave_only_standard};
+
+use crate::failure::Failure;
+
+/// What is inherited by no process and known to all: the texts of programs are UTF-8.
+const LANG: &str = "C.UTF-8";
+
+/// Where a process finds the connections, and where it prints.
+#[derive(Debug)]
+pub(super) struct Standard {
+    pub(super) listener: OwnedFd,
+    pub(super) output: OwnedFd,
+    pub(super) error: OwnedFd,
+}
+
+/// Refuses what no process could start with.
+pub(super) fn check(pool: &PoolConfig) -> Result<(), Failure> {
+    let (name, is_root) = (&pool.name, geteuid().is_root());
+    if is_root && pool.account.is_none() {
+        return Err(Failure::System(format!(
+            "pool {name} names no user, and its program does not run as root"
+        )));
+    }
+    if !is_root && pool.chroot.is_some() {
+        return Err(Failure::System(format!(
+            "pool {name} has a chroot, which only root can enter"
+        )));
+    }
+    Ok(())
+}
+
+/// The environment of processes: who they run as, and what the pool lists. They see no other variables.
+pub(super) fn environment(pool: &PoolConfig) -> Vec<(OsString, OsString)> {
+    let uid = pool.account.map_or_else(|| geteuid().as_raw(), |account| account.uid);
+    let mut all: Vec<(OsString, OsString)> =
+        vec![("PATH".into(), Program::PATH.into()), ("LANG".into(), LANG.into())];
+    if let Some(user) = find_user(uid) {
+        let text = |text: std::ffi::CString| OsString::from_vec(text.into_bytes());
+        let (name, home) = (text(user.name), text(user.home));
+        all.extend([
+            ("USER".into(), name.clone()),
+            ("LOGNAME".into(), name),
+            ("HOME".into(), home),
+        ]);
+    }
+    all.extend(pool.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    all
+}
+
+/// Makes a new process one of the program, and ties its life to its master's. In this order: a change of user unties it.
+///
+/// # Errors
+/// The system refuses; the process must end.
+pub(super) fn become_program(
+    pool: &PoolConfig,
+    program: &Program,
+    environment: Vec<(OsString, OsString)>,
+    standard: &Standard,
+    master: Pid,
+) -> io::Result<Infallible> {
+    rustix::stdio::dup2_stdin(&standard.listener)?;
+    rustix::stdio::dup2_stdout(&standard.output)?;
+    rustix::stdio::dup2_stderr(&standard.error)?;
+    // Its own processes go with it.
+    setpgid(None, None)?;
+    if let Some(mask) = pool.umask {
+        umask(Mode::from_raw_mode(mask));
+    }
+    if let Some(bytes) = pool.memory_limit {
+        setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+    }
+    let enter = || -> io::Result<()> {
+        if let Some(root) = &pool.chroot {
+            chroot(root)?;
+            chdir("/")?;
+        }
+        Ok(())
+    };
+    match pool.account {
+        Some(Account { uid: uid @ 1.., gid }) => {
+            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), enter)?;
+        }
+        // Root by name stays root, with all that it may do.
+        Some(_) | None => enter()?,
+    }
+    let named = |what: String| {
+        move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
+    };
+    let folder = &pool.chdir;
+    chdir(folder)
+        .map_err(io::Error::from)
+        .map_err(named(format!("its folder {}", folder.display())))?;
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    if getppid() != Some(master) {
+        return Err(io::Error::other("its master has ended"));
+    }
+    leave_only_standard()?;
+    let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let error =
+        Command::new(&program.file).arg0(name).args(arguments).env_clear().envs(environment).exec();
+    let file = program.file.display();
+    Err(match error.kind() {
+        // The file was there when the configuration was read.
+        io::ErrorKind::NotFound => {
+            io::Error::other(format!("{file} or the interpreter in its first line is missing"))
+        }
+        _ => named(file.to_string())(error),
+    })
+}

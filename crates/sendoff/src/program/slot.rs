@@ -1,0 +1,117 @@
+//! The place of one process: it is empty, or a process runs in it.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
+    waitid, waitpid,
+};
+
+/// A process that ends sooner, other than with status 0, could not do its work: the next one starts after a pause.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+/// The same for a process that ends with status 0, as after a number of requests.
+const SHORT_TURN: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A place for one process.
+#[derive(Debug)]
+pub(super) struct Slot {
+    state: State,
+    /// How long the next start waits if the process lives shortly.
+    pause: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Empty { start_at: Instant },
+    Running { pid: Pid, since: Instant },
+}
+
+/// How a process has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended(WaitStatus);
+
+impl Ended {
+    pub(super) fn is_success(self) -> bool {
+        self.0.exit_status() == Some(0)
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ended ({})", ExitStatus::from_raw(self.0.as_raw()))
+    }
+}
+
+impl Slot {
+    /// A place for a process that may start now.
+    pub(super) fn new() -> Self {
+        Self { state: State::Empty { start_at: Instant::now() }, pause: FIRST_PAUSE }
+    }
+
+    /// When the next process may start here; `None` while one runs.
+    pub(super) fn start_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Empty { start_at } => Some(start_at),
+            State::Running { .. } => None,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match self.state {
+            State::Empty { .. } => None,
+            State::Running { pid, .. } => Some(pid),
+        }
+    }
+
+    pub(super) fn run(&mut self, pid: Pid) {
+        self.state = State::Running { pid, since: Instant::now() };
+    }
+
+    /// Looks whether the process has ended, and ends those that it has started in its process group: they would go on taking
+    /// connections. Returns the process, how it ended, and the pause until the next start.
+    pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
+        let State::Running { pid, since } = self.state else { return None };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // Until it is reaped, no other process group can have its number.
+        waitid(WaitId::Pid(pid), options).ok()??;
+        let _none_left = kill_process_group(pid, Signal::KILL);
+        let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
+        let ended = Ended(status);
+        let enough = if ended.is_success() { SHORT_TURN } else { SHORT_LIFE };
+        let pause = if since.elapsed() < enough {
+            let pause = self.pause;
+            self.back_off();
+            pause
+        } else {
+            *self = Self::new();
+            Duration::ZERO
+        };
+        Some((pid, ended, pause))
+    }
+
+    /// The next process starts after a pause, which doubles each time.
+    pub(super) fn back_off(&mut self) {
+        self.state = State::Empty { start_at: Instant::now() + self.pause };
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Asks the process to end. Those that it has started are its to end.
+    pub(super) fn terminate(&self) {
+        if let Some(pid) = self.pid() {
+            // It may just have ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Ends the process and those that it has started.
+    pub(super) fn kill(&self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The program of a pool, as its master describes it: where it is connected to, and which processes it has.
+//!
+//! The listening socket has no name in the file system: the front has a descriptor of its inode, which leads there through `/proc`
+//! (proc_pid_fd(5)). No other process can connect.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use sendoff_pool::{MAX_STATE, ProgramState};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+
+/// The program of a pool, shared by all event loops.
+#[derive(Debug)]
+pub struct Program {
+    /// The pool's name.
+    name: String,
+    said: watch::Sender<Said>,
+}
+
+/// What the master said last.
+#[derive(Debug, Default)]
+struct Said {
+    /// The inode of the listening socket; `None`: the master has said nothing yet.
+    socket: Option<Arc<OwnedFd>>,
+    state: ProgramState,
+}
+
+impl Program {
+    /// The program of the pool with this name, of which nothing is known yet.
+    #[must_use]
+    pub fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { name: name.to_owned(), said: watch::Sender::new(Said::default()) })
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes what the master says on the pool socket. Ends when the supervisor closes the other side.
+    ///
+    /// # Errors
+    /// The pool socket cannot be read.
+    pub async fn receive(&self, pool_socket: OwnedFd) -> io::Result<()> {
+        // A packet socket; the type is used to wait for it and for nothing else.
+        let socket = std::os::unix::net::UnixStream::from(pool_socket);
+        socket.set_nonblocking(true)?;
+        let socket = UnixStream::from_std(socket)?;
+        loop {
+            let mut message = BytesMut::with_capacity(MAX_STATE);
+            let mut fds = VecDeque::new();
+            let received = socket.async_io(Interest::READABLE, || {
+                sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
+            });
+            match received.await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+                    tracing::error!(
+                        pool = self.name,
+                        "too many open files: the state is not known"
+                    );
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            match (ProgramState::decode(&message), fds.pop_front()) {
+                (Some(state), Some(socket)) => {
+                    let socket = Some(Arc::new(socket));
+                    self.said.send_replace(Said { socket, state });
+                }
+                _ => tracing::error!(pool = self.name, "a message that makes no sense was dropped"),
+            }
+        }
+    }
+
+    /// The ids of its processes, and why none runs.
+    #[must_use]
+    pub fn state(&self) -> ProgramState {
+        self.said.borrow().state.clone()
+    }
+
+    /// Whether the master has said how the program is.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.said.borrow().socket.is_some()
+    }
+
+    /// Connects to it. A front that has just started waits for the master first.
+    ///
+    /// # Errors
+    /// Those of `connect(2)`.
+    pub(super) async fn connect(&self) -> io::Result<UnixStream> {
+        // The sender lives as long as this value.
+        let _ = self.said.subscribe().wait_for(|said| said.socket.is_some()).await;
+        let socket = self.said.borrow().socket.clone().ok_or(io::ErrorKind::NotFound)?;
+        // The descriptor stays open until the path has been looked up.
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        UnixStream::connect(path).await
+    }
+
+    /// Ends when no process runs, and none will be started in the next moment.
+    pub(super) async fn down(&self) -> UpstreamError {
+        let mut said = self.said.subscribe();
+        let said = said.wait_for(|said| said.state.down.is_some()).await;
+        let why = said.as_ref().ok().and_then(|said| said.state.down.as_deref());
+        let why = format!("no process of it runs: the last one {}", why.unwrap_or("is gone"));
+        // Nothing has been read of the request, but it would find no process another time either.
+        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Unsafe, why)
+    }
+}
