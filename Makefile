@@ -40,7 +40,7 @@ test: check
 # Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
 # lists all failures at its end.
 test-heavy:
-	tools/install test
+	tools/install heavy
 	cargo build --release --bin sendoff --bin sendoff-php
 	tools/test-heavy
 

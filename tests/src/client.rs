@@ -1,10 +1,10 @@
 //! A client that sends exactly the given bytes and reads only when it is told to.
 
 use crate::LIMIT;
+use crate::carrier::Carrier;
 use crate::message::{Framing, Head, Request, Response};
-use crate::secure::Wire;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 
 /// Why there is no complete response.
@@ -22,8 +22,8 @@ pub enum Broken {
 
 /// A connection to a server.
 pub struct Client {
-    wire: Wire,
-    /// The connection has ended without saying so (TLS).
+    carrier: Carrier,
+    /// The connection has ended without saying so (TLS), or the stream was reset (HTTP/2).
     truncated: bool,
     received: Vec<u8>,
 }
@@ -34,10 +34,10 @@ impl Client {
     /// # Panics
     /// If the connection is refused.
     pub fn connect(addr: SocketAddr) -> Self {
-        Self::over(TcpStream::connect(addr).expect("connect"))
+        Self::over(TcpStream::connect(addr).expect("connect"), None)
     }
 
-    /// Connects with a small receive buffer, so that the server has to keep what the client does not read.
+    /// Connects with a small receive buffer, and over HTTP/2 with a small window, so that the server has to keep what the client does not read.
     ///
     /// # Panics
     /// If the connection is refused.
@@ -48,19 +48,20 @@ impl Client {
         // Before connect(), because it determines the window of the handshake.
         sockopt::set_socket_recv_buffer_size(&fd, receive_buffer).expect("SO_RCVBUF");
         connect(&fd, &addr).expect("connect");
-        Self::over(TcpStream::from(fd))
+        Self::over(TcpStream::from(fd), Some(receive_buffer))
     }
 
-    fn over(stream: TcpStream) -> Self {
+    fn over(stream: TcpStream, receive_buffer: Option<usize>) -> Self {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_write_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { wire: Wire::new(stream), truncated: false, received: Vec::new() }
+        let carrier = Carrier::new(stream, receive_buffer);
+        Self { carrier, truncated: false, received: Vec::new() }
     }
 
     /// The socket beneath.
     pub fn stream(&self) -> &TcpStream {
-        self.wire.socket()
+        self.carrier.socket()
     }
 
     /// The port at this end.
@@ -73,7 +74,7 @@ impl Client {
     /// # Panics
     /// If the server has closed the connection.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.wire.write_all(bytes.as_ref()).expect("send");
+        self.carrier.send(bytes.as_ref()).expect("send");
     }
 
     /// Sends bytes that the server may refuse to take.
@@ -81,12 +82,12 @@ impl Client {
     /// # Errors
     /// Those of `write`.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.wire.write_all(bytes.as_ref())
+        self.carrier.send(bytes.as_ref())
     }
 
     /// Ends the sending direction.
     pub fn half_close(&mut self) {
-        self.wire.half_close();
+        self.carrier.half_close();
     }
 
     /// Sends a request and reads its response.
@@ -140,7 +141,10 @@ impl Client {
                 });
             }
         };
-        let head = Head::parse(&self.received[..end]).map_err(Broken::Malformed)?;
+        let mut head = Head::parse(&self.received[..end]).map_err(Broken::Malformed)?;
+        if self.carrier.is_http2() {
+            "HTTP/2".clone_into(&mut head.version);
+        }
         self.received.drain(..end + 4);
         Ok(head)
     }
@@ -249,21 +253,18 @@ impl Client {
     /// Reads and keeps bytes that have arrived, about `limit` at most, without waiting. False if the server has closed the
     /// connection.
     pub fn read_some(&mut self, limit: usize) -> bool {
-        self.stream().set_nonblocking(true).unwrap();
         let mut buffer = vec![0; limit];
-        let open = match self.wire.read(&mut buffer) {
+        match self.carrier.read_now(&mut buffer) {
             Ok(0) => false,
             Ok(count) => {
                 self.received.extend_from_slice(&buffer[..count]);
                 true
             }
             Err(e) => e.kind() == io::ErrorKind::WouldBlock,
-        };
-        self.stream().set_nonblocking(false).unwrap();
-        open
+        }
     }
 
-    /// Whether a TLS connection has ended without saying so.
+    /// Whether a TLS connection has ended without saying so, or a stream of HTTP/2 was reset.
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
@@ -275,17 +276,13 @@ impl Client {
 
     /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
-        self.stream().set_nonblocking(true).unwrap();
-        let mut byte = [0];
-        let waits = matches!(self.stream().peek(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        self.stream().set_nonblocking(false).unwrap();
-        waits && self.received.is_empty()
+        self.received.is_empty() && self.carrier.is_silent()
     }
 
     /// Reads further bytes. A reset counts as the end of the connection.
     fn more(&mut self) -> Result<usize, Broken> {
         let mut buffer = [0; 64 * 1024];
-        match self.wire.read(&mut buffer) {
+        match self.carrier.read(&mut buffer) {
             Ok(count) => {
                 self.received.extend_from_slice(&buffer[..count]);
                 Ok(count)
@@ -295,7 +292,7 @@ impl Client {
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.more(),
             Err(_) => {
-                self.truncated |= matches!(self.wire, Wire::Tls(_));
+                self.truncated |= self.carrier.tells_cuts();
                 Ok(0)
             }
         }

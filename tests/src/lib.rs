@@ -6,11 +6,13 @@
 //! When a [`Server`] is dropped, it checks what must hold after every scenario.
 //!
 //! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there shows either
-//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS. `SENDOFF_TEST_EMULATED=N` is for an
-//! emulated machine that is N times slower than a real one.
+//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS,
+//! `SENDOFF_TEST_H2=1` over HTTP/2, both together over HTTP/2 in TLS. `SENDOFF_TEST_EMULATED=N` is for an emulated machine that is N
+//! times slower than a real one.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
+mod carrier;
 mod child;
 mod client;
 mod compare;
@@ -22,7 +24,9 @@ mod listener;
 pub mod load;
 pub mod mapper;
 mod message;
+mod multiplexed;
 mod pebble;
+mod polled;
 pub mod processes;
 mod progress;
 pub mod repository;
@@ -30,6 +34,7 @@ mod secure;
 mod server;
 mod site;
 mod stock;
+mod translate;
 pub mod wait;
 
 pub use apache::Apache;

@@ -213,6 +213,11 @@ impl Response {
         self.head.status
     }
 
+    /// Whether it came over HTTP/2, which has no reason phrases and no framing.
+    pub fn is_http2(&self) -> bool {
+        self.head.version == "HTTP/2"
+    }
+
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.header(name)

@@ -80,14 +80,15 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// TLS, if a server of this process speaks it there.
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    /// TLS, if a server of this process speaks it there; with HTTP/2 as the protocol, or with none.
+    pub(crate) fn new(stream: TcpStream, is_http2: bool) -> Self {
         let port = stream.peer_addr().map_or(0, |addr| addr.port());
         if !PORTS.lock().unwrap().contains(&port) {
             return Self::Plain(stream);
         }
         let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(Arc::clone(&TRUSTING), name).unwrap();
+        let config = if is_http2 { &*TRUSTING_HTTP2 } else { &*TRUSTING };
+        let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
         Self::Tls(Box::new(StreamOwned::new(connection, stream)))
     }
 
@@ -95,6 +96,14 @@ impl Wire {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(tls) => &tls.sock,
+        }
+    }
+
+    /// Whether TLS has bytes for the socket.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.conn.wants_write() || tls.conn.is_handshaking(),
         }
     }
 
@@ -137,14 +146,20 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
 /// Trusts every server, and remembers no session.
-static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| trusting(&[]));
+
+/// As [`TRUSTING`], and speaks HTTP/2.
+static TRUSTING_HTTP2: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| trusting(&[b"h2"]));
+
+fn trusting(protocols: &[&[u8]]) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER));
     let builder = builder.with_safe_default_protocol_versions().unwrap().dangerous();
     let mut config =
         builder.with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config)
-});
+}
 
 #[derive(Debug)]
 struct Trusting;

@@ -1,7 +1,7 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, Http2, LIMIT, Request, Response, Stock, processes, secure, wait};
+use crate::{Client, Http2, LIMIT, Request, Response, Stock, multiplexed, processes, secure, wait};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -191,8 +191,12 @@ impl Server {
             return Err(Failed { code: status.code(), stdout: ready_line, stderr });
         }
         let addr = address_in(&ready_line);
-        if let Some(tls) = tls_address_in(&ready_line) {
+        let tls = tls_address_in(&ready_line);
+        if let Some(tls) = tls {
             secure::note(tls);
+        }
+        if multiplexed::is_wanted() {
+            multiplexed::note(if secure::is_wanted() { tls.unwrap_or(addr) } else { addr });
         }
         let mut process = Process {
             child,
@@ -432,6 +436,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.process.is_some() {
+            multiplexed::forget(self.addr());
+        }
         let Some(process) = &mut self.process else { return };
         if process.unchecked {
             let _ = process.child.kill();

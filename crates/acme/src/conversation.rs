@@ -168,8 +168,7 @@ impl<S: Server> Conversation<'_, S> {
         }
         let said = again(async || complaints(order, method).await).await.unwrap_or_default();
         if !said.is_empty() {
-            let retry_after = self.https.retry_after();
-            return Err(Trouble { kind: Kind::Validation, says: said.join("; "), retry_after });
+            return Err(Trouble::validation(&said, self.https.retry_after()));
         }
         Err(match status {
             Err(error) => self.trouble(&error),
@@ -203,6 +202,12 @@ impl<S: Server> Conversation<'_, S> {
         let refused = |says| Trouble { kind: Kind::Refused, says, retry_after: None };
         let (_, leaf) = usable_pem(pem.clone())
             .map_err(|why| refused(format!("the authority has sent something else: {why}")))?;
+        // It would be due at once, and the next one, too.
+        if u64::try_from(leaf.ends).unwrap_or(0) <= now() {
+            return Err(refused(
+                "the certificate that the authority has sent is out of date".to_owned(),
+            ));
+        }
         match wanted.names.iter().find(|name| !leaf.covers(name)) {
             None => Ok(pem),
             Some(name) => Err(refused(format!("the authority has left {name} out"))),

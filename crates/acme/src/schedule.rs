@@ -27,6 +27,9 @@ const HERE: [u64; 2] = [10, 5 * MINUTE];
 /// The pause before the names are proven in another way.
 const OTHER_METHOD: u64 = 10;
 
+/// The shortest time between two certificates.
+const SHORTEST_REST: u64 = 5;
+
 /// The longest time that an authority may have the server wait. It is a limit for errors of the authority.
 const LONGEST_WAIT: u64 = 7 * 24 * HOUR;
 
@@ -101,13 +104,14 @@ impl Record {
         self.error = Some(trouble.says.clone());
     }
 
-    /// Notes that there is a certificate. However an authority asks for renewals, there is one per hour at most.
+    /// Notes that there is a certificate. However an authority asks for renewals, there is one per hour at most, and none at once where
+    /// certificates are made for seconds.
     pub(crate) fn succeeded(&mut self, leaf: &Leaf, now: u64) {
         let Self { validations, method, .. } = std::mem::take(self);
         *self = Self {
             validations,
             method,
-            not_before: now + HOUR.min(lifetime(leaf) / 4),
+            not_before: now + (lifetime(leaf) / 4).clamp(SHORTEST_REST, HOUR),
             ..Self::default()
         };
     }
@@ -236,6 +240,12 @@ mod tests {
         assert_eq!((record.error.clone(), record.pending.clone()), (None, None));
         assert_eq!(record.next_attempt(), NOW + HOUR, "renewals are an hour apart");
         assert_eq!(record.method(2), 1, "what has worked is used again");
+        record.succeeded(&leaf(NOW + 10, NOW), NOW);
+        assert_eq!(
+            record.next_attempt(),
+            NOW + SHORTEST_REST,
+            "an authority that lies is not asked for ever"
+        );
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     }

@@ -49,20 +49,20 @@ impl Trouble {
         Self { kind: Kind::Here, says: format!("{what}: {error}"), retry_after: None }
     }
 
+    /// The authority could not check names; this is what it said about each.
+    pub(crate) fn validation(said: &[String], retry_after: Option<u64>) -> Self {
+        Self { kind: Kind::Validation, says: plain(&said.join("; ")), retry_after }
+    }
+
     /// What the authority answered, or that it did not.
     pub(crate) fn with_authority(directory: &str, error: &Error) -> Self {
-        match error {
-            Error::Api(problem) => Self::of(problem),
-            Error::Timeout(_) => Self {
-                kind: Kind::Unreachable,
-                says: format!("{directory} has not come to a decision in time"),
-                retry_after: None,
-            },
-            Error::Json(_) | Error::Str(_) | Error::Unsupported(_) => Self {
-                kind: Kind::Unreachable,
-                says: format!("{directory} answers with something else than ACME: {error}"),
-                retry_after: None,
-            },
+        let says = match error {
+            Error::Api(problem) => return Self::of(problem),
+            Error::Timeout(_) => format!("{directory} has not come to a decision in time"),
+            // The error may quote what was sent.
+            Error::Json(_) | Error::Str(_) | Error::Unsupported(_) => {
+                format!("{directory} answers with something else than ACME: {error}")
+            }
             _ => {
                 let mut says = format!("{directory} is not reached: {error}");
                 let mut source = error.source();
@@ -75,9 +75,10 @@ impl Trouble {
                 } else {
                     "; can this machine make connections to it (DNS, firewall)?"
                 };
-                Self { kind: Kind::Unreachable, says, retry_after: None }
+                says
             }
-        }
+        };
+        Self { kind: Kind::Unreachable, says: plain(&says), retry_after: None }
     }
 
     /// What a problem means.
@@ -132,7 +133,8 @@ impl Trouble {
     }
 }
 
-/// The longest sentence of an authority that is passed on, in characters.
+/// The longest sentence of an authority that is passed on, in characters. It is kept in a file of bounded size, too: a file that is
+/// larger is not read, and with it the time before which nothing is asked would be forgotten.
 const LONGEST: usize = 2000;
 
 /// A text from outside as one line.
@@ -164,5 +166,17 @@ mod tests {
         assert_eq!(problem("{}").kind, Kind::Refused);
         let long = format!(r#"{{"detail": "{}"}}"#, "x".repeat(100_000));
         assert_eq!(problem(&long).says.len(), LONGEST);
+    }
+    #[test]
+    fn what_an_authority_says_is_bounded_however_it_says_it() {
+        let nonsense = format!(r#""\u001b[1m{}""#, "x".repeat(1 << 20));
+        let error = serde_json::from_str::<instant_acme::OrderStatus>(&nonsense).unwrap_err();
+        assert!(error.to_string().len() > 1 << 20, "the error quotes it");
+        let quoted = Trouble::with_authority("https://ca.test", &Error::Json(error));
+        assert_eq!((quoted.kind, quoted.says.len()), (Kind::Unreachable, LONGEST));
+        assert!(!quoted.says.contains(char::is_control));
+        let many = vec!["a.test: no\n".to_owned(); 100_000];
+        let many = Trouble::validation(&many, Some(5));
+        assert_eq!((many.kind, many.says.len()), (Kind::Validation, LONGEST));
     }
 }

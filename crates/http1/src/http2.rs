@@ -51,7 +51,8 @@ impl Http2Head {
         }
         Ok(Head {
             keep_alive: true,
-            expect_continue: !ends && expect_continue(&headers, Version::HTTP_2, framing)?,
+            // What is not understood is refused, with a body or without.
+            expect_continue: expect_continue(&headers, Version::HTTP_2, framing)? && !ends,
             method,
             target,
             version: Version::HTTP_2,
@@ -231,6 +232,8 @@ mod tests {
             let head = Http2Head { ends, ..head(&fields) }.check(Limits::default()).unwrap();
             assert_eq!(head.framing, framing);
         }
+        let unknown = head(&[("expect", "the-impossible")]);
+        assert_eq!(refused(unknown), RequestError::UnknownExpectation);
         let fields = [("expect", "100-continue")];
         assert!(
             Http2Head { ends: false, ..head(&fields) }

@@ -26,10 +26,15 @@ pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
 }
 
 /// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.
+///
+/// The HTTP/2 library is silent unless the filter names it: its warnings are about single frames, so a client could fill the disk with
+/// them. What matters of its errors is told by the connection that gets them.
 pub(crate) fn start(filter: &str) {
+    let names_library = filter.contains("h2=");
+    let filter = if names_library { filter.to_owned() } else { format!("{filter},h2=off") };
     let filter = tracing_subscriber::EnvFilter::try_new(filter);
     tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| "info".into()))
+        .with_env_filter(filter.unwrap_or_else(|_| "info,h2=off".into()))
         .with_writer(io::stderr)
         .with_target(false)
         // They go to standard error too; if that is what is broken, it would panic.

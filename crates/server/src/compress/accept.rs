@@ -66,6 +66,11 @@ impl Accepted {
         choices
     }
 
+    /// Whether the client accepts this coding at all.
+    pub(super) fn takes(self, coding: Coding) -> bool {
+        self.weight(coding) > 0
+    }
+
     fn weight(self, coding: Coding) -> Weight {
         match coding {
             Coding::Zstd => self.zstd,

@@ -6,13 +6,15 @@
 //!
 //! | field | what it needs | |
 //! |---|---|---|
-//! | `If-None-Match` | an application that compares texts finds its own tag | translated |
+//! | `If-None-Match` | an application that compares texts finds its own tag | translated, if the client accepts the coding |
 //! | `If-Match` | the same, for a change of what the client has seen (WebDAV) | translated |
 //! | `If-Range` | ranges are those of the uncompressed bytes, and the client has others | left, so it does not match |
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use sendoff_config::Coding;
+
+use super::accept::Accepted;
 
 /// The tag of a compressed response; `None`: the tag may stay, because it is weak.
 pub(super) fn of_compressed(tag: &[u8], coding: Coding) -> Option<Bytes> {
@@ -21,12 +23,16 @@ pub(super) fn of_compressed(tag: &[u8], coding: Coding) -> Option<Bytes> {
 }
 
 /// Translates the conditions of a request. Returns the previous value of `If-None-Match` if it is another one now.
-pub(super) fn translate(headers: &mut HeaderMap) -> Option<HeaderValue> {
+///
+/// In `If-None-Match`, tags of codings that the client does not accept stay, so that they do not match: a cache asks with all tags that it
+/// has, and would give a client the one that a 304 names (RFC 9111 §4.3.4).
+pub(super) fn translate(headers: &mut HeaderMap, accepted: Accepted) -> Option<HeaderValue> {
     let mut before = None;
     for name in [IF_MATCH, IF_NONE_MATCH] {
+        let is_known = |coding| name == IF_MATCH || accepted.takes(coding);
         // A list over several fields is unusual, and its tags then match no longer, which is safe.
         let Some(value) = headers.get_mut(&name) else { continue };
-        let Some(translated) = translated(value.as_bytes()) else { continue };
+        let Some(translated) = translated(value.as_bytes(), is_known) else { continue };
         let Ok(translated) = HeaderValue::from_bytes(&translated) else { continue };
         let given = std::mem::replace(value, translated);
         if name == IF_NONE_MATCH {
@@ -36,15 +42,16 @@ pub(super) fn translate(headers: &mut HeaderMap) -> Option<HeaderValue> {
     before
 }
 
-/// The tag among those that a client has, `asked`, that stands for an application's `tag`.
-pub(super) fn asked_for(tag: &[u8], asked: &HeaderValue) -> Option<Bytes> {
+/// The tag among those that a client has, `asked`, that stands for an application's `tag`, in a coding that the client accepts.
+pub(super) fn asked_for(tag: &[u8], asked: &HeaderValue, accepted: Accepted) -> Option<Bytes> {
     let given = asked.as_bytes();
-    let tags = Coding::ALL.into_iter().filter_map(|coding| of_compressed(tag, coding));
-    tags.into_iter().find(|tag| given.windows(tag.len()).any(|part| part == &tag[..]))
+    let codings = Coding::ALL.into_iter().filter(|coding| accepted.takes(*coding));
+    let mut tags = codings.filter_map(|coding| of_compressed(tag, coding));
+    tags.find(|tag| given.windows(tag.len()).any(|part| part == &tag[..]))
 }
 
-/// A list of tags in which those of compressed responses are replaced; `None`: there are none.
-fn translated(list: &[u8]) -> Option<Vec<u8>> {
+/// A list of tags in which those of compressed responses are replaced, if their coding `is_known`; `None`: there are none.
+fn translated(list: &[u8], is_known: impl Fn(Coding) -> bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(list.len());
     let mut rest = list;
     let mut changed = false;
@@ -52,7 +59,7 @@ fn translated(list: &[u8]) -> Option<Vec<u8>> {
         let Some(len) = rest[open + 1..].iter().position(|&b| b == b'"') else { break };
         let opaque = &rest[open + 1..open + 1 + len];
         let before = &rest[..open];
-        match (before.strip_suffix(b"W/"), without_coding(opaque)) {
+        match (before.strip_suffix(b"W/"), without_coding(opaque, &is_known)) {
             (Some(before), Some(own)) => {
                 changed = true;
                 out.extend([before, b"\"", own, b"\""].concat());
@@ -65,15 +72,17 @@ fn translated(list: &[u8]) -> Option<Vec<u8>> {
     changed.then_some(out)
 }
 
-fn without_coding(opaque: &[u8]) -> Option<&[u8]> {
+fn without_coding(opaque: &[u8], is_known: impl Fn(Coding) -> bool) -> Option<&[u8]> {
     Coding::ALL
         .into_iter()
+        .filter(|coding| is_known(*coding))
         .find_map(|coding| opaque.strip_suffix(coding.name().as_bytes())?.strip_suffix(b"+"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Version;
 
     #[test]
     fn tags_of_compressed_responses_become_those_of_the_application() {
@@ -89,10 +98,24 @@ mod tests {
             ("\"", None),
             ("", None),
         ] {
-            let translated = translated(list.as_bytes());
+            let translated = translated(list.as_bytes(), |_| true);
             let translated = translated.map(|list| String::from_utf8(list).unwrap());
             assert_eq!(translated.as_deref(), expected, "{list}");
         }
+    }
+
+    #[test]
+    fn tags_of_codings_that_the_client_does_not_accept_do_not_match() {
+        let list = HeaderValue::from_static(r#"W/"x+gzip", W/"x+br""#);
+        let mut headers = HeaderMap::new();
+        headers.insert("accept-encoding", HeaderValue::from_static("br, gzip;q=0"));
+        for name in [IF_MATCH, IF_NONE_MATCH] {
+            headers.insert(name, list.clone());
+        }
+        let accepted = Accepted::of(&headers, Version::HTTP_11);
+        assert_eq!(translate(&mut headers, accepted), Some(list));
+        assert_eq!(headers[IF_NONE_MATCH], r#"W/"x+gzip", "x""#);
+        assert_eq!(headers[IF_MATCH], r#""x", "x""#, "it is about what the client changes");
     }
 
     #[test]
@@ -102,7 +125,9 @@ mod tests {
         assert_eq!(of_compressed(b"x", Coding::Gzip), None);
         assert_eq!(of_compressed(b"\"", Coding::Gzip), None);
         let asked = HeaderValue::from_static("\"a\", W/\"x+br\"");
-        assert_eq!(asked_for(b"\"x\"", &asked).unwrap(), "W/\"x+br\"");
-        assert_eq!(asked_for(b"\"a\"", &asked), None);
+        let (all, none) = (Accepted::everything(), Accepted::default());
+        assert_eq!(asked_for(b"\"x\"", &asked, all).unwrap(), "W/\"x+br\"");
+        assert_eq!(asked_for(b"\"a\"", &asked, all), None);
+        assert_eq!(asked_for(b"\"x\"", &asked, none), None);
     }
 }

@@ -19,12 +19,13 @@ mod responder;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Version};
 use tokio::sync::Semaphore;
 
 pub(crate) use policy::{Maker, Policy, vary};
 pub(crate) use responder::Compressed;
 
+use accept::Accepted;
 use cache::Cache;
 use encoder::Budget;
 
@@ -51,6 +52,7 @@ impl Compressor {
 
 /// Replaces the tags of compressed responses in a request's conditions by those that applications know. Returns `If-None-Match` as
 /// the client has sent it, if it is another one now.
-pub(crate) fn translate_tags(headers: &mut HeaderMap) -> Option<HeaderValue> {
-    etag::translate(headers)
+pub(crate) fn translate_tags(headers: &mut HeaderMap, version: Version) -> Option<HeaderValue> {
+    let accepted = Accepted::of(headers, version);
+    etag::translate(headers, accepted)
 }

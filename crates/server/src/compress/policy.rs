@@ -103,7 +103,9 @@ impl<'a> Policy<'a> {
         let is_compressible =
             head.value("Content-Type").is_some_and(|media_type| self.is_compressible(media_type));
         let is_encoded = head.value("Content-Encoding").is_some_and(|coding| coding != b"identity");
-        let is_short = head.length.is_some_and(|len| self.is_too_short(len));
+        let is_part = head.status == StatusCode::PARTIAL_CONTENT || head.has("Content-Range");
+        // A part does not tell how long the whole is, which is compressed for others.
+        let is_short = !is_part && head.length.is_some_and(|len| self.is_too_short(len));
         // A file that cannot be sent may be answered for by a script.
         let is_other = self.of == Compress::Static && is_error(head.status);
         let is_bodiless =
@@ -117,7 +119,6 @@ impl<'a> Policy<'a> {
         {
             return Verdict::Plain;
         }
-        let is_part = head.status == StatusCode::PARTIAL_CONTENT || head.has("Content-Range");
         let is_withheld = self.withheld(head.status).is_some();
         let coding = self.choices().first().copied().filter(|_| !is_part && !is_withheld);
         coding.map_or(Verdict::Varies, Verdict::Compressed)
@@ -148,7 +149,7 @@ impl<'a> Policy<'a> {
         if head.status == StatusCode::NOT_MODIFIED
             && let Some(asked) = self.asked
             && let Some(own) = tag(head)
-            && let Some(given) = etag::asked_for(own.value(), asked)
+            && let Some(given) = etag::asked_for(own.value(), asked, self.accepted)
         {
             own.set_value(given);
         }
@@ -284,6 +285,9 @@ mod tests {
         assert_eq!(policy.verdict(&short), Verdict::Plain);
         short.length = Some(1024);
         assert_eq!(policy.verdict(&short), br);
+        let mut part = head(206, &[html]);
+        part.length = Some(100);
+        assert_eq!(policy.verdict(&part), Verdict::Varies);
     }
 
     #[test]

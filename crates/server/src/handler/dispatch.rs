@@ -127,7 +127,9 @@ impl Service for Services {
                     let of = effects.compress.unwrap_or(site.compression.of);
                     let if_none_match = match of {
                         Compress::Off => None,
-                        Compress::Static | Compress::All => translate_tags(&mut request.headers),
+                        Compress::Static | Compress::All => {
+                            translate_tags(&mut request.headers, request.version)
+                        }
                     };
                     let user = Vec::new();
                     let mut planned = Planned { site, answer, effects, if_none_match, user };

@@ -101,6 +101,9 @@ impl Tls {
             self.is_over = true;
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
+        // What rustls answers by itself: that it does not renegotiate. A client of TLS 1.2 waits for that. What the socket does not take
+        // now goes before the next bytes.
+        let _later = self.send_records();
         Ok(())
     }
 

@@ -1,0 +1,99 @@
+//! What carries a client's requests: bytes of HTTP/1, or streams of HTTP/2.
+
+use crate::multiplexed::{self, Multiplexed};
+use crate::polled::Polled;
+use crate::secure::Wire;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+/// The window of a stream, unless the receive buffer is smaller: the default of HTTP/2.
+const WINDOW: usize = 65_535;
+
+/// A client's connection.
+pub(crate) enum Carrier {
+    Bytes(Wire),
+    Streams(Box<Multiplexed>),
+}
+
+impl Carrier {
+    /// HTTP/2, if a server of this process is asked over it there. `receive_buffer`: that of the socket, if it was set.
+    pub(crate) fn new(stream: TcpStream, receive_buffer: Option<usize>) -> Self {
+        let port = stream.peer_addr().map_or(0, |addr| addr.port());
+        let is_http2 = multiplexed::is_noted(port);
+        let wire = Wire::new(stream, is_http2);
+        if !is_http2 {
+            return Self::Bytes(wire);
+        }
+        let scheme = if matches!(wire, Wire::Tls(_)) { "https" } else { "http" };
+        let window = receive_buffer.map_or(WINDOW, |size| size.min(WINDOW));
+        let window = u32::try_from(window).unwrap();
+        Self::Streams(Box::new(Multiplexed::new(Polled::new(wire), scheme, window)))
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Streams(_))
+    }
+
+    /// Whether a cut looks different from an end.
+    pub(crate) fn tells_cuts(&self) -> bool {
+        !matches!(self, Self::Bytes(Wire::Plain(_)))
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Bytes(wire) => wire.socket(),
+            Self::Streams(streams) => streams.socket(),
+        }
+    }
+
+    /// Sends bytes of requests.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Bytes(wire) => wire.write_all(bytes),
+            Self::Streams(streams) => streams.write(bytes),
+        }
+    }
+
+    /// Ends the sending direction.
+    pub(crate) fn half_close(&mut self) {
+        match self {
+            Self::Bytes(wire) => wire.half_close(),
+            Self::Streams(streams) => streams.half_close(),
+        }
+    }
+
+    /// Reads; waits until something comes.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Bytes(wire) => wire.read(buffer),
+            Self::Streams(streams) => streams.read(buffer),
+        }
+    }
+
+    /// Reads what has arrived.
+    pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Bytes(wire) => {
+                wire.socket().set_nonblocking(true).unwrap();
+                let read = wire.read(buffer);
+                wire.socket().set_nonblocking(false).unwrap();
+                read
+            }
+            Self::Streams(streams) => streams.read_now(buffer),
+        }
+    }
+
+    /// Whether nothing has arrived.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        match self {
+            Self::Bytes(wire) => {
+                let socket = wire.socket();
+                socket.set_nonblocking(true).unwrap();
+                let peeked = socket.peek(&mut [0]);
+                socket.set_nonblocking(false).unwrap();
+                matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+            }
+            Self::Streams(streams) => streams.is_silent(),
+        }
+    }
+}
