@@ -1,9 +1,11 @@
-//! The example site works, and demonstrates each way of handing over.
+//! The example site works, and demonstrates each way of handing over. The example in C answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Request, Server, Site, pattern};
+use sendoff_tests::{Request, Server, Site, dies_with_us, pattern, static_library, wait};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 fn copy(from: &Path, site: &Site, name: &str) {
     for entry in fs::read_dir(from).unwrap() {
@@ -50,4 +52,33 @@ fn it_answers_and_keeps_its_record() {
     let record = server.page("/responses.php");
     assert!(record.matches("<td class=\"number\">5.0 MB</td>").count() >= 2, "{record}");
     assert!(record.contains("<td>/</td>"), "{record}");
+}
+
+#[test]
+fn the_program_in_c_answers() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/build");
+    let built = Command::new(script).arg(static_library()).arg(&program).status();
+    assert!(built.unwrap().success());
+    let site = Site::new();
+    let socket = site.outside("page.sock");
+    let mut child = dies_with_us(&program, "KILL").arg(&socket).spawn().unwrap();
+    wait::for_some("the socket", || {
+        // The front runs as www-data.
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).ok()
+    });
+    let server =
+        Server::start(site.root(), &["--fastcgi", &format!("/page=unix:{}", socket.display())]);
+    let page = server.page("/page/info?a=1");
+    assert!(
+        page.contains("PATH_INFO = /info\n") && page.contains("QUERY_STRING = a=1\n"),
+        "{page}"
+    );
+    let body = pattern(1, 300_000);
+    for _ in 0..3 {
+        let echo = server.ask(&Request::post("/page", "text/plain", body.clone()));
+        assert!(echo.expect(200).ends_with(&body));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

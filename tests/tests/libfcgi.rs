@@ -15,7 +15,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use application::{Address, Application, BOTH, Library, command, our_library, program};
+use application::{
+    Address, Application, BOTH, Library, command, cpp_program, our_library, program,
+};
 use rustix::process::Signal;
 use sendoff_tests::pattern;
 use wire::{Answer, Ask, ask};
@@ -149,6 +151,21 @@ fn stdio_does_what_it_always_did() {
     let answers = same(&program("stdio"), &all);
     assert!(answers[4].text().ends_with("finished"));
     assert!(answers[8].text().ends_with("last words"), "{}", answers[8].text());
+}
+
+/// Debian's libfcgi++ on our library.
+#[test]
+fn cpp_streams_do_what_they_always_did() {
+    let mut all: Vec<Ask> = ["echo", "blocks", "numbers", "errors", "standard"].map(ask).into();
+    for action in ["echo", "blocks", "standard"] {
+        all.push(ask(action).body("one line\nand another, without an end"));
+        all.extend([8191, 8192, 300_000].map(|len| ask(action).body(pattern(3, len))));
+    }
+    let answers = same(&cpp_program("streams"), &all);
+    assert!(answers[2].text().ends_with("99999\n0xff 1.500000e+00\n"));
+    assert!(answers[3].text().ends_with("to the client 2"));
+    assert!(answers[3].stderr.ends_with(b"and more"), "{:?}", answers[3].stderr);
+    assert!(answers.iter().all(|answer| answer.closed && answer.stdout_ended));
 }
 
 #[test]

@@ -65,15 +65,26 @@ pub fn our_library() -> &'static Path {
     })
 }
 
-/// A program of `libfcgi/tests`, compiled against Debian's headers and library.
+/// A program in C of `libfcgi/tests`, compiled against Debian's headers and library.
 pub fn program(name: &str) -> PathBuf {
+    compiled("cc", name, "c", &[])
+}
+
+/// The same for a program in C++ that uses Debian's libfcgi++.
+pub fn cpp_program(name: &str) -> PathBuf {
+    compiled("c++", name, "cpp", &["-lfcgi++"])
+}
+
+fn compiled(compiler: &str, name: &str, ending: &str, libraries: &[&str]) -> PathBuf {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../libfcgi/tests/{name}.c"));
+    let source = format!("../libfcgi/tests/{name}.{ending}");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let new = folder().join(format!("{name}-{}-{number}", std::process::id()));
-    let compiled = Command::new("cc")
+    let compiled = Command::new(compiler)
         .args(["-O1", "-Wall", "-Wno-format", "-Wno-format-zero-length", "-Werror", "-o"])
         .args([&new, &source])
+        .args(libraries)
         .args(["-lfcgi", "-lpthread", "-lm"])
         .status();
     assert!(compiled.unwrap().success(), "libfcgi-dev is installed");

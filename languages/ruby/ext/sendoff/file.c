@@ -1,0 +1,96 @@
+/*
+ * Files as response bodies. A sender (sendoff_send_file()) serves one request at a time and keeps
+ * the files that it holds, so a process has as many senders as it sends files at a time.
+ */
+#include "native.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Files that a sender holds; each costs a descriptor, a lease and a mapping. */
+#define HELD_FILES 64
+
+typedef struct idle_sender {
+	sendoff_sender *sender;
+	struct idle_sender *next;
+} idle_sender;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Senders that no request uses, the last used one first. */
+static idle_sender *idle;
+/* The process that made them. A child of it begins with none. */
+static unsigned owner;
+static unsigned fork_count;
+
+unsigned forks(void)
+{
+	return fork_count;
+}
+
+static void count_fork(void)
+{
+	fork_count++;
+}
+
+void count_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* The last used sender, or a new one; NULL without memory. */
+static idle_sender *take(void)
+{
+	pthread_mutex_lock(&lock);
+	if (owner != fork_count) {
+		owner = fork_count;
+		idle = NULL;
+	}
+	idle_sender *taken = idle;
+
+	if (taken) {
+		idle = taken->next;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!taken && (taken = malloc(sizeof(*taken))) != NULL) {
+		taken->sender = sendoff_sender_new(HELD_FILES);
+	}
+	return taken;
+}
+
+static void put_back(idle_sender *sender)
+{
+	pthread_mutex_lock(&lock);
+	sender->next = idle;
+	idle = sender;
+	pthread_mutex_unlock(&lock);
+}
+
+file_result send_file(sendoff_worker *worker, const char *head, size_t head_len, const char *path,
+					  off_t size)
+{
+	struct stat st;
+	file_result result = FILE_REFUSED;
+	/* O_NONBLOCK: open(2) of a FIFO would block. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+	if (fd < 0) {
+		return FILE_REFUSED;
+	}
+	idle_sender *sender = NULL;
+
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size < 0 || st.st_size == size)) {
+		sender = take();
+	}
+	if (sender) {
+		int sent =
+			sendoff_send_file(worker, sender->sender, head, head_len, fd, 0, (uint64_t)st.st_size);
+
+		result = sent < 0 ? FILE_FAILED : sent == 0 ? FILE_COPIED : FILE_HANDED_OVER;
+		put_back(sender);
+	}
+	close(fd);
+	return result;
+}

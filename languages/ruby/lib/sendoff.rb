@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+# Serves Rack applications to a web server that speaks FastCGI, Sendoff above all. Files leave the process as files.
+module Sendoff
+end
+
+require_relative 'sendoff/version'
+require_relative 'sendoff/native'
+require_relative 'sendoff/listener'
+require_relative 'sendoff/error_log'
+require_relative 'sendoff/environment'
+require_relative 'sendoff/body'
+require_relative 'sendoff/response'
+require_relative 'sendoff/worker'
+require_relative 'sendoff/master'
+require_relative 'sendoff/handler'

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require 'io/wait'
+
+module Sendoff
+  # Forks worker processes, replaces those that end, and stops them.
+  class Master
+    # A worker that ends sooner than this, in seconds, makes the next one wait.
+    SHORT_LIFE = 1
+    PAUSES = [0, 0.1, 0.5, 1, 2, 5].freeze
+    STOP_SIGNALS = %w[TERM INT QUIT].freeze
+
+    # `worker` makes what runs in a process. Workers that have not ended after `patience` seconds are killed.
+    def initialize(processes, patience:, &worker)
+      @processes = processes
+      @patience = patience
+      @worker = worker
+      @started = {}
+      @failures = 0
+      @wake, @waker = IO.pipe
+      @stopping = nil
+    end
+
+    # Runs until a signal stops it.
+    def run
+      before = STOP_SIGNALS.to_h { |name| [name, trap(name) { stop }] }
+      trap('CHLD') { wake }
+      until @stopping && @started.empty?
+        fork_workers unless @stopping
+        @wake.wait_readable(timeout)
+        @wake.read_nonblock(4096, exception: false)
+        reap
+        kill_late
+      end
+    ensure
+      trap('CHLD', 'DEFAULT')
+      before&.each { |name, handler| trap(name, handler || 'DEFAULT') }
+    end
+
+    # May be called by a signal handler.
+    def stop
+      @stopping ||= now
+      wake
+    end
+
+    private
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    def wake
+      @waker.write_nonblock('.', exception: false)
+    end
+
+    # Seconds until something has to be done that no signal announces.
+    def timeout
+      return [@stopping + @patience - now, 0.01].max if @stopping
+
+      @retry_at && [@retry_at - now, 0.01].max
+    end
+
+    def fork_workers
+      return if @retry_at && now < @retry_at
+
+      @retry_at = nil
+      start while @started.size < @processes
+    end
+
+    def start
+      master = Process.pid
+      child = fork do
+        (STOP_SIGNALS + ['CHLD']).each { |name| trap(name, 'DEFAULT') }
+        @wake.close
+        @waker.close
+        Sendoff.end_with_parent
+        exit!(0) if Process.ppid != master
+        serve
+      end
+      @started[child] = now
+    end
+
+    def serve
+      worker = @worker.call
+      STOP_SIGNALS.each { |name| trap(name) { worker.stop } }
+      worker.run
+      exit
+    end
+
+    def reap
+      while (child, status = Process.wait2(-1, Process::WNOHANG))
+        started = @started.delete(child) or next
+        next if @stopping
+
+        @failures = now - started < SHORT_LIFE ? @failures + 1 : 0
+        pause = PAUSES[[@failures, PAUSES.size - 1].min]
+        @retry_at = now + pause if pause.positive?
+        warn "sendoff: worker #{child} has ended (#{status}), another one starts" \
+             "#{" in #{pause} s" if pause.positive?}"
+      end
+    rescue Errno::ECHILD
+      nil
+    end
+
+    def kill_late
+      return unless @stopping
+
+      late = now >= @stopping + @patience
+      @started.each_key { |child| Process.kill(late ? :KILL : :TERM, child) } if late || !@told
+      @told = true
+    end
+  end
+end

@@ -1,0 +1,147 @@
+# frozen_string_literal: true
+
+module Sendoff
+  # Sends what an application has returned.
+  class Response
+    # A response that cannot be sent as it is.
+    class Invalid < StandardError; end
+
+    REASONS = Hash.new do |known, status|
+      reason = defined?(::Rack::Utils) && ::Rack::Utils::HTTP_STATUS_CODES[status]
+      known[status] = reason ? "Status: #{status} #{reason}\r\n" : "Status: #{status}\r\n"
+    end
+    private_constant :REASONS
+
+    # Fields that belong to the connection between web server and client, or mean something else in a CGI header block.
+    NOT_PASSED_ON = /\A(?:status|connection|keep-alive|transfer-encoding|x-sendoff|rack\..*)\z/i
+    BAD_NAME = %r{[\x00-\x20"(),/:;<=>?@\[\\\]\{\}\x7f]|\A\z}n
+    BAD_VALUE = /[\x00-\x08\x0a-\x1f\x7f]/n
+    # What kinds of names there are, for names that have been seen.
+    KINDS = {} # rubocop:disable Style/MutableConstant
+    MOST_KINDS = 1000
+    private_constant :NOT_PASSED_ON, :BAD_NAME, :BAD_VALUE, :KINDS, :MOST_KINDS
+
+    def self.kind(name)
+      KINDS[name] || begin
+        kind = classify(name.b)
+        KINDS[name.dup.freeze] = kind if KINDS.size < MOST_KINDS
+        kind
+      end
+    end
+
+    def self.classify(name)
+      if BAD_NAME.match?(name) then :bad
+      elsif name.casecmp?('content-length') then :length
+      elsif name.casecmp?('transfer-encoding') then :coding
+      elsif NOT_PASSED_ON.match?(name) then :not_passed_on
+      else :field
+      end
+    end
+    private_class_method :classify
+
+    attr_reader :status, :headers
+
+    def initialize(connection, env, (status, headers, body))
+      @connection = connection
+      @env = env
+      @status = status
+      @headers = headers
+      @body = body
+      @begun = false
+    end
+
+    # Whether a part of it has been written.
+    def begun?
+      @begun
+    end
+
+    # Sends it and closes the body; the connection ends the response. False: it is not whole, and the connection has to be cut.
+    def send
+      read_headers
+      @bodyless ? send_head : send_body
+    ensure
+      close
+    end
+
+    private
+
+    def read_headers
+      @status = Integer(@status)
+      @lines = String.new
+      @length = nil
+      @headers.each { |name, value| field(name.to_s, value) }
+      @bodyless = @env['REQUEST_METHOD'] == 'HEAD' || @status < 200 || @status == 204 || @status == 304
+    end
+
+    def field(name, value)
+      case Response.kind(name)
+      when :field then lines(name, value)
+      when :length
+        lines(name, value)
+        @length = Integer(value.to_s, 10, exception: false)
+      when :coding
+        @body = Body::Unchunked.new(@body) if value.to_s.casecmp?('chunked')
+      when :bad
+        raise Invalid, "the name of a header field: #{name.inspect}"
+      end
+    end
+
+    # Several values are in an array (Rack 3), or in a string of lines (Rack 2).
+    def lines(name, value)
+      return value.each { |one| line(name, one.to_s) } if value.is_a?(Array)
+
+      value = value.to_s
+      return line(name, value) unless value.include?("\n")
+
+      value.split("\n").each { |one| line(name, one) }
+    end
+
+    def line(name, value)
+      value = value.b unless value.ascii_only?
+      raise Invalid, "the value of header field #{name}: #{value.inspect}" if BAD_VALUE.match?(value)
+
+      @lines << name << ': ' << value << "\r\n"
+    end
+
+    def send_head
+      @begun = true
+      @connection.head(head)
+    end
+
+    def head
+      REASONS[@status] + @lines
+    end
+
+    def send_body
+      if @body.is_a?(Array)
+        send_array(@body)
+      elsif @body.respond_to?(:to_path) && (sent = send_file)
+        sent != :failed
+      elsif @body.respond_to?(:to_ary) && (pieces = @body.to_ary).is_a?(Array)
+        send_array(pieces)
+      elsif @body.respond_to?(:each)
+        send_head && Body.send_each(@connection, @body, @length.nil?)
+      else
+        send_head && Body.send_stream(@connection, @body, @env['rack.input'])
+      end
+    end
+
+    def send_file
+      path = @body.to_path or return
+      sent = @connection.file(head, path, @length)
+      @begun = !sent.nil?
+      sent
+    end
+
+    def send_array(pieces)
+      unless @length
+        @lines << "Content-Length: #{pieces.sum(&:bytesize)}\r\n"
+      end
+      send_head && Body.send_array(@connection, pieces)
+    end
+
+    def close
+      @body.close if @body.respond_to?(:close)
+    end
+  end
+end

@@ -1,0 +1,157 @@
+# frozen_string_literal: true
+
+module Sendoff
+  # Serves requests with a number of threads until it is told to stop. Each thread has one connection at a time.
+  class Worker
+    # Pause after accept(2) has failed, in seconds: descriptors may have run out.
+    ACCEPT_PAUSE = 0.1
+
+    ERROR_PAGE = "Internal Server Error\n"
+    private_constant :ERROR_PAGE
+
+    def initialize(app, listener, threads:, processes:)
+      @app = app
+      @listener = listener
+      @threads = threads
+      @environment = Environment.new(settings(threads, processes))
+      @peers = ENV.fetch('FCGI_WEB_SERVER_ADDRS', nil)
+      @stopping = false
+      @events = Queue.new
+      @connections = {}
+    end
+
+    # Serves. Requests that have begun when `stop` is called are finished.
+    def run
+      running = Array.new(@threads) { start }
+      until running.empty?
+        event = @events.pop
+        if event == :stop
+          @stopping = true
+          running.each { |thread| release(thread) }
+        else
+          running.delete(event)
+          # The application has ended it (Thread.exit).
+          running << start unless @stopping
+        end
+      end
+    end
+
+    # May be called by a signal handler.
+    def stop
+      @events.push(:stop)
+    end
+
+    private
+
+    def settings(threads, processes)
+      settings = {
+        'rack.multithread' => threads > 1,
+        'rack.multiprocess' => processes > 1,
+        'rack.run_once' => false,
+        'rack.hijack?' => false
+      }
+      settings['rack.version'] = ::Rack::VERSION if defined?(::Rack::VERSION)
+      settings
+    end
+
+    def start
+      Thread.new do
+        Thread.current.report_on_exception = true
+        serve until @stopping
+      ensure
+        @connections.delete(Thread.current)
+        @events.push(Thread.current)
+      end
+    end
+
+    # Ends the wait of a thread that has no request.
+    def release(thread)
+      case connection = @connections[thread]
+      when nil then nil
+      when :accepting then thread.wakeup
+      else connection.stop if connection.idle?
+      end
+    rescue ThreadError
+      nil
+    end
+
+    def serve
+      connection = accept or return
+      @connections[Thread.current] = connection
+      begin
+        while !@stopping && (parameters = connection.next_request)
+          break unless respond(connection, parameters)
+        end
+        closed = connection.close || true
+      ensure
+        connection.cut unless closed
+      end
+    end
+
+    def accept
+      @connections[Thread.current] = :accepting
+      Connection.accept(@listener.descriptor, @peers) unless @stopping
+    rescue SystemCallError => e
+      warn "sendoff: no connection can be accepted: #{e.message}"
+      sleep ACCEPT_PAUSE
+      nil
+    end
+
+    # Answers a request. False: the connection cannot be used any more.
+    def respond(connection, parameters)
+      errors = ErrorLog.new(connection)
+      whole = call(connection, parameters, errors)
+    ensure
+      errors.close_request
+      cut(connection) unless whole
+    end
+
+    def call(connection, parameters, errors)
+      env = @environment.complete(parameters, connection, errors)
+      response = Response.new(connection, env, @app.call(env))
+      whole = response.send
+      finished(connection, env, response, nil)
+      whole
+    rescue Environment::BodyCut
+      false
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      report(errors, e)
+      whole = !response&.begun? && fail_with_page(connection)
+      finished(connection, env, response, e) if env
+      whole
+    end
+
+    # The client gets what has been written, but no end of the response.
+    def cut(connection)
+      connection.flush
+    ensure
+      connection.cut
+    end
+
+    def fail_with_page(connection)
+      connection.head("Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\n" \
+                      "Content-Length: #{ERROR_PAGE.bytesize}\r\n") &&
+        connection.write(ERROR_PAGE)
+    end
+
+    def report(errors, error)
+      errors.write(error.full_message(highlight: false, order: :top))
+      errors.flush
+    rescue StandardError => e
+      warn "sendoff: an exception could not be logged: #{e.class}"
+    end
+
+    # Rack 3's callbacks behind a response, the last one first.
+    def finished(connection, env, response, error)
+      callbacks = env['rack.response_finished']
+      return if callbacks.nil? || callbacks.empty?
+
+      response&.begun? && error ? connection.flush : connection.finish
+      callbacks.reverse_each do |callback|
+        callback.call(env, response&.status, response&.headers, error)
+      rescue StandardError => e
+        report(env['rack.errors'], e)
+      end
+    end
+  end
+end

@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+# The application that tests/tests/ruby.rs asks. LINT puts Rack::Lint around it, FOLDER holds its files.
+require 'rack'
+
+FOLDER = ENV.fetch('FOLDER')
+FILES = Rack::Files.new(FOLDER)
+
+# Bytes that depend on their place.
+def pattern(size)
+  (0...256).map(&:chr).join.b.then { |row| (row * ((size / 256) + 1)).byteslice(0, size) }
+end
+
+# A body that notes when it is closed.
+class Noted
+  def initialize(pieces, note = nil, &each)
+    @pieces = pieces
+    @note = note
+    @each = each
+  end
+
+  def each(&block)
+    @pieces.each(&block)
+    @each&.call(block)
+  end
+
+  def close
+    File.write("#{FOLDER}/#{@note}", 'closed') if @note
+  end
+end
+
+# A body that is a file. `each` sends something else, to tell which was used.
+class Named
+  attr_reader :to_path
+
+  def initialize(path, instead)
+    @to_path = path
+    @instead = instead
+  end
+
+  def each
+    yield @instead
+  end
+end
+
+def environment(env)
+  wanted = %w[REQUEST_METHOD SCRIPT_NAME PATH_INFO QUERY_STRING REQUEST_PATH REQUEST_URI CONTENT_TYPE CONTENT_LENGTH
+              SERVER_PROTOCOL rack.url_scheme rack.run_once]
+  lines = env.select { |name, _| wanted.include?(name) || (name.start_with?('HTTP_') && name != 'HTTP_HOST') }
+  lines = lines.map do |name, value|
+    encoding = value.encoding if value != '' && name =~ /\AHTTP_(?!VERSION)|PATH|QUERY/
+    "#{name}=#{value.inspect} #{encoding}\n"
+  end
+  [200, { 'Content-Type' => 'text/plain' }, [lines.sort.join]]
+end
+
+def echo(env)
+  input = env['rack.input']
+  first = input.read.to_s
+  input.rewind
+  again = input.read(10)
+  digest = first.unpack('C*').each_with_index.sum { |byte, place| byte * (place % 251) }
+  [200, { 'Content-Type' => 'text/plain' }, ["#{first.bytesize} #{digest} #{again.inspect} #{input.read(0).inspect}"]]
+end
+
+def headers
+  [200,
+   { 'Content-Type' => 'text/plain', 'Set-Cookie' => "a=1; path=/\nb=2", 'X-Empty' => '', 'Location' => '/elsewhere',
+     'X-Latin' => "caf\xe9".b, 'Content-Length' => '0' },
+   []]
+end
+
+def kinds(name, size)
+  plain = { 'Content-Type' => 'application/octet-stream' }
+  known = plain.merge('Content-Length' => size.to_s)
+  pieces = pattern(size).scan(/.{1,7001}/mn)
+  case name
+  when 'array' then [200, plain, pieces]
+  when 'string' then [200, known, [pattern(size)]]
+  when 'each' then [200, plain, Noted.new(pieces)]
+  when 'length' then [200, known, Noted.new(pieces)]
+  when 'path' then File.binwrite("#{FOLDER}/path-#{size}", pattern(size)) && [200, known, Named.new("#{FOLDER}/path-#{size}", 'each')]
+  when 'chunked'
+    body = pieces.map { |piece| "#{piece.bytesize.to_s(16)}\r\n#{piece}\r\n" } << "0\r\n\r\n"
+    [200, plain.merge('Transfer-Encoding' => 'chunked'), Noted.new(body)]
+  end
+end
+
+# What has its own page.
+def page(env, path, rest)
+  plain = { 'Content-Type' => 'text/plain' }
+  case path
+  when 'env' then environment(env)
+  when 'echo' then echo(env)
+  when 'headers' then headers
+  when 'arrays' then [200, plain.merge('X-Many' => %w[one two]), ['Rack 3']]
+  when 'status' then [rest.to_i, rest == '204' || rest == '304' ? {} : plain, []]
+  when 'pid' then [200, plain, [Process.pid.to_s]]
+  when 'raise' then raise 'a mistake in the application'
+  when 'each-raise' then [200, plain, Noted.new(['begun'], 'each-raise') { raise 'in the middle' }]
+  when 'length-raise'
+    [200, plain.merge('Content-Length' => '10'), Noted.new(['begun'], 'length-raise') { raise 'in the middle' }]
+  when 'bad-header' then [200, { 'X-Bad' => "a\r\nX-Forged: 1" }, ['body']]
+  when 'kill' then Thread.current.kill
+  when 'gone' then [200, plain, Named.new("#{FOLDER}/gone", 'from each')]
+  when 'wrong-size'
+    File.write("#{FOLDER}/wrong-size", 'x' * 20_000)
+    [200, plain.merge('Content-Length' => '9'), Named.new("#{FOLDER}/wrong-size", 'from each')]
+  when 'streaming' then [200, plain, ->(stream) { stream.write('first ') && stream << 'second' and stream.close }]
+  when 'wait' then [200, plain, Noted.new(['first ']) { |block| block.call(File.read("#{FOLDER}/go")) }]
+  when 'endless' then [200, plain, Noted.new([], 'endless') { |block| loop { block.call('x' * 10_000) } }]
+  when 'finished'
+    env['rack.response_finished'] << ->(_, status, *) { File.write("#{FOLDER}/finished", status.to_s) }
+    [200, plain, ['ok']]
+  when 'log'
+    env['rack.errors'].write('a line in ')
+    env['rack.errors'].puts('two pieces')
+    env['rack.errors'].flush
+    [200, plain, ['logged']]
+  else [404, plain, ['nothing']]
+  end
+end
+
+use Rack::Lint if ENV['LINT']
+run(lambda do |env|
+  _, path, rest = env['PATH_INFO'].split('/', 3)
+  return FILES.call(env.merge('PATH_INFO' => "/#{rest}")) if path == 'files'
+
+  kinds(path, rest.to_i) || page(env, path, rest)
+end)
