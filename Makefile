@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: serve build libfcgi header config install-extension test test-heavy test-trixie phpt bench check fmt ktls
+.PHONY: serve build libfcgi java header config install-extension test test-heavy test-trixie phpt bench check fmt ktls
 
 # The demonstration site.
 serve: build
@@ -17,6 +17,12 @@ libfcgi:
 	tools/install libfcgi
 	cargo build --release --package sendoff-capi
 	libfcgi/build target/release/libsendoff_capi.a target/release
+
+# The connector for Tomcat 10, target/release/java (docs/java.md).
+java:
+	tools/install java
+	cargo build --release --package sendoff-capi
+	languages/java/build target/release/libsendoff_capi.a target/release/java
 
 # include/sendoff.h, from crates/capi.
 header:
@@ -70,8 +76,8 @@ check:
 	tools/install check
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
-	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h
+	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h languages/java/src/main/c/*.c
 
 fmt:
 	cargo fmt --all
-	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h
+	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c languages/python/src/*.c languages/python/src/*.h languages/java/src/main/c/*.c
