@@ -71,7 +71,7 @@ impl Tomcat {
         for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
             fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
         }
-        fs::copy("/etc/tomcat10/web.xml", base.join("conf/web.xml")).unwrap();
+        fs::copy("/usr/share/tomcat10/etc/web.xml", base.join("conf/web.xml")).unwrap();
         let application = base.join("webapps/ROOT");
         copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
         fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
