@@ -5,8 +5,10 @@
 
 mod tomcat;
 
-use sendoff_tests::{Client, Request, Response, Server, Site, pattern, processes};
-use tomcat::Tomcat;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, pattern, processes, wait};
+use tomcat::{Tomcat, copy_tree};
 
 /// Fields of one connection or server.
 const OWN: [&str; 5] = ["connection", "date", "keep-alive", "server", "transfer-encoding"];
@@ -31,7 +33,10 @@ impl Pair {
     }
 
     fn start_with(attributes: &str, jvm: &[&str], options: &[&str]) -> Self {
-        let tomcat = Tomcat::start(attributes, jvm, fill);
+        Self::attach(Tomcat::start(attributes, jvm, fill), options)
+    }
+
+    fn attach(tomcat: Tomcat, options: &[&str]) -> Self {
         let site = Site::new();
         let attached = tomcat.attached();
         let server = Server::start(site.root(), &[&["--fastcgi", &attached], options].concat());
@@ -257,5 +262,111 @@ fn a_thousand_slow_clients_hold_no_threads() {
         let response = client.body_of(head, "GET").unwrap();
         let expected = if at % 2 == 0 { 5 << 20 } else { 1_000_000 };
         assert_eq!(response.expect(200).len(), expected);
+    }
+}
+
+#[test]
+#[ignore = "heavy: starts Tomcat"]
+fn a_socket_that_it_was_started_with_is_used() {
+    let pair = Pair::attach(Tomcat::start_on("threads=\"4\"", fill), &[]);
+    for _ in 0..2 {
+        assert_eq!(pair.server.get("/5m").expect(200), pattern(0, 5 << 20));
+    }
+    assert!(pair.front_has("5m"));
+}
+
+/// Pages of Tomcat's examples that say the same each time.
+const EXAMPLES: [&str; 18] = [
+    "",
+    "jsp/",
+    "servlets/",
+    "jsp/jsp2/el/basic-arithmetic.jsp",
+    "jsp/jsp2/el/basic-comparisons.jsp",
+    "jsp/jsp2/el/composite.jsp",
+    "jsp/jsp2/el/functions.jsp?foo=JSP+2.0",
+    "jsp/jsp2/simpletag/hello.jsp",
+    "jsp/jsp2/simpletag/book.jsp",
+    "jsp/jsp2/tagfiles/hello.jsp",
+    "jsp/jsp2/jspattribute/shuffle.jsp",
+    "jsp/include/include.jsp?none",
+    "jsp/simpletag/foo.jsp",
+    "jsp/xml/xml.jsp?none",
+    "jsp/colors/colrs.jsp?action=submit&color1=red",
+    "jsp/error/err.jsp?name=integra&submit=Submit",
+    "servlets/servlet/HelloWorldExample",
+    "servlets/servlet/RequestParamExample?firstname=a&lastname=%3Cb%3E",
+];
+
+#[test]
+#[ignore = "heavy: Tomcat's examples"]
+fn tomcats_examples_and_their_shop_answer_as_through_the_http_connector() {
+    let with_examples = |root: &std::path::Path| {
+        let examples = root.parent().unwrap().join("examples");
+        copy_tree(std::path::Path::new("/usr/share/tomcat10-examples/examples"), &examples);
+    };
+    let pair = Pair::attach(Tomcat::start("", &[], with_examples), &[]);
+    for page in EXAMPLES {
+        let request = get(&format!("/examples/{page}"));
+        let (stock, ours) = (pair.tomcat.ask(&request), pair.server.ask(&request));
+        assert_eq!(ours.status(), stock.status(), "{page}");
+        // Pages that show the time of the day differ in it.
+        let times = page.contains("?none") || page.contains("shuffle");
+        assert!(times || ours.body == stock.body, "{page}\n{}\n{}", ours.text(), stock.text());
+    }
+    // A shopping cart: a session over several requests.
+    let shop = |ask: &dyn Fn(&Request) -> Response| {
+        let carts = "/examples/jsp/sessions/carts.jsp";
+        let form = "application/x-www-form-urlencoded";
+        let add = "itemId=1&submit=add";
+        let first = ask(&Request::post(carts, form, add));
+        let cookie = first.header("Set-Cookie").unwrap().split(';').next().unwrap().to_owned();
+        let add = "itemId=3&submit=add";
+        let second = ask(&Request::post(carts, form, add).header("Cookie", &cookie));
+        let remove = "itemId=1&submit=remove";
+        let third = ask(&Request::post(carts, form, remove).header("Cookie", &cookie));
+        [first, second, third].map(|page| page.text())
+    };
+    let ours = shop(&|request| pair.server.ask(request));
+    assert_eq!(ours, shop(&|request| pair.tomcat.ask(request)));
+    // Once in the cart, once on offer.
+    assert_eq!(ours.map(|page| page.matches("X-files movie").count()), [2, 2, 1]);
+}
+
+#[test]
+#[ignore = "heavy: starts Tomcat five times"]
+fn killed_at_any_time_it_leaves_no_response_that_looks_whole() {
+    let paths = [
+        "/5m",
+        "/60k",
+        "/servlet/size?n=3000000",
+        "/servlet/pieces?n=3000000&piece=5000&flushes=1000",
+    ];
+    for round in 0..5 {
+        let pair = Pair::start("threads=\"8\"", &[]);
+        let expected = paths.map(|path| pair.tomcat.ask(&get(path)).expect(200).to_vec());
+        let answered = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for at in 0..8 {
+                let (pair, expected, answered) = (&pair, &expected, &answered);
+                scope.spawn(move || {
+                    for turn in at.. {
+                        let path = paths[turn % paths.len()];
+                        match Client::connect(pair.server.addr()).try_ask(&get(path)) {
+                            Ok(response) if response.status() == 200 => {
+                                assert!(response.body == expected[turn % paths.len()], "{path}");
+                            }
+                            Ok(response) => {
+                                assert_eq!(response.status(), 502);
+                                return;
+                            }
+                            Err(_cut) => {}
+                        }
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            assert!(wait::until(LIMIT, || answered.load(Ordering::Relaxed) > 40 + 31 * round));
+            pair.tomcat.kill();
+        });
     }
 }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,6 +23,8 @@ pub struct Tomcat {
     folder: Site,
     log: Arc<Mutex<String>>,
     http: SocketAddr,
+    /// The socket that it was started with, and its folder.
+    inherited: Option<(Site, PathBuf)>,
 }
 
 /// Runs a build step.
@@ -47,7 +52,7 @@ fn built() -> &'static Path {
     })
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -63,6 +68,27 @@ fn copy_tree(from: &Path, to: &Path) {
 impl Tomcat {
     /// Starts Tomcat on `fill`'s web application, with attributes of our connector and options of the virtual machine.
     pub fn start(attributes: &str, options: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        Self::start_with(Stdio::null(), attributes, options, fill)
+    }
+
+    /// The same with the listening socket as standard input.
+    pub fn start_on(attributes: &str, fill: impl FnOnce(&Path)) -> Self {
+        let folder = Site::new();
+        let path = folder.root().join("inherited.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let stdin = Stdio::from(OwnedFd::from(listener));
+        let mut tomcat = Self::start_with(stdin, &format!("path=\"fd:0\" {attributes}"), &[], fill);
+        tomcat.inherited = Some((folder, path));
+        tomcat
+    }
+
+    fn start_with(
+        stdin: Stdio,
+        attributes: &str,
+        options: &[&str],
+        fill: impl FnOnce(&Path),
+    ) -> Self {
         let folder = Site::new();
         let base = folder.root();
         for name in ["conf", "logs", "work", "temp", "lib", "webapps/ROOT/WEB-INF"] {
@@ -77,13 +103,17 @@ impl Tomcat {
         fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
         fill(&application);
         let socket = base.join("tomcat.sock");
+        let path = if attributes.contains("path=") {
+            String::new()
+        } else {
+            format!("path=\"{}\" pathPermissions=\"rw-rw-rw-\"", socket.display())
+        };
         let server = format!(
             r#"<Server port="-1"><Service name="Catalina">
             <Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
-            <Connector protocol="sendoff.tomcat.SendoffProtocol" path="{}" pathPermissions="rw-rw-rw-" {attributes}/>
+            <Connector protocol="sendoff.tomcat.SendoffProtocol" {path} {attributes}/>
             <Engine name="Catalina" defaultHost="localhost"><Host name="localhost" appBase="webapps" autoDeploy="false"/>
-            </Engine></Service></Server>"#,
-            socket.display()
+            </Engine></Service></Server>"#
         );
         fs::write(base.join("conf/server.xml"), server).unwrap();
         let mut child = dies_with_us(Path::new("java"), "KILL")
@@ -94,7 +124,7 @@ impl Tomcat {
             .arg(format!("-Djava.io.tmpdir={}", base.join("temp").display()))
             .args(["org.apache.catalina.startup.Bootstrap", "start"])
             .current_dir(base)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -109,17 +139,24 @@ impl Tomcat {
         let port = said.split("http-nio-127.0.0.1-auto-1-").nth(1);
         let port = port.and_then(|rest| rest.split('"').next()?.parse().ok());
         let http = SocketAddr::from(([127, 0, 0, 1], port.expect(&said)));
-        Self { child, folder, log, http }
+        Self { child, folder, log, http, inherited: None }
     }
 
     /// As `--fastcgi` wants it.
     pub fn attached(&self) -> String {
-        format!("/=unix:{}", self.folder.root().join("tomcat.sock").display())
+        let own = self.folder.root().join("tomcat.sock");
+        let path = self.inherited.as_ref().map_or(&own, |(_, path)| path);
+        format!("/=unix:{}", path.display())
     }
 
     /// A path in the folder of the web application.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.root().join("webapps/ROOT").join(name)
+    }
+
+    /// Ends it without notice.
+    pub fn kill(&self) {
+        processes::signal(self.child.id(), Signal::KILL);
     }
 
     pub fn log(&self) -> String {
