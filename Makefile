@@ -1,8 +1,10 @@
 # The one door. Each target installs the Debian packages it lacks (tools/install) and says so.
 
 LISTEN ?= 127.0.0.1:8080
+C_SOURCES = $(wildcard php/src/*.[ch] libfcgi/src/*.[ch] libfcgi/tests/*.c crates/capi/tests/*.c examples/c/*.c \
+	languages/python/src/*.[ch] languages/ruby/ext/sendoff/*.[ch] languages/java/src/main/c/*.c)
 
-.PHONY: serve build libfcgi examples gem header config install-extension test test-heavy test-trixie phpt bench check fmt ktls
+.PHONY: serve build libfcgi examples gem header config install-extension test test-heavy test-trixie phpt bench check fmt ktls java
 
 # The demonstration site.
 serve: build
@@ -29,6 +31,11 @@ gem:
 	tools/install gem
 	cargo build --release --package sendoff-capi
 	languages/ruby/build target/release/libsendoff_capi.a target/release
+# The connector for Tomcat 10, target/release/java (docs/java.md).
+java:
+	tools/install java
+	cargo build --release --package sendoff-capi
+	languages/java/build target/release/libsendoff_capi.a target/release/java
 
 # include/sendoff.h, from crates/capi.
 header:
@@ -82,8 +89,8 @@ check:
 	tools/install check
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
-	clang-format --dry-run -Werror php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c examples/c/*.c languages/ruby/ext/sendoff/*.[ch] languages/python/src/*.c languages/python/src/*.h
+	clang-format --dry-run -Werror $(C_SOURCES)
 
 fmt:
 	cargo fmt --all
-	clang-format -i php/src/*.c php/src/*.h libfcgi/src/*.c libfcgi/src/*.h libfcgi/tests/*.c crates/capi/tests/*.c examples/c/*.c languages/ruby/ext/sendoff/*.[ch] languages/python/src/*.c languages/python/src/*.h
+	clang-format -i $(C_SOURCES)

@@ -46,7 +46,7 @@
  *     }
  *
  * Files of such applications leave by sendoff_send_file() without being read, if the front can take
- * them. Each thread makes a sender once and says sendoff_sends_files() of each of its workers.
+ * them. The process makes a sender, or each thread one, and says sendoff_sends_files() of its workers.
  *
  * Response, in order: perhaps sendoff_write_interim(), then sendoff_write_head() once, then any
  * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). What they are given
@@ -102,8 +102,8 @@
 typedef struct sendoff_worker sendoff_worker;
 
 /**
- * Hands over files on the connections that a thread serves, one connection after the other. Made by
- * sendoff_sender_new(), used by one thread at a time.
+ * Hands over files on connections. Made by sendoff_sender_new(). Any number of threads may share one
+ * until it is freed: it holds a file once for all of them.
  */
 typedef struct sendoff_sender sendoff_sender;
 
@@ -471,7 +471,7 @@ void sendoff_sends_files(struct sendoff_worker *worker);
  * 1: handed over. 0: copied (or no body was wanted). -1: the client has gone.
  */
 int sendoff_send_file(struct sendoff_worker *worker,
-                      struct sendoff_sender *sender,
+                      const struct sendoff_sender *sender,
                       const char *head,
                       size_t head_len,
                       int fd,

@@ -8,8 +8,8 @@ use sendoff_worker::Way;
 
 use crate::{Handle, bytes, with};
 
-/// Hands over files on the connections that a thread serves, one connection after the other. Made by
-/// sendoff_sender_new(), used by one thread at a time.
+/// Hands over files on connections. Made by sendoff_sender_new(). Any number of threads may share one
+/// until it is freed: it holds a file once for all of them.
 #[derive(Debug)]
 pub struct Sender {
     inner: sendoff_worker::Sender,
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn sendoff_sends_files(worker: *mut Handle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_send_file(
     worker: *mut Handle,
-    sender: *mut Sender,
+    sender: *const Sender,
     head: *const c_char,
     head_len: usize,
     fd: c_int,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn sendoff_send_file(
         return -1;
     }
     // SAFETY: per this function's contract, for the duration of the call.
-    let (sender, file) = unsafe { (&mut (*sender).inner, BorrowedFd::borrow_raw(fd)) };
+    let (sender, file) = unsafe { (&(*sender).inner, BorrowedFd::borrow_raw(fd)) };
     // SAFETY: passed on.
     let sent = unsafe {
         with(worker, None, |handle| {

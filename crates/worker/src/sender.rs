@@ -1,12 +1,13 @@
 //! Files as whole responses to requests that came over FastCGI.
 //!
 //! An application on a connection cannot name files there: a recall must travel behind the names, on the same socket, and
-//! connections come and go. So a thread that serves connections has a [`Sender`], whose links to the front stay
+//! connections come and go. So the threads that serve connections have a [`Sender`], whose links to the front stay
 //! (`docs/handover.md` §8). If the body of a response is a range of a file, it is claimed for a link and named there. Where
 //! that is impossible, the range is read and sent on the connection.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, Timespec, fstat, openat};
@@ -46,9 +47,14 @@ pub enum Way {
     Copied,
 }
 
-/// Hands files over for the connections that one thread serves.
+/// Hands files over for connections, which any number of threads may serve. One sender for all of them has one set of links and
+/// holds a file once; the lock is not held while bytes are copied.
 #[derive(Debug)]
-pub struct Sender {
+pub struct Sender(Mutex<Opened>);
+
+/// What a sender has opened.
+#[derive(Debug)]
+struct Opened {
     /// Links to the front whose request came first.
     links: Option<Worker>,
     /// When the front may be tried again.
@@ -79,7 +85,9 @@ impl Sender {
     /// A sender that holds at most `most` files.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { links: None, retry_at: None, kept: Vec::new(), most, swept: Instant::now() }
+        let swept = Instant::now();
+        let opened = Opened { links: None, retry_at: None, kept: Vec::new(), most, swept };
+        Self(Mutex::new(opened))
     }
 
     /// Sends a response on a connection that is `len` bytes of an open file from `offset` on. The response must be ended
@@ -88,14 +96,18 @@ impl Sender {
     /// # Errors
     /// The client has gone.
     pub fn send(
-        &mut self,
+        &self,
         connection: &mut Worker,
         head: &[u8],
         file: BorrowedFd<'_>,
         offset: u64,
         len: u64,
     ) -> Result<Way, Gone> {
-        if let Some(claim) = self.hand_over(connection, file, offset, len) {
+        // What a panic may have left half done is never wrong: files and links that are not used any more.
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let claim = opened.hand_over(connection, file, offset, len);
+        drop(opened);
+        if let Some(claim) = claim {
             // The field tells that the body is framed. Its only frame says that it has moved.
             let claim = claim.to_hex();
             connection.write_head(&[b"X-Sendoff: ", &claim[..], b"\r\n", head].concat())?;
@@ -108,7 +120,9 @@ impl Sender {
         }
         Ok(Way::Copied)
     }
+}
 
+impl Opened {
     /// Names the range on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
     fn hand_over(
         &mut self,

@@ -3,59 +3,13 @@
 
 mod front;
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
-
-use bytes::BytesMut;
-use front::{Link, Seen, push};
-use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, send,
-    socket_with,
-};
-use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration, Secret};
+use front::registry::{Registry, TOKEN};
+use front::{Seen, push};
+use rustix::net::accept;
+use sendoff_fastcgi::channel::{Announcement, Secret};
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::record::Kind;
 use sendoff_worker::Worker;
-
-const TOKEN: Secret = Secret([3; 16]);
-
-/// A front that waits for registrations.
-struct Registry {
-    socket: OwnedFd,
-    name: String,
-}
-
-impl Registry {
-    fn new(test: &str) -> Self {
-        let name = format!("sendoff-test-{}-{test}", std::process::id());
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
-        listen(&socket, 1).unwrap();
-        Self { socket, name }
-    }
-
-    fn announcement(&self, link: u8, claim: u8) -> Announcement {
-        let claim = Secret([claim; 16]);
-        Announcement { name: self.name.clone(), token: TOKEN, links: 2, link, claim }
-    }
-
-    /// A worker that has registered, and the front's ends of its links and guard.
-    fn register(&self) -> (Worker, Vec<Link>, OwnedFd) {
-        let announcement = self.announcement(0, 0);
-        let process = std::thread::spawn(move || Worker::register(&announcement).unwrap());
-        let peer = accept(&self.socket).unwrap();
-        let (mut message, mut fds) = (BytesMut::with_capacity(100), VecDeque::new());
-        sendoff_sys::fdpass::receive(peer.as_fd(), &mut message, &mut fds).unwrap();
-        let expected = Registration { token: TOKEN, pid: std::process::id(), links: 2 };
-        assert_eq!(Registration::decode(&message), Some(expected));
-        assert_eq!(fds.len(), 3);
-        let guard = fds.pop_back().unwrap();
-        send(&peer, &[REGISTERED], SendFlags::NOSIGNAL).unwrap();
-        let links = fds.into_iter().map(|link| Link::new(link.into())).collect();
-        (process.join().unwrap(), links, guard)
-    }
-}
 
 fn claim(number: u8) -> Seen {
     Seen::Record(Record::Claim(Secret([number; 16])))

@@ -1,0 +1,105 @@
+package sendoff.tomcat;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.Charset;
+
+/**
+ * A connection that a front has opened. One thread at a time uses it, except for {@link #stop} and {@link #stopIfIdle},
+ * which any thread may call.
+ */
+final class Connection {
+
+    /** How the virtual machine encodes the names of files. */
+    private static final Charset FILE_NAMES = Charset.forName(System.getProperty("sun.jnu.encoding"));
+
+    /** What {@link #send} does behind the bytes. */
+    static final int THEN_WAIT = 0;
+    static final int THEN_FLUSH = 1;
+    static final int THEN_FINISH = 2;
+
+    /** The library's worker; 0 after the connection has been closed. */
+    private long worker;
+    private boolean isIdle = true;
+
+    Connection(long worker) {
+        this.worker = worker;
+    }
+
+    /**
+     * Waits for the next request and packs its parameters into {@code buffer}: each as the lengths of name and value, four
+     * bytes, big-endian, and then both.
+     *
+     * @return their length, which may exceed that of the buffer; get them with {@link #parameters} then. 0: no other
+     *         request will come.
+     */
+    int next(byte[] buffer) {
+        setIdle(true);
+        int length = Native.next(worker, buffer);
+        setIdle(false);
+        return length;
+    }
+
+    void parameters(byte[] buffer) {
+        Native.parameters(worker, buffer);
+    }
+
+    /**
+     * Reads the request body into the direct buffer's memory from its start on.
+     *
+     * @return the number of bytes, 0 at the end
+     */
+    int read(ByteBuffer direct) throws IOException {
+        return Native.read(worker, direct, direct.capacity());
+    }
+
+    /**
+     * Sends the first {@code length} bytes of a direct buffer. The first {@code headLength} of them are the response head,
+     * or a part of the body if that is 0.
+     */
+    void send(ByteBuffer direct, int headLength, int length, int then) throws IOException {
+        if (!Native.send(worker, direct, headLength, length, then)) {
+            throw new IOException("The client has closed the connection");
+        }
+    }
+
+    /** Sends a whole response: the head, at the start of a direct buffer, and a range of a file. */
+    void sendFile(ByteBuffer direct, int headLength, String path, long start, long length) throws IOException {
+        Native.sendFile(worker, direct, headLength, path.getBytes(FILE_NAMES), start, length);
+    }
+
+    private synchronized void setIdle(boolean isIdle) {
+        this.isIdle = isIdle;
+    }
+
+    /** Takes no further request. A request body that is still arriving is cut. */
+    synchronized void stop() {
+        if (worker != 0) {
+            Native.stop(worker);
+        }
+    }
+
+    /** Takes no further request, unless one is being processed. */
+    synchronized void stopIfIdle() {
+        if (isIdle) {
+            stop();
+        }
+    }
+
+    /** Ends the response and the connection. */
+    void close() {
+        release(true);
+    }
+
+    /** Ends the connection without ending the response, which the front then takes for broken off. */
+    void cut() {
+        release(false);
+    }
+
+    private synchronized void release(boolean isWhole) {
+        if (worker != 0) {
+            Native.release(worker, isWhole);
+            worker = 0;
+        }
+    }
+}
