@@ -44,9 +44,7 @@ impl Field {
     pub fn into_parts(self) -> (Bytes, Bytes) {
         match self {
             Self::Own(name, value) => (name, value),
-            Self::Line(line) => {
-                (Bytes::from_static(line.name()), Bytes::from_static(line.value()))
-            }
+            Self::Line(line) => (Bytes::from_static(line.name()), Bytes::from_static(line.value())),
         }
     }
 
