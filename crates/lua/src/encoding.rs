@@ -11,10 +11,11 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
-/// Unpadded output; input with or without padding.
+/// Unpadded, and the last digit may have bits that stand for nothing.
 const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_encode_padding(false)
-    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+    .with_decode_allow_trailing_bits(true);
 const BASE64_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, BASE64);
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, BASE64);
 
@@ -105,9 +106,13 @@ pub(crate) fn base64(data: &[u8], is_url: bool) -> String {
     if is_url { BASE64_URL.encode(data) } else { BASE64_STANDARD.encode(data) }
 }
 
-/// What base64 stands for.
+/// What base64 stands for, up to the first character that is none of it. Spaces are skipped.
 pub(crate) fn from_base64(text: &[u8], is_url: bool) -> Option<Vec<u8>> {
-    if is_url { BASE64_URL.decode(text).ok() } else { BASE64_STANDARD.decode(text).ok() }
+    let (engine, others) = if is_url { (&BASE64_URL, b"-_") } else { (&BASE64_STANDARD, b"+/") };
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || others.contains(byte);
+    let digits = text.iter().copied().filter(|byte| !is_space(*byte));
+    let digits: Vec<u8> = digits.take_while(is_digit).collect();
+    (!digits.is_empty()).then(|| engine.decode(digits).ok()).flatten()
 }
 
 /// `%xx` of a path.
@@ -282,18 +287,20 @@ fn unicode([a, b, c, d]: [u8; 4]) -> Option<char> {
 pub(crate) fn simplified(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut last: &[u8] = b"";
+    let mut is_absolute = path.starts_with(b"/");
     for part in path.split(|&byte| byte == b'/') {
         last = part;
         match part {
             b"" | b"." => {}
             b".." => {
-                parts.pop();
+                // As in lighttpd, what has been left leaves its slash behind.
+                is_absolute |= parts.pop().is_some() && parts.is_empty();
             }
             _ => parts.push(part),
         }
     }
     let is_folder = matches!(last, b"" | b"." | b"..") && !parts.is_empty();
-    let mut simple = if path.starts_with(b"/") { b"/".to_vec() } else { Vec::new() };
+    let mut simple = if is_absolute { b"/".to_vec() } else { Vec::new() };
     simple.extend_from_slice(&parts.join(&b'/'));
     if is_folder {
         simple.push(b'/');

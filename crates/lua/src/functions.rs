@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use mlua::{Error, Lua, LuaString, MetaMethod, Result, Table, UserData, UserDataMethods, Value};
+use mlua::{
+    Error, Lua, LuaString, MetaMethod, MultiValue, Result, Table, UserData, UserDataMethods, Value,
+};
 
 use crate::current::{Functions, integer, text_or_nil};
 use crate::encoding;
@@ -14,7 +16,7 @@ const MAX_NAMES: usize = 10_000;
 
 /// Adds the functions of `lighty.c` that are strings in, strings out.
 pub(crate) fn add(c: &Functions<'_>) -> Result<()> {
-    let text = |name, change: fn(&[u8]) -> Option<Vec<u8>>| {
+    let text = |name: &'static str, change: fn(&[u8]) -> Option<Vec<u8>>| {
         // As in lighttpd, the last argument counts, and nothing becomes the empty string.
         c.add(name, move |lua, current, arguments: mlua::Variadic<Value>| {
             let last = arguments.into_iter().next_back().unwrap_or(Value::Nil);
@@ -27,10 +29,14 @@ pub(crate) fn add(c: &Functions<'_>) -> Result<()> {
             };
             let given = given.as_bytes();
             if given.is_empty() {
-                return text_or_nil(lua, Some(""));
+                return Ok(MultiValue::from_iter([text_or_nil(lua, Some(""))?]));
             }
             current.budget.charge(given.len() as u64 / 4)?;
-            text_or_nil(lua, change(&given))
+            match change(&given) {
+                // These return no value then, and not nil.
+                None if matches!(name, "hexdec" | "quoteddec") => Ok(MultiValue::new()),
+                changed => Ok(MultiValue::from_iter([text_or_nil(lua, changed)?])),
+            }
         })
     };
     text("b64dec", |text| encoding::from_base64(text, false))?;

@@ -55,6 +55,17 @@ fn requests_are_read_and_changed() {
 }
 
 #[test]
+fn digests_are_those_of_the_standards() {
+    let sandbox = Sandbox::new();
+    // RFC 2202 §2; lighttpd 1.4.69 gives another value.
+    let code =
+        sandbox.value("lighty.c.hmac('md5', 'Jefe', 'what do ya want for nothing?'):lower()");
+    assert_eq!(code, "750c783e6ab0b503eaa86e310a5db738");
+    let digest = sandbox.value("lighty.c.md('sha256', 'abc'):lower()");
+    assert_eq!(digest, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+#[test]
 fn bodies_are_strings_and_ranges_of_files() {
     let sandbox = Sandbox::new();
     let body = sandbox.answer(
