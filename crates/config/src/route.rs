@@ -90,6 +90,12 @@ pub struct Rules {
     pub auth: Option<BasicAuth>,
     /// Which addresses may ask; `None`: all.
     pub clients: Option<Clients>,
+    /// Lua scripts that run, in order, before the handler; one of them may answer.
+    #[serde(with = "crate::path::list")]
+    pub lua: Vec<PathBuf>,
+    /// Lua scripts that run, in order, when the head of the response is known.
+    #[serde(with = "crate::path::list")]
+    pub lua_response: Vec<PathBuf>,
 }
 
 /// A change of a header section.

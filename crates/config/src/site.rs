@@ -45,6 +45,9 @@ pub struct Site {
     pub index: Vec<String>,
     /// Which script answers for paths that lead nowhere.
     pub front_controller: FrontController,
+    /// Lua scripts that run before the routes are tried, in order.
+    #[serde(with = "crate::path::list")]
+    pub lua_before: Vec<PathBuf>,
     /// In order.
     pub routes: Vec<Route>,
     /// Exceptions from what is never served: names (`composer.json`) or endings (`*.sql`) of files and folders.
@@ -104,6 +107,7 @@ impl Site {
             follow: Vec::new(),
             index: ["index.php", "index.html"].map(str::to_owned).to_vec(),
             front_controller: FrontController::Listed(vec![controller]),
+            lua_before: Vec::new(),
             routes: Vec::new(),
             serve: Vec::new(),
             scripts_in_writable_folders: true,

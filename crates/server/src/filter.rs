@@ -1,10 +1,11 @@
 //! What the server changes in every response head before the protocol writes it. Filters run in this order:
 //!
-//! 1. rules of the site's routes: header fields, what caches are told;
+//! 1. rules of the site's routes: header fields, those that Lua scripts have set, what caches are told;
 //! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
-//! 3. `Strict-Transport-Security`, under TLS;
-//! 4. common fields: `Server` and `Date`, unless the application has set them;
-//! 5. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
+//! 3. Lua scripts on the response head (`lua/scripts.rs`);
+//! 4. `Strict-Transport-Security`, under TLS;
+//! 5. common fields: `Server` and `Date`, unless the application has set them;
+//! 6. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a [`Layer`](crate::layer::Layer) around the protocol's responder. One that
 //! changes the body, too, is a responder of its own, as `compress/responder.rs` and the
@@ -25,11 +26,21 @@ const SERVER: &str = "sendoff";
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
     effects.response_headers.iter().for_each(|changes| changes.apply(&mut head.fields));
+    set_fields(head, &effects.lua.fields);
     if let Some(cache) = &effects.cache {
         tell_caches(head, cache);
     }
     if let Some(charset) = &effects.charset {
         add_charset(head, charset);
+    }
+}
+
+/// Sets fields, of which several may have the same name.
+fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
+    if !fields.is_empty() {
+        head.fields.retain(|field| !fields.iter().any(|(set, _)| field.is(set)));
+        let own = fields.iter().map(|(name, value)| Field::Own(name.clone(), value.clone()));
+        head.fields.extend(own);
     }
 }
 

@@ -27,6 +27,7 @@ mod http1;
 mod http2;
 mod layer;
 mod lifecycle;
+mod lua;
 pub mod observe;
 pub mod request;
 mod responder;

@@ -218,6 +218,9 @@ section! {
     /// How responses leave the workers.
     delivery: Delivery = Delivery::Auto,
         example "\"file\"";
+    /// Lua scripts that run before the routes are tried; each may change the request or answer it (lua.md).
+    lua_before: List<FilePath>, unless "none",
+        example "\"/etc/sendoff/before.lua\"", also "attract_raw_url_to";
     /// Its routes.
     route: Sections<Route> = Sections(Vec::new()),
         example "see below", also "location" "routes" "Location" "handle" "rule" "rules";
@@ -263,6 +266,12 @@ section! {
     /// Rule: changes of response fields, as for `request_headers`.
     response_headers: Map<HeaderOp, HeaderText>,
         example "{ X-Frame-Options = \"SAMEORIGIN\" }", also "add_header" "Header" "response_header" "set_headers";
+    /// Rule: Lua scripts that run before the handler, in order; each may change the request or answer it (lua.md).
+    lua: List<FilePath>,
+        example "\"/etc/sendoff/auth.lua\"", also "attract_physical_path_to" "access_by_lua_file" "content_by_lua_file" "LuaHookAccessChecker";
+    /// Rule: Lua scripts that run when the head of the response is known; each may change it.
+    lua_response: List<FilePath>,
+        example "\"/etc/sendoff/head.lua\"", also "attract_response_start_to" "header_filter_by_lua_file";
     /// Rule: what caches are told, unless the application says so itself.
     cache: Caching,
         example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";

@@ -6,6 +6,8 @@ pub mod fdpass;
 pub mod fork;
 pub mod ktls;
 pub mod lease;
+#[cfg(feature = "lua")]
+pub mod lua_hook;
 pub mod mapping;
 pub mod memfd;
 mod outq;

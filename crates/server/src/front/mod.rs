@@ -109,7 +109,11 @@ impl Front {
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let log = access_log::Writer::start()?;
-        let shared = Shared { explain: explain.map(Arc::new), compressor: Compressor::new() };
+        let shared = Shared {
+            explain: explain.map(Arc::new),
+            compressor: Compressor::new(),
+            dictionaries: Arc::default(),
+        };
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();

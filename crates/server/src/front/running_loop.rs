@@ -21,6 +21,7 @@ use crate::compress::Compressor;
 use crate::delivery::Snapshots;
 use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
+use crate::lua::Dictionaries;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
 use crate::observe::status::{Counters, Encryption, PoolStatus, Status, WorkerStatus};
@@ -94,6 +95,8 @@ impl Place {
 pub(super) struct Shared {
     pub(super) explain: Option<Arc<Secret>>,
     pub(super) compressor: Arc<Compressor>,
+    /// What Lua scripts share.
+    pub(super) dictionaries: Arc<Dictionaries>,
 }
 
 /// An event loop that runs.
@@ -131,7 +134,11 @@ impl RunningLoop {
         spawn_local(async move { flushes.run(&sender).await });
         let services = Services {
             number,
-            sites: Sites::new(Arc::clone(&generation.config), budget.static_files),
+            sites: Sites::new(
+                Arc::clone(&generation.config),
+                budget.static_files,
+                &shared.dictionaries,
+            ),
             config: Arc::clone(&generation.config),
             explain: shared.explain,
             compressor: shared.compressor,

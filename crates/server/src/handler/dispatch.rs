@@ -15,12 +15,13 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, pool_page, respond, script};
+use super::{error, explain, file, lua, pool_page, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
+use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::log_line::Line;
 use crate::request::{Body, Request, Scheme};
@@ -123,21 +124,7 @@ impl Service for Services {
                         let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
-                    let (answer, effects) = site.decide(&self.config.pools, request);
-                    let of = effects.compress.unwrap_or(site.compression.of);
-                    let if_none_match = match of {
-                        Compress::Off => None,
-                        Compress::Static | Compress::All => {
-                            translate_tags(&mut request.headers, request.version)
-                        }
-                    };
-                    let user = Vec::new();
-                    let mut planned = Planned { site, answer, effects, if_none_match, user };
-                    if planned.asks_for_password() {
-                        // On the heap, because few requests come here.
-                        Box::pin(planned.authenticate(self, request, None)).await;
-                    }
-                    Who::Site(planned)
+                    Who::Site(self.plan_for(site, request).await)
                 }
                 Err(error) => Who::Broken(error.to_string()),
             }
@@ -154,7 +141,8 @@ impl Service for Services {
     }
 
     fn wants_body(plan: &Plan) -> bool {
-        matches!(&plan.who, Who::Site(Planned { answer: Answer::Route(Route::Script(_)), .. }))
+        let Who::Site(Planned { answer, .. }) = &plan.who else { return false };
+        matches!(answer, Answer::Route(Route::Script(_)) | Answer::Lua(ScriptAnswer::AfterBody))
     }
 
     async fn answer(
@@ -164,6 +152,10 @@ impl Service for Services {
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
         let planned = match &plan.who {
+            Who::Site(Planned { answer: Answer::Lua(ScriptAnswer::AfterBody), site, .. }) => {
+                return Box::pin(self.answer_after_body(site, plan.explained, request, responder))
+                    .await;
+            }
             Who::Site(planned) => planned,
             Who::Server => {
                 let responder = &mut common(self, responder);
@@ -185,46 +177,7 @@ impl Service for Services {
                 return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
             }
         };
-        let Planned { site, answer, effects, if_none_match, user } = planned;
-        let of = effects.compress.unwrap_or(site.compression.of);
-        let maker = match answer {
-            Answer::Route(Route::Script(_)) => Maker::Application,
-            _ => Maker::Server,
-        };
-        let asked = if_none_match.as_ref();
-        let policy = || Policy::new(&site.compression, of, maker, request, asked);
-        // The table itself is not compressed.
-        let compression = if plan.explained { None } else { policy() };
-        let compression = compression.as_ref();
-        let context = Context { services: self, site, request, effects, compression, user };
-        responder.notes().site = Some(site.number);
-        responder.notes().is_unlogged = effects.access_log == Some(false);
-        if !user.is_empty() {
-            responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
-        }
-        let mut compressed;
-        let responder = match compression {
-            Some(policy) => {
-                compressed = Box::new(Compressed::new(responder, policy, &self.compressor));
-                &mut *compressed as &mut dyn Responder
-            }
-            None => responder,
-        };
-        let responder = &mut filtered(&context, responder);
-        if !plan.explained {
-            return answer_or_refuse(&context, answer, responder).await;
-        }
-        let way = if request.tls.is_some() { FileWay::Encrypted } else { FileWay::Sendfile };
-        let mut table = explain::Table::new(responder, before(answer, request), way);
-        let answered = answer_or_refuse(&context, answer, &mut table).await;
-        let (mut report, head) = table.into_report();
-        if let Some((policy, mut head)) = policy().zip(head) {
-            change(&context, &mut head);
-            let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
-            let policy = if accepts { policy } else { policy.for_everything() };
-            report.compression(policy.explanation(&head));
-        }
-        explain::send(&context, responder, &report, answered.err()).await
+        self.answer_for(planned, plan.explained, request, responder).await
     }
 
     async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut> {
@@ -244,6 +197,98 @@ impl Service for Services {
 }
 
 impl Services {
+    /// How a site answers a request.
+    async fn plan_for(&self, site: Rc<Site>, request: &mut Request) -> Planned {
+        let (answer, effects) = site.decide(&self.config.pools, request);
+        let of = effects.compress.unwrap_or(site.compression.of);
+        let if_none_match = match of {
+            Compress::Off => None,
+            Compress::Static | Compress::All => {
+                translate_tags(&mut request.headers, request.version)
+            }
+        };
+        let user = Vec::new();
+        let mut planned = Planned { site, answer, effects, if_none_match, user };
+        if planned.asks_for_password() {
+            // On the heap, because few requests come here.
+            Box::pin(planned.authenticate(self, request, None)).await;
+        }
+        planned
+    }
+
+    /// Decides again, now that a script can see the body that it has asked for, and answers.
+    async fn answer_after_body(
+        &self,
+        site: &Rc<Site>,
+        explained: bool,
+        request: &Request,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let mut request = request.clone();
+        request.has_body = !request.body.is_empty();
+        // A path that scripts and routes have changed would be changed once more.
+        let planned = match request.restart() {
+            Ok(()) => self.plan_for(Rc::clone(site), &mut request).await,
+            Err(bad) => {
+                let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
+                let (effects, user) = (Effects::default(), Vec::new());
+                Planned { site: Rc::clone(site), answer, effects, if_none_match: None, user }
+            }
+        };
+        self.answer_for(&planned, explained, &request, responder).await
+    }
+
+    async fn answer_for(
+        &self,
+        planned: &Planned,
+        explained: bool,
+        request: &Request,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let Planned { site, answer, effects, if_none_match, user } = planned;
+        let of = effects.compress.unwrap_or(site.compression.of);
+        let maker = match answer {
+            Answer::Route(Route::Script(_)) | Answer::Lua(ScriptAnswer::Body { .. }) => {
+                Maker::Application
+            }
+            _ => Maker::Server,
+        };
+        let asked = if_none_match.as_ref();
+        let policy = || Policy::new(&site.compression, of, maker, request, asked);
+        // The table itself is not compressed.
+        let compression = if explained { None } else { policy() };
+        let compression = compression.as_ref();
+        let context = Context { services: self, site, request, effects, compression, user };
+        responder.notes().site = Some(site.number);
+        responder.notes().is_unlogged = effects.access_log == Some(false);
+        if !user.is_empty() {
+            responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
+        }
+        let mut compressed;
+        let responder = match compression {
+            Some(policy) => {
+                compressed = Box::new(Compressed::new(responder, policy, &self.compressor));
+                &mut *compressed as &mut dyn Responder
+            }
+            None => responder,
+        };
+        let responder = &mut filtered(&context, responder);
+        if !explained {
+            return answer_or_refuse(&context, answer, responder).await;
+        }
+        let way = if request.tls.is_some() { FileWay::Encrypted } else { FileWay::Sendfile };
+        let mut table = explain::Table::new(responder, before(answer, request), way);
+        let answered = answer_or_refuse(&context, answer, &mut table).await;
+        let (mut report, head) = table.into_report();
+        if let Some((policy, mut head)) = policy().zip(head) {
+            change(&context, &mut head);
+            let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
+            let policy = if accepts { policy } else { policy.for_everything() };
+            report.compression(policy.explanation(&head));
+        }
+        explain::send(&context, responder, &report, answered.err()).await
+    }
+
     /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
     fn challenge_of(&self, request: &Request) -> Option<Bytes> {
         let is_asked =
@@ -278,6 +323,8 @@ fn filtered<'r>(
 ) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
     let Context { services, site, request, effects, .. } = *context;
     let has_no_rules = effects.response_headers.is_empty()
+        && effects.lua.fields.is_empty()
+        && effects.lua_response.is_empty()
         && effects.cache.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
     let context = *context;
@@ -296,6 +343,7 @@ fn change(context: &Context<'_>, head: &mut ResponseHead) {
     if let Some(response) = &context.effects.htaccess {
         context.site.change(context.request, response, head);
     }
+    context.site.run_on_head(&context.effects.lua_response, context.request, head);
 }
 
 /// The protocol's responder behind the filter for common fields.
@@ -416,6 +464,7 @@ async fn handle(
             respond::respond(*status, content_type, body, responder).await?;
             Ok(Outcome::Sent)
         }
+        Answer::Lua(answer) => lua::respond(context, answer, responder).await,
         Answer::PoolPage(page) => {
             pool_page::respond(context, *page, responder).await?;
             Ok(Outcome::Sent)

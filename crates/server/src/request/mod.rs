@@ -69,6 +69,18 @@ impl Request {
         self.uri == "*"
     }
 
+    /// Begins the request again: path and query are those of `uri`, whatever rules have made of them.
+    ///
+    /// # Errors
+    /// The path cannot be decoded.
+    pub(crate) fn restart(&mut self) -> Result<(), BadPath> {
+        let mut sides = self.uri.splitn(2, |&byte| byte == b'?');
+        let path = decode_path(sides.next().unwrap_or_default())?;
+        let query = sides.next().map(|query| self.uri.slice_ref(query));
+        (self.path, self.query) = (path, query);
+        Ok(())
+    }
+
     /// Method and target, with its id if it has one: how log lines name it.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -12,6 +12,7 @@ use super::decision::Decision;
 use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
+use crate::lua::{ScriptAnswer, Traces};
 use crate::request::Request;
 
 /// What routes change beside the choice of the handler.
@@ -37,6 +38,12 @@ pub(crate) struct Effects {
     pub(crate) auth: Option<Rc<BasicAuth>>,
     /// The charset of a static file whose type is text and names none.
     pub(crate) charset: Option<Bytes>,
+    /// What Lua scripts leave behind for the response and for applications.
+    pub(crate) lua: Traces,
+    /// The numbers of the routes whose Lua scripts have run.
+    pub(super) scripts_ran: Vec<usize>,
+    /// Lua scripts that run when the head of the response is known.
+    pub(crate) lua_response: Vec<Rc<[PathBuf]>>,
     /// What `.htaccess` files say about the request.
     pub(crate) htaccess: Option<Rc<Decision>>,
 }
@@ -48,6 +55,14 @@ impl Effects {
         match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
             Some(limit) if limit > 0 => own.min(limit),
             Some(_) | None => own,
+        }
+    }
+
+    /// Variables that Lua scripts have set become parameters.
+    pub(super) fn pass_on_environment(&mut self) {
+        for (name, value) in &self.lua.environment {
+            self.params.retain(|(known, _)| known != name);
+            self.params.push((name.clone(), value.to_vec()));
         }
     }
 
@@ -66,6 +81,8 @@ pub(crate) enum Answer {
     Redirect { status: StatusCode, location: Bytes },
     /// A fixed response.
     Respond { status: StatusCode, content_type: Bytes, body: Bytes },
+    /// What a Lua script has made.
+    Lua(ScriptAnswer),
     /// A page about a pool.
     PoolPage(PoolPage),
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
@@ -84,6 +101,7 @@ impl Answer {
         match self {
             Self::Route(Route::Script(_) | Route::File(_))
             | Self::Respond { .. }
+            | Self::Lua(_)
             | Self::PoolPage(_) => true,
             Self::Route(Route::Folder | Route::Refused { .. })
             | Self::Redirect { .. }
@@ -98,6 +116,7 @@ impl Answer {
             Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
             Self::Route(Route::Script(_) | Route::File(_) | Route::Folder)
             | Self::Respond { .. }
+            | Self::Lua(_)
             | Self::PoolPage(_) => false,
             Self::Redirect { .. } | Self::Authenticate { .. } | Self::Unauthorized { .. } => true,
         }

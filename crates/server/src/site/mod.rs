@@ -18,15 +18,18 @@ mod text;
 
 use std::borrow::Cow;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::{Account, Compression, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_lua::Phase;
 use sendoff_sys::process::groups_of;
 
 use crate::auth::Line;
+use crate::lua::{ScriptShare, SiteScripts};
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::{CacheShare, Writer};
@@ -36,12 +39,15 @@ use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
-use rules::Rules;
+use rules::{Applied, Folders, Rules};
 use sendable::Sendable;
 use text::shared;
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
+
+/// How many times a request may begin, the first time included: so says lighttpd, too.
+const MAX_RUNS: usize = 10;
 
 /// One site on one event loop.
 #[derive(Debug)]
@@ -51,6 +57,10 @@ pub(crate) struct Site {
     release: Option<Release>,
     pub(crate) router: Router,
     rules: Rules,
+    /// `None`: the site has none.
+    scripts: Option<SiteScripts>,
+    /// Scripts that run before the routes are tried.
+    lua_before: Vec<PathBuf>,
     htaccess: Option<Htaccess>,
     /// The files that applications may name.
     pub(crate) sendable: Sendable,
@@ -78,6 +88,7 @@ impl Site {
         number: usize,
         share: &Rc<CacheShare>,
         htaccess: &Rc<HtaccessShare>,
+        scripts: &Rc<ScriptShare>,
     ) -> io::Result<Self> {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
@@ -90,6 +101,9 @@ impl Site {
             number,
             release,
             router: Router::new(site, distrusted, share)?,
+            scripts: has_scripts(site)
+                .then(|| SiteScripts::new(scripts, &site.name, site.root.as_os_str().as_bytes())),
+            lua_before: site.lua_before.clone(),
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
@@ -145,11 +159,38 @@ impl Site {
         failure: Option<Failure<'_>>,
     ) -> (Answer, Effects) {
         let mut effects = Effects::default();
-        let answer = match self.rules.apply(&self.router, pools, request, &mut effects) {
-            Some(answer) => self.protected(request, None, answer, &mut effects),
-            None => self.answer(pools, request, &mut effects, None, failure),
-        };
-        (answer, effects)
+        for _ in 0..MAX_RUNS {
+            let applied = match self.before_routes(request, &mut effects) {
+                Applied::Open => self.rules.apply(self.folders(), pools, request, &mut effects),
+                decided => decided,
+            };
+            let answer = match applied {
+                Applied::Answer(answer) => self.protected(request, None, answer, &mut effects),
+                Applied::Open => self.answer(pools, request, &mut effects, None, failure),
+                Applied::Restart => {
+                    effects = Effects { lua: effects.lua, ..Effects::default() };
+                    continue;
+                }
+            };
+            effects.pass_on_environment();
+            return (answer, effects);
+        }
+        let why = format!("scripts have begun the request again {MAX_RUNS} times");
+        (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
+    }
+
+    fn folders(&self) -> Folders<'_> {
+        Folders { router: &self.router, scripts: self.scripts.as_ref() }
+    }
+
+    /// Runs the scripts that come before all routes.
+    fn before_routes(&self, request: &mut Request, effects: &mut Effects) -> Applied {
+        match &self.scripts {
+            Some(scripts) if !self.lua_before.is_empty() => {
+                scripts.run(&self.lua_before, Phase::Before, None, request, &mut effects.lua).into()
+            }
+            _ => Applied::Open,
+        }
     }
 
     /// The answer, unless routes protect the path to which the request has led and which they have not seen. `seen`: they have seen
@@ -178,7 +219,7 @@ impl Site {
         }
         let last = last.into_owned();
         let path = std::mem::replace(&mut request.path, last);
-        let refused = self.rules.protect(&self.router, request, effects);
+        let refused = self.rules.protect(self.folders(), request, effects);
         request.path = path;
         refused.unwrap_or(answer)
     }
@@ -221,11 +262,30 @@ impl Site {
         }
     }
 
+    /// Changes the head of a response as Lua scripts say.
+    pub(crate) fn run_on_head(
+        &self,
+        scripts: &[Rc<[PathBuf]>],
+        request: &Request,
+        head: &mut ResponseHead,
+    ) {
+        if let Some(own) = &self.scripts {
+            scripts.iter().for_each(|scripts| own.change(scripts, request, head));
+        }
+    }
+
     /// The path of the site's own page for an error.
     pub(crate) fn error_page(&self, status: StatusCode) -> Option<&str> {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
     }
+}
+
+fn has_scripts(site: &sendoff_config::Site) -> bool {
+    let by_route = |route: &sendoff_config::Route| {
+        !route.rules.lua.is_empty() || !route.rules.lua_response.is_empty()
+    };
+    !site.lua_before.is_empty() || site.routes.iter().any(by_route)
 }
 
 /// Who runs the scripts of a site: the user of its pool, else the server's own.

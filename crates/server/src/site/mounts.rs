@@ -135,6 +135,11 @@ impl Place<'_, '_> {
         matches!(self.kind(), Ok(Kind::File))
     }
 
+    /// The path of the site.
+    pub(super) fn site_path(&self) -> Vec<u8> {
+        [&self.mount.prefix[..], b"/", self.path].concat()
+    }
+
     /// The path in the file system.
     pub(super) fn filename(&self) -> Vec<u8> {
         [&self.mount.folder[..], b"/", self.path].concat()

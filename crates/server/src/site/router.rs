@@ -157,6 +157,16 @@ impl Router {
 
     /// `DOCUMENT_ROOT`.
     #[must_use]
+    /// Where a path lies in the file system, whether or not something is there.
+    pub(super) fn filename(&self, path: &[u8]) -> Vec<u8> {
+        self.mounts.place(path).filename()
+    }
+
+    /// The path of the site at which a file with this absolute name stands; `None`: it lies in none of the site's folders.
+    pub(super) fn path_of(&self, file: &[u8]) -> Option<Vec<u8>> {
+        self.mounts.place_of_file(file).map(|place| place.site_path())
+    }
+
     pub(crate) fn root_bytes(&self) -> &[u8] {
         &self.root
     }

@@ -1,11 +1,13 @@
 //! The routes of a site, applied to a request.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PoolConfig};
+use sendoff_lua::Phase;
 
 use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
@@ -13,8 +15,42 @@ use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
+use crate::lua::{Next, SiteScripts};
 use crate::request::{Request, normalise};
 use crate::response::Field;
+
+/// What the routes of a site work with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Folders<'s> {
+    pub(super) router: &'s Router,
+    /// `None`: the site has no scripts.
+    pub(super) scripts: Option<&'s SiteScripts>,
+}
+
+/// What has come of routes or scripts.
+#[derive(Debug)]
+pub(super) enum Applied {
+    /// Nothing answers yet.
+    Open,
+    /// The request begins again.
+    Restart,
+    /// This answers.
+    Answer(Answer),
+}
+
+impl From<Next> for Applied {
+    fn from(next: Next) -> Self {
+        match next {
+            Next::GoOn { .. } => Self::Open,
+            Next::Restart => Self::Restart,
+            Next::Answer(answer) => Self::Answer(Answer::Lua(answer)),
+            Next::Refused(status, why) => {
+                let why = why.map(Into::into);
+                Self::Answer(Answer::Route(Route::Refused { status, why }))
+            }
+        }
+    }
+}
 
 /// The routes of a site, compiled.
 #[derive(Debug, Default)]
@@ -36,6 +72,8 @@ struct OneRoute {
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     clients: Option<Clients>,
+    lua: Vec<PathBuf>,
+    lua_response: Option<Rc<[PathBuf]>>,
     handler: Option<OneHandler>,
 }
 
@@ -117,25 +155,29 @@ impl Rules {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Applies the routes: changes the request, collects effects, and says who answers; `None`: no route does.
+    /// Applies the routes: changes the request, collects effects, and says who answers.
     pub(super) fn apply(
         &self,
-        router: &Router,
+        folders: Folders<'_>,
         pools: &[PoolConfig],
         request: &mut Request,
         effects: &mut Effects,
-    ) -> Option<Answer> {
-        for route in &self.0 {
+    ) -> Applied {
+        for (number, route) in self.0.iter().enumerate() {
             let matched = match route.matched(request) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
-                Err(answer) => return Some(answer),
+                Err(answer) => return Applied::Answer(answer),
             };
-            if let Some(answer) = route.apply(router, pools, request, &matched, effects) {
-                return Some(answer);
+            if !route.lua.is_empty() {
+                effects.scripts_ran.push(number);
+            }
+            match route.apply(folders, pools, request, &matched, effects) {
+                Applied::Open => {}
+                decided => return decided,
             }
         }
-        None
+        Applied::Open
     }
 
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
@@ -143,11 +185,11 @@ impl Rules {
     /// password that they ask for is an effect.
     pub(super) fn protect(
         &self,
-        router: &Router,
-        request: &Request,
+        folders: Folders<'_>,
+        request: &mut Request,
         effects: &mut Effects,
     ) -> Option<Answer> {
-        for route in &self.0 {
+        for (number, route) in self.0.iter().enumerate() {
             let matched = match route.matched(request) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
@@ -159,6 +201,19 @@ impl Rules {
             if let Some(auth) = &route.auth {
                 effects.auth = Some(Rc::clone(auth));
             }
+            // A script of a route may protect what it concerns.
+            if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
+                effects.scripts_ran.push(number);
+                match route.run_scripts(folders, request, effects) {
+                    Applied::Open => {}
+                    Applied::Answer(answer) => return Some(answer),
+                    Applied::Restart => {
+                        let why = "a script begins the request again on a path that it was led to";
+                        let why = format!("{}: {why}", route.origin);
+                        return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+                    }
+                }
+            }
             match &route.handler {
                 None => {}
                 Some(OneHandler::Deny { status }) => {
@@ -168,7 +223,7 @@ impl Rules {
                 Some(_) => return None,
             }
             // The routes that follow are about another path.
-            if route.leads_elsewhere(router, request, &matched.groups) {
+            if route.leads_elsewhere(folders.router, request, &matched.groups) {
                 return None;
             }
         }
@@ -201,6 +256,8 @@ impl OneRoute {
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
+            lua: rules.lua.clone(),
+            lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
             handler: handler.as_ref().map(OneHandler::parse).transpose()?,
         })
     }
@@ -219,14 +276,15 @@ impl OneRoute {
     /// Applies the route to a request that it concerns. Returns who answers, if the route says so.
     fn apply(
         &self,
-        router: &Router,
+        folders: Folders<'_>,
         pools: &[PoolConfig],
         request: &mut Request,
         matched: &Matched,
         effects: &mut Effects,
-    ) -> Option<Answer> {
+    ) -> Applied {
+        let router = folders.router;
         if let Some(refused) = self.turned_away(request) {
-            return Some(refused);
+            return Applied::Answer(refused);
         }
         self.collect(request, &matched.groups, effects);
         for change in &self.request_headers {
@@ -238,15 +296,55 @@ impl OneRoute {
         match found {
             Ok(None) => {}
             Ok(Some(status)) => {
-                return Some(Answer::Route(Route::Refused { status, why: None }));
+                return Applied::Answer(Answer::Route(Route::Refused { status, why: None }));
             }
             Err(why) => {
                 let why = format!("{}: {why}", self.origin);
-                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
+                return Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why));
             }
         }
-        let handler = self.handler.as_ref()?;
-        Some(handler.answer(router, pools, request, matched, &self.origin))
+        if !self.lua.is_empty() {
+            match self.run_scripts(folders, request, effects) {
+                Applied::Open => {}
+                decided => return decided,
+            }
+        }
+        match &self.handler {
+            None => Applied::Open,
+            Some(handler) => {
+                Applied::Answer(handler.answer(router, pools, request, matched, &self.origin))
+            }
+        }
+    }
+
+    /// Runs the route's scripts. One of them may choose another file, which becomes the request's path.
+    fn run_scripts(
+        &self,
+        folders: Folders<'_>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Applied {
+        let Some(scripts) = folders.scripts else { return Applied::Open };
+        let physical = folders.router.filename(&request.path);
+        let phase = Phase::Route;
+        match scripts.run(&self.lua, phase, Some(physical), request, &mut effects.lua) {
+            Next::GoOn { physical: None, .. } => Applied::Open,
+            Next::GoOn { physical: Some(file), .. } => match folders.router.path_of(&file) {
+                None => scripts.file(&file).into(),
+                Some(path) => match normalise(&path) {
+                    Ok(path) => {
+                        effects.is_rewritten |= path != request.path;
+                        request.path = path;
+                        Applied::Open
+                    }
+                    Err(bad) => {
+                        let why = format!("{}: {}", self.origin, bad.0);
+                        Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why))
+                    }
+                },
+            },
+            decided => decided.into(),
+        }
     }
 
     fn rewrites(&self) -> bool {
@@ -285,6 +383,7 @@ impl OneRoute {
     }
 
     fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
+        effects.lua_response.extend(self.lua_response.clone());
         effects.response_headers.extend(self.response_headers.render(request, groups));
         for (name, text) in &self.params {
             effects.params.retain(|(known, _)| known != name);

@@ -10,6 +10,7 @@ use sendoff_config::{Config, Host};
 
 use super::Site;
 use super::htaccess::HtaccessShare;
+use crate::lua::{Dictionaries, ScriptShare};
 use crate::request::Request;
 use crate::static_files::{CacheLimits, CacheShare};
 
@@ -22,6 +23,7 @@ pub(crate) struct Sites {
     open: RefCell<Vec<Option<Rc<Site>>>>,
     share: Rc<CacheShare>,
     htaccess: Rc<HtaccessShare>,
+    scripts: Rc<ScriptShare>,
 }
 
 /// The sites of one listener, by their numbers.
@@ -63,12 +65,17 @@ impl Hosts {
 
 impl Sites {
     /// Nothing is opened yet. At most `open_files` static files are kept open.
-    pub(crate) fn new(config: Arc<Config>, open_files: usize) -> Self {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        open_files: usize,
+        dictionaries: &Arc<Dictionaries>,
+    ) -> Self {
         let limits = CacheLimits::default();
         let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
         let open = RefCell::new(vec![None; config.sites.len()]);
         let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
-        Self { listeners: by_listener(&config), config, open, share, htaccess }
+        let scripts = ScriptShare::new(Arc::clone(dictionaries), &share);
+        Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
     }
 
     /// The sites of another configuration. Those that stay as they are stay open, with their files.
@@ -84,7 +91,8 @@ impl Sites {
         });
         let open = RefCell::new(open.collect());
         let (share, htaccess) = (Rc::clone(&self.share), Rc::clone(&self.htaccess));
-        Self { listeners: by_listener(&config), config, open, share, htaccess }
+        let scripts = Rc::clone(&self.scripts);
+        Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
     }
 
     /// The site that answers a request.
@@ -113,7 +121,8 @@ impl Sites {
         if let Some(site) = before.as_ref().filter(|site| site.is_current()) {
             return Ok(Rc::clone(site));
         }
-        let site = match (Site::open(&self.config, number, &self.share, &self.htaccess), before) {
+        let opened = Site::open(&self.config, number, &self.share, &self.htaccess, &self.scripts);
+        let site = match (opened, before) {
             (Ok(site), _) => Rc::new(site),
             // The link leads to a folder that cannot be served.
             (Err(_), Some(before)) => return Ok(before),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::machine::{Kind, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
+use crate::value::List;
 use crate::words::{FilePath, Size};
 
 /// What resolving needs everywhere.
@@ -39,6 +40,20 @@ impl Context<'_> {
             problem.help(format!("{} exists, but not what follows", nearest.display()));
         }
         None
+    }
+
+    /// Scripts that must exist and be readable.
+    pub(crate) fn scripts(&mut self, list: Option<&At<List<FilePath>>>) -> Vec<PathBuf> {
+        let mut scripts = Vec::new();
+        for At { value: FilePath(path), place } in list.iter().flat_map(|list| &list.value.0) {
+            if let Err(error) = self.machine.read(path) {
+                self.problems
+                    .error(*place, unusable(path, &error))
+                    .help("it must be a file that the user of the server may read");
+            }
+            scripts.push(path.clone());
+        }
+        scripts
     }
 
     /// Warns of a limit that refuses every request with a body. In nginx 0 is no limit.

@@ -66,6 +66,8 @@ impl<'a, 'c> Routes<'a, 'c> {
         self.context.bodies_are_possible(section.max_body.as_ref());
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
+        let lua = self.context.scripts(section.lua.as_ref());
+        let lua_response = self.context.scripts(section.lua_response.as_ref());
         Rules {
             rewrite: section.rewrite.as_ref().map(|text| text.value.0.text.clone()),
             try_files: section.try_files.as_ref().map(texts).unwrap_or_default(),
@@ -87,6 +89,8 @@ impl<'a, 'c> Routes<'a, 'c> {
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             clients: clients(section),
+            lua,
+            lua_response,
         }
     }
 

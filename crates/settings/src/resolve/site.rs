@@ -60,6 +60,7 @@ impl Context<'_> {
         } else {
             front_controller(&section.front_controller.value)
         };
+        let lua_before = self.scripts(section.lua_before.as_ref());
         let site = Site {
             name: name(section),
             hosts: hosts(section),
@@ -72,6 +73,7 @@ impl Context<'_> {
             follow: follow.unwrap_or_default(),
             index: section.index.value.values().map(|name| name.0.clone()).collect(),
             front_controller: controller,
+            lua_before,
             routes,
             serve: values(section.serve.as_ref(), |name| name.0.clone()),
             scripts_in_writable_folders: section.scripts_in_writable_folders.value,

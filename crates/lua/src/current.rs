@@ -1,0 +1,98 @@
+//! The exchange of the run at hand, for functions that Lua calls.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Result, Table, Value};
+
+use crate::budget::Budget;
+use crate::exchange::{Exchange, Outcome};
+
+/// What functions that Lua calls share.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) budget: Rc<Budget>,
+    running: RefCell<Option<Running>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) exchange: Exchange,
+    /// What a function has decided, whatever the script returns.
+    pub(crate) decided: Option<Outcome>,
+}
+
+impl Current {
+    pub(crate) fn new(budget: &Rc<Budget>) -> Rc<Self> {
+        Rc::new(Self { budget: Rc::clone(budget), running: RefCell::default() })
+    }
+
+    pub(crate) fn begin(&self, exchange: Exchange) {
+        *self.running.borrow_mut() = Some(Running { exchange, decided: None });
+    }
+
+    pub(crate) fn end(&self) -> Option<Running> {
+        self.running.take()
+    }
+
+    /// Calls a function with the exchange. The function calls no Lua code.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Exchange) -> Result<T>) -> Result<T> {
+        self.with_running(|running| act(&mut running.exchange))
+    }
+
+    pub(crate) fn with_running<T>(&self, act: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+        match &mut *self.running.borrow_mut() {
+            Some(running) => act(running),
+            None => Err(Error::runtime("no request is being answered")),
+        }
+    }
+
+    /// A copy of bytes that leave the state.
+    pub(crate) fn hand_out(&self, text: &LuaString) -> Result<Bytes> {
+        let text = text.as_bytes();
+        self.budget.hand_out(text.len())?;
+        Ok(Bytes::copy_from_slice(&text))
+    }
+
+    /// A function of the exchange, for Lua.
+    pub(crate) fn function<A: FromLuaMulti, R: IntoLuaMulti>(
+        self: &Rc<Self>,
+        lua: &Lua,
+        act: impl Fn(&Lua, &Self, A) -> Result<R> + 'static,
+    ) -> Result<Function> {
+        let current = Rc::clone(self);
+        lua.create_function(move |lua, arguments| act(lua, &current, arguments))
+    }
+}
+
+/// A table, a function name at a time.
+pub(crate) struct Functions<'l> {
+    pub(crate) lua: &'l Lua,
+    pub(crate) current: &'l Rc<Current>,
+    pub(crate) table: Table,
+}
+
+impl<'l> Functions<'l> {
+    pub(crate) fn new(lua: &'l Lua, current: &'l Rc<Current>) -> Result<Self> {
+        Ok(Self { lua, current, table: lua.create_table()? })
+    }
+
+    pub(crate) fn add<A: FromLuaMulti, R: IntoLuaMulti>(
+        &self,
+        name: &str,
+        act: impl Fn(&Lua, &Current, A) -> Result<R> + 'static,
+    ) -> Result<()> {
+        self.table.raw_set(name, self.current.function(self.lua, act)?)
+    }
+}
+
+/// A string, or `nil`.
+pub(crate) fn text_or_nil(lua: &Lua, text: Option<impl AsRef<[u8]>>) -> Result<Value> {
+    text.map_or(Ok(Value::Nil), |text| lua.create_string(text).map(Value::String))
+}
+
+/// An integer for Lua.
+pub(crate) fn integer(number: u64) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}

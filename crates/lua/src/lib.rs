@@ -1,0 +1,35 @@
+//! Lua scripts that decide about requests, as in lighttpd's mod_magnet: state, sandbox and interface. No input and no output.
+//!
+//! ```text
+//!  Exchange (request, fields) ──▶ Runtime::run(Script) ──▶ Exchange (changed), Outcome
+//!                                       │ stat, time
+//!                                       ▼
+//!                                    Machine
+//! ```
+//!
+//! Scripts are trusted with what they may name (any file that the process may read) and not with the process: none can keep it busy,
+//! use up its memory, or reach another request (`budget.rs`, `prelude.lua`).
+
+mod budget;
+mod content;
+mod current;
+mod dictionary;
+mod encoding;
+mod exchange;
+mod extras;
+mod functions;
+mod interface;
+mod json;
+mod machine;
+mod pattern;
+mod runtime;
+mod strings;
+
+#[cfg(test)]
+mod tests;
+
+pub use budget::Limits;
+pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
+pub use exchange::{Body, Exchange, Outcome, Phase, Physical, Piece, Request};
+pub use machine::{Machine, Stat};
+pub use runtime::{Runtime, Script};

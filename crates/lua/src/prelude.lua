@@ -1,0 +1,399 @@
+-- Builds what all scripts of a state see. Runs once; `rust` has the functions that are not written in Lua.
+--
+-- Scripts share tables only if they cannot change them: each library is an empty table whose metatable leads to the real one and
+-- is protected. A script's own globals live in a table that is made for the run.
+
+local rust = ...
+
+local error, getmetatable, math_type, next, pairs, rawequal, rawget, rawset, select, setmetatable, tostring, type =
+	error, getmetatable, math.type, next, pairs, rawequal, rawget, rawset, select, setmetatable, tostring, type
+local real_string, real_table = string, table
+local concat, sort, unpack = table.concat, table.sort, table.unpack
+local create, resume, close_coroutine = coroutine.create, coroutine.resume, coroutine.close
+local protected_call = pcall
+
+local shielded = setmetatable({}, { __mode = "k" })
+
+local function read_only()
+	error("lua table is read-only", 2)
+end
+
+-- Iterates over a table without handing it out.
+local function each(real)
+	local key, value
+	return function()
+		key, value = next(real, key)
+		return key, value
+	end
+end
+
+-- A table that reads from `real` and cannot be changed.
+local function shield(real)
+	local shown = setmetatable({}, {
+		__index = real,
+		__newindex = read_only,
+		__pairs = function() return each(real) end,
+		__metatable = false,
+	})
+	shielded[shown] = true
+	return shown
+end
+
+-- An error that ends the run is not caught.
+local function settle(ok, ...)
+	if not ok and rust.is_fatal((...)) then
+		error((...), 0)
+	end
+	return ok, ...
+end
+
+local globals = {
+	_VERSION = _VERSION,
+	assert = assert,
+	error = error,
+	getmetatable = getmetatable,
+	ipairs = ipairs,
+	next = next,
+	pairs = pairs,
+	rawequal = rawequal,
+	rawget = rawget,
+	rawlen = rawlen,
+	select = select,
+	tonumber = tonumber,
+	tostring = tostring,
+	type = type,
+}
+
+function globals.pcall(...)
+	return settle(protected_call(...))
+end
+
+local function handle(handler, ok, ...)
+	if ok then
+		return true, ...
+	end
+	return false, select(2, settle(protected_call(handler, ...)))
+end
+
+-- The handler runs when the function has been left: within an error that comes from a check of the budget, nothing is checked.
+function globals.xpcall(f, handler, ...)
+	return handle(handler, settle(protected_call(f, ...)))
+end
+
+function globals.rawset(t, key, value)
+	if shielded[t] then
+		read_only()
+	end
+	return rawset(t, key, value)
+end
+
+function globals.setmetatable(t, metatable)
+	-- A finalizer would run within another request.
+	if type(metatable) == "table" and rawget(metatable, "__gc") ~= nil then
+		error("__gc is not available to scripts in the server", 2)
+	end
+	return setmetatable(t, metatable)
+end
+
+function globals.collectgarbage(what)
+	return what == "count" and rust.used_memory() / 1024 or 0
+end
+
+function globals.print(...)
+	local texts = {}
+	for i = 1, select("#", ...) do
+		texts[i] = tostring((select(i, ...)))
+	end
+	rust.log(concat(texts, "\t"))
+end
+
+-- Functions of the table library that could work for long within one instruction, written so that instructions are counted.
+
+local tables = { pack = real_table.pack, unpack = unpack }
+
+function tables.insert(t, ...)
+	local count, last = select("#", ...), #t + 1
+	if count == 1 then
+		t[last] = (...)
+	elseif count == 2 then
+		local place, value = ...
+		if math_type(place) ~= "integer" and type(place) == "number" then
+			place = place // 1 | 0
+		end
+		if type(place) ~= "number" then
+			error("bad argument #2 to 'insert' (number expected, got " .. type(place) .. ")", 2)
+		elseif place < 1 or place > last then
+			error("bad argument #2 to 'insert' (position out of bounds)", 2)
+		end
+		for i = last, place + 1, -1 do
+			t[i] = t[i - 1]
+		end
+		t[place] = value
+	else
+		error("wrong number of arguments to 'insert'", 2)
+	end
+end
+
+function tables.remove(t, place)
+	local last = #t
+	if place == nil then
+		place = last
+	elseif place ~= last and (place < 1 or place > last + 1) then
+		error("bad argument #2 to 'remove' (position out of bounds)", 2)
+	end
+	local removed = t[place]
+	while place < last do
+		t[place] = t[place + 1]
+		place = place + 1
+	end
+	t[place] = nil
+	return removed
+end
+
+function tables.move(from, first, last, to, target)
+	target = target or from
+	if to > first and to <= last and rawequal(target, from) then
+		for i = last - first, 0, -1 do
+			target[to + i] = from[first + i]
+		end
+	else
+		for i = 0, last - first do
+			target[to + i] = from[first + i]
+		end
+	end
+	return target
+end
+
+function tables.concat(list, between, first, last)
+	first, last = first or 1, last or #list
+	rust.charge(last - first)
+	return concat(list, between, first, last)
+end
+
+-- Sorts a copy: its length cannot change meanwhile.
+function tables.sort(list, is_before)
+	local copy, count = {}, #list
+	for i = 1, count do
+		copy[i] = list[i]
+	end
+	rust.charge(count * 16)
+	sort(copy, is_before)
+	for i = 1, count do
+		list[i] = copy[i]
+	end
+end
+
+local coroutines = {}
+for name, value in pairs(coroutine) do
+	coroutines[name] = value
+end
+
+function coroutines.resume(...)
+	return settle(resume(...))
+end
+
+local function unwrap(ok, ...)
+	if not ok then
+		error((...), 0)
+	end
+	return ...
+end
+
+-- The library's own closes the coroutine after an error, and would run `__close` without a check of the budget.
+function coroutines.wrap(f)
+	local wrapped = create(f)
+	return function(...)
+		return unwrap(resume(wrapped, ...))
+	end
+end
+
+function coroutines.close(...)
+	return settle(close_coroutine(...))
+end
+
+rust.replace_string_functions(real_string)
+real_string.dump = nil
+getmetatable("").__metatable = false
+
+local numbers = {}
+for name, value in pairs(math) do
+	numbers[name] = value
+end
+-- The generator is common to all scripts, so none may choose what it makes.
+function numbers.randomseed() end
+
+globals.coroutine = shield(coroutines)
+globals.math = shield(numbers)
+globals.os = shield({ clock = os.clock, date = os.date, difftime = os.difftime, time = os.time })
+globals.string = shield(real_string)
+globals.table = shield(tables)
+globals.utf8 = shield(utf8)
+
+-- lighty.*
+
+-- A table whose keys Rust reads and writes.
+local function accessors(get, set, all)
+	local function both()
+		local list, at = all(), -1
+		return function()
+			at = at + 2
+			return list[at], list[at + 1]
+		end
+	end
+	local t = setmetatable({}, {
+		__index = get,
+		__newindex = set or read_only,
+		__pairs = all and both,
+		__metatable = false,
+	})
+	shielded[t] = true
+	return t
+end
+
+-- The last argument, so that `f(x)` and `t:f(x)` mean the same.
+local function with_last(f)
+	return function(...)
+		return f((select(-1, ...)))
+	end
+end
+
+local bodies = {
+	add = with_last(rust.add_content),
+	set = with_last(rust.set_content),
+}
+
+local function response_body(_, key)
+	local method = bodies[key]
+	if method then
+		return method
+	end
+	return rust.content(key)
+end
+
+local request_bodies = { set = with_last(rust.set_body), add = with_last(rust.add_body) }
+
+local function request_body(_, key)
+	local method = request_bodies[key]
+	if method then
+		return rust.has_body() and method or nil
+	end
+	return rust.body(key)
+end
+
+local request = accessors(rust.get_header, rust.set_header, rust.all_headers)
+local attributes = accessors(rust.get_attribute, rust.set_attribute, rust.all_attributes)
+local environment = accessors(rust.get_variable, rust.set_variable, rust.all_variables)
+local counters = accessors(rust.get_counter, rust.set_counter)
+
+local c = rust.functions
+c.stat = rust.stat
+
+function c.readdir(path)
+	local names, at = rust.list(path), 0
+	return names and function()
+		at = at + 1
+		return names[at]
+	end
+end
+
+function c.urlenc_query(t)
+	local parts, at = {}, 0
+	if type(t) == "table" then
+		for key, value in next, t do
+			if type(key) == "string" or type(key) == "number" then
+				at = at + 1
+				parts[at] = rust.query_pair(key, value)
+			end
+		end
+	end
+	return concat(parts, "&")
+end
+
+local function irequests()
+	error("scripts in the server see their own request alone", 2)
+end
+
+local lighty = {
+	RESTART_REQUEST = 99,
+	c = shield(c),
+	env = attributes,
+	r = shield({
+		req_attr = attributes,
+		req_body = accessors(request_body),
+		req_env = environment,
+		req_header = request,
+		req_item = accessors(rust.get_item, rust.set_item),
+		resp_body = accessors(response_body),
+		resp_header = accessors(rust.get_field, rust.set_field, rust.all_fields),
+	}),
+	req_env = environment,
+	request = request,
+	server = shield({
+		irequests = irequests,
+		plugin_stats = counters,
+		stats = accessors(rust.get_stat),
+	}),
+	stat = rust.stat,
+	status = counters,
+}
+
+-- What a script has put into `lighty` itself: `header`, `content`, and names of its own.
+local result
+
+setmetatable(lighty, {
+	__index = function(_, key)
+		local value = result[key]
+		if value == nil and (key == "header" or key == "content") then
+			value = {}
+			result[key] = value
+		end
+		return value
+	end,
+	__newindex = function(_, key, value)
+		result[key] = value
+	end,
+	__metatable = false,
+})
+shielded[lighty] = true
+
+-- `lighty.r = nil` in a script must not change what other scripts see, so scripts get a table in front of it.
+local shown = setmetatable({}, {
+	__index = lighty,
+	__newindex = function(_, key, value)
+		if rawget(lighty, key) ~= nil then
+			read_only()
+		end
+		result[key] = value
+	end,
+	__metatable = false,
+})
+shielded[shown] = true
+globals.lighty = shown
+
+rust.sendoff.shared = shield(rust.sendoff.shared)
+rust.sendoff.json = shield(rust.sendoff.json)
+globals.sendoff = shield(rust.sendoff)
+
+-- A run
+
+local of_script = { __index = globals, __metatable = false }
+local current
+
+function globals.load(text, name, mode, environment)
+	if type(text) ~= "string" then
+		error("bad argument #1 to 'load' (string expected, got " .. type(text) .. ")", 2)
+	end
+	if environment == nil then
+		environment = current
+	end
+	return rust.load(text, name, environment)
+end
+
+-- Runs a script. Returns its status, and the fields and the content of the older interface.
+return function(main)
+	local own = {}
+	own._G = own
+	result, current = {}, setmetatable(own, of_script)
+	local status = main(own)
+	return status, rawget(result, "header"), rawget(result, "content")
+end

@@ -1,0 +1,154 @@
+mod interface;
+mod patterns;
+mod sandbox;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::{
+    Body, Exchange, Limits, Machine, Outcome, Phase, Physical, Piece, Request, Runtime, Script,
+    Stat,
+};
+
+/// A machine without files, whose clock the test moves.
+#[derive(Debug, Default)]
+pub(super) struct Bare {
+    now: Cell<Duration>,
+}
+
+impl Machine for Bare {
+    fn stat(&self, path: &[u8]) -> Option<Stat> {
+        (path == b"/file").then(|| Stat {
+            mode: 0o100_644,
+            inode: 7,
+            size: 3,
+            uid: 1,
+            gid: 2,
+            accessed: (1, 2),
+            modified: (3, 4),
+            changed: (5, 6),
+            content_type: Some(Bytes::from_static(b"text/plain")),
+            etag: None,
+        })
+    }
+
+    fn list(&self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
+        (path == b"/").then(|| vec![b"file".to_vec(), b"other".to_vec()])
+    }
+
+    fn link(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn now(&self) -> Duration {
+        self.now.get()
+    }
+
+    fn random(&self) -> u32 {
+        4
+    }
+}
+
+pub(super) struct Sandbox {
+    pub(super) runtime: Runtime,
+    machine: Rc<Bare>,
+    shared: std::sync::Arc<crate::Dictionary>,
+}
+
+fn cpu_time() -> Duration {
+    thread_local!(static START: Instant = Instant::now());
+    START.with(|start| start.elapsed() + Duration::from_secs(1))
+}
+
+impl Sandbox {
+    pub(super) fn new() -> Self {
+        // Test machines are busy, and the clock is that of the wall here.
+        Self::with(Limits { time: Duration::from_secs(2), ..Limits::default() })
+    }
+
+    pub(super) fn with(limits: Limits) -> Self {
+        let machine = Rc::<Bare>::default();
+        let shown: Rc<dyn Machine> = Rc::clone(&machine) as Rc<dyn Machine>;
+        let runtime = Runtime::new(limits, &shown, cpu_time).unwrap();
+        Self { runtime, machine, shared: std::sync::Arc::default() }
+    }
+
+    pub(super) fn pass(&self, time: Duration) {
+        self.machine.now.set(self.machine.now.get() + time);
+    }
+
+    pub(super) fn exchange(&self, phase: Phase) -> Exchange {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-a", HeaderValue::from_static("1"));
+        headers.append("x-a", HeaderValue::from_static("2"));
+        Exchange {
+            phase,
+            request: Request {
+                method: Method::GET,
+                protocol: "HTTP/1.1",
+                scheme: Bytes::from_static(b"http"),
+                authority: Bytes::from_static(b"example.org:8080"),
+                server_name: Bytes::from_static(b"example.org"),
+                target: Bytes::from_static(b"/a%20b?c=d"),
+                original_target: Bytes::from_static(b"/a%20b?c=d"),
+                path: b"/a b".to_vec(),
+                query: Some(Bytes::from_static(b"c=d")),
+                remote: Some("192.0.2.1:1234".parse().unwrap()),
+                local: Some("192.0.2.2:80".parse().unwrap()),
+                headers,
+                body: Body::Received(Bytes::new()),
+            },
+            physical: Physical {
+                path: Some(b"/srv/a b".to_vec()),
+                relative: Some(b"/a b".to_vec()),
+                root: Some((*b"/srv").into()),
+                path_info: None,
+            },
+            environment: Vec::new(),
+            status: 0,
+            fields: Vec::new(),
+            content: None,
+            shared: std::sync::Arc::clone(&self.shared),
+            messages: Vec::new(),
+        }
+    }
+
+    pub(super) fn compile(&self, source: &str) -> Script {
+        self.runtime.compile("/scripts/test.lua", source.as_bytes()).unwrap()
+    }
+
+    pub(super) fn run(&self, source: &str) -> (Exchange, Outcome) {
+        self.runtime.run(&self.compile(source), self.exchange(Phase::Route))
+    }
+
+    /// The text that a script answers with.
+    pub(super) fn answer(&self, source: &str) -> String {
+        let (exchange, outcome) = self.run(source);
+        assert_eq!(outcome, Outcome::Answer(200), "{source}");
+        let pieces = exchange.content.unwrap_or_default();
+        let texts = pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            Piece::File { path, offset, len } => {
+                format!("[{} {offset} {len:?}]", path.escape_ascii())
+            }
+        });
+        texts.collect()
+    }
+
+    /// The value of an expression as text.
+    pub(super) fn value(&self, expression: &str) -> String {
+        self.answer(&format!("lighty.content = {{ tostring({expression}) }} return 200"))
+    }
+
+    /// Why a script fails.
+    pub(super) fn failure(&self, source: &str) -> String {
+        match self.run(source).1 {
+            Outcome::Failed(why) => why,
+            other => panic!("{source} gives {other:?}"),
+        }
+    }
+}

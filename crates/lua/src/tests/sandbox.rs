@@ -1,0 +1,278 @@
+//! Scripts that try to get out, to stay, to take everything.
+
+use std::time::{Duration, Instant};
+
+use super::Sandbox;
+use crate::{Limits, Outcome};
+
+#[test]
+fn what_reaches_the_machine_is_not_there() {
+    let sandbox = Sandbox::new();
+    for name in [
+        "io",
+        "debug",
+        "package",
+        "require",
+        "dofile",
+        "loadfile",
+        "loadstring",
+        "os.execute",
+        "os.getenv",
+        "os.exit",
+        "os.remove",
+        "os.rename",
+        "os.tmpname",
+        "os.setlocale",
+        "string.dump",
+        "warn",
+    ] {
+        assert_eq!(sandbox.value(name), "nil", "{name}");
+    }
+}
+
+#[test]
+fn nothing_of_a_run_is_left_for_the_next() {
+    let sandbox = Sandbox::new();
+    for attempt in [
+        "x = 1",
+        "_G.x = 1",
+        "_ENV.x = 1",
+        "rawset(_G, 'x', 1)",
+        "pcall(rawset, string, 'x', 1)",
+        "pcall(function() string.x = 1 end)",
+        "pcall(function() lighty.x = 1 end)",
+        "pcall(function() lighty.r.x = 1 end)",
+        "pcall(function() lighty.c.x = 1 end)",
+        "pcall(rawset, lighty, 'x', 1)",
+        "pcall(function() getmetatable('').__index.x = 1 end)",
+        "pcall(function() getmetatable(_G).__index.x = 1 end)",
+        "pcall(function() getmetatable(string).__index.x = 1 end)",
+        "pcall(setmetatable, string, { __index = { x = 1 } })",
+        "pcall(setmetatable, _G, { __index = { x = 1 } })",
+        "pcall(table.insert, table, 1)",
+        "pcall(table.move, { 1 }, 1, 1, 1, math)",
+        "load('x = 1')()",
+        "load('_G.x = 1')()",
+        "for _, t in pairs { string, table, math, lighty } do pcall(function() t.x = 1 end) end",
+        "local f, t = pairs(string) if t then t.x = 1 end",
+        "package = nil sendoff.x = sendoff",
+    ] {
+        let (_, outcome) = sandbox.run(attempt);
+        drop(outcome);
+        let seen = sandbox.value(
+            "tostring(x) .. tostring(string.x) .. tostring(('').x) .. tostring(lighty.x) .. tostring(lighty.r.x) .. tostring(table[1])",
+        );
+        assert_eq!(seen, "nilnilnilnilnilnil", "{attempt}");
+        assert_eq!(sandbox.value("math[1]"), "nil", "{attempt}");
+    }
+    // What functions are called does not change either.
+    let (_, outcome) =
+        sandbox.run("pcall(rawset, lighty.c, 'time', 1) string = nil tostring = nil return 200");
+    assert_eq!(outcome, Outcome::Answer(200));
+    assert_eq!(sandbox.value("type(lighty.c.time) .. type(string)"), "functiontable");
+}
+
+#[test]
+fn finalizers_cannot_wait_for_another_request() {
+    let sandbox = Sandbox::new();
+    let why = sandbox.failure("setmetatable({}, { __gc = function() end })");
+    assert_eq!(why, "/scripts/test.lua:1: __gc is not available to scripts in the server");
+}
+
+#[test]
+fn bytecode_is_not_loaded() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.value("load('\\27Lua')"), "nil");
+    assert!(sandbox.runtime.compile("x", b"\x1bLua\x54").is_err());
+    assert_eq!(sandbox.value("load('return 1 + ...')(2)"), "3");
+    assert_eq!(sandbox.value("load('return y', 'n', 't', { y = 5 })()"), "5");
+}
+
+#[test]
+fn errors_have_a_file_and_a_line() {
+    let sandbox = Sandbox::new();
+    for (source, why) in [
+        ("\n\nerror('no')", "/scripts/test.lua:3: no"),
+        (
+            "\nlocal x = nil + 1",
+            "/scripts/test.lua:2: attempt to perform arithmetic on a nil value",
+        ),
+        (
+            "\n\nlighty.r.req_item.nothing = 1",
+            "/scripts/test.lua:3: r.req_item['nothing'] invalid or read-only",
+        ),
+        (
+            "\nlighty.env['nothing'] = 'x'",
+            "/scripts/test.lua:2: couldn't store 'nothing' in r.req_attr[]",
+        ),
+        ("lighty.stat('/file').nothing()", "/scripts/test.lua:1: stat[\"field\"] invalid: nothing"),
+        ("\nstring.find('a', '[')", "/scripts/test.lua:2: malformed pattern (missing ']')"),
+        ("error({})", "/scripts/test.lua"),
+        ("string.rep(1)", "/scripts/test.lua:1: bad argument #2"),
+    ] {
+        let got = sandbox.failure(source);
+        assert!(got.starts_with(why), "{source}: {got}");
+        assert!(!got.contains('\n'), "{got}");
+    }
+    let why = sandbox.runtime.compile("/scripts/x.lua", b"\n\nif").unwrap_err();
+    assert!(why.starts_with("/scripts/x.lua:3: "), "{why}");
+}
+
+/// Scripts that would take for ever.
+const ENDLESS: &[&str] = &[
+    "while true do end",
+    "repeat until false",
+    "local function f() return f() end f()",
+    "while true do pcall(function() while true do end end) end",
+    "while true do pcall(error) end",
+    "local function f() while true do pcall(f) end end f()",
+    "xpcall(function() while true do end end, function() while true do end end)",
+    "while true do xpcall(error, function() while true do end end) end",
+    "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+    "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+    "while true do local c <close> = setmetatable({}, { __close = function() while true do end end }) error() end",
+    "('a'):rep(100000):find('.-.-.-b')",
+    "('a'):rep(100000):match('(.-)(.-)(.-)(.-)b')",
+    "for _ in ('a'):rep(100000):gmatch('.-.-.-b') do end",
+    "('a'):rep(100000):gsub('.-.-.-b', '')",
+    "('a'):rep(30):find(('a?'):rep(30) .. ('a'):rep(30) .. 'b')",
+    "('('):rep(100000):find('%b()%b()%b()')  ; while true do ('('):rep(100000):find('%b()') end",
+    "while true do (''):rep(1 << 60) end",
+    "while true do pcall(string.rep, 'x', 1 << 40) end",
+    "table.concat({}, '', 1, 1 << 60)",
+    "table.insert(setmetatable({}, { __len = function() return 1 << 60 end }), 1, 1)",
+    "table.remove(setmetatable({}, { __len = function() return 1 << 60 end }), 1)",
+    "table.move({}, 1, 1 << 60, 2)",
+    "table.sort(setmetatable({}, { __len = function() return 1 << 30 end }), math.type)",
+    "local t = {} for i = 1, 100000 do t[i] = i % 7 end table.sort(t, function() return true end)",
+    "while true do pcall(table.unpack, {}, 1, 900000) end",
+    "while true do lighty.c.md('sha512', ('x'):rep(1000000)) end",
+    "while true do lighty.c.urlenc(('x'):rep(1000000)) end",
+    "while true do sendoff.json.decode('[' .. ('1,'):rep(100000) .. '1]') end",
+    "while true do load('return ' .. ('1 + '):rep(10000) .. '1') end",
+    "while true do lighty.c.readdir('/') end",
+    "while true do lighty.stat('/file') end",
+    "while true do print('x') end",
+    "while true do lighty.r.resp_header['X'] = 'y' end",
+    "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = function() while true do end end }) while true do end end)()",
+    "local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = function() while true do end end }) error() end) coroutine.resume(co) coroutine.close(co)",
+    "error(setmetatable({}, { __tostring = function() while true do end end }))",
+    "print(setmetatable({}, { __tostring = function() while true do end end }))",
+    "goto there ::there:: goto there",
+    "setmetatable(_ENV, nil) while true do end",
+    "local t = setmetatable({}, { __index = function(t, k) return t[k + 1] end }) return t[1]",
+];
+
+#[test]
+fn a_script_that_would_take_for_ever_ends() {
+    let sandbox = Sandbox::new();
+    for source in ENDLESS {
+        let began = Instant::now();
+        let why = sandbox.failure(source);
+        assert!(why.starts_with("/scripts/test.lua"), "{source}: {why}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{source}: {:?}", began.elapsed());
+        assert_eq!(sandbox.value("1 + 1"), "2", "after {source}");
+    }
+}
+
+/// Scripts that would take all memory.
+const GREEDY: &[&str] = &[
+    "local s = 'x' while true do s = s .. s end",
+    "local t = {} while true do t[#t + 1] = {} end",
+    "local t = {} for i = 1, 1 << 40 do t[i] = ('x'):rep(1000) .. i end",
+    "return ('x'):rep(1 << 30)",
+    "return ('x'):rep(1 << 62, 'yyyyyyyyyyyyyy')",
+    "local function f(...) return f(1, ...) end f()",
+    "local function f() return 1 + f() end f()",
+    "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
+    "return ('x'):rep(1000000):gsub('x', ('y'):rep(1000))",
+    "return ('x'):rep(1000000):gsub('.*', ('%0'):rep(1000))",
+    "return string.format('%s', ('x'):rep(5000000)):rep(2)",
+    "local t = {} for i = 1, 100000 do t[i] = ('x'):rep(1000) end return table.concat(t)",
+    "while true do lighty.r.resp_body.add(('x'):rep(100000)) end",
+    "while true do lighty.r.req_env['x' .. tostring({})] = 'y' end",
+    "for i = 1, 100000 do lighty.r.req_header['x-' .. i] = 'y' end",
+    "local t = {} for i = 1, 100000 do t[i] = 'x' end lighty.r.resp_body.set(t)",
+    "return sendoff.json.decode('[' .. ('[],'):rep(1000000) .. '1]')",
+    "local t = {} t[1] = t return sendoff.json.encode(t)",
+    "return string.pack('s', ('x'):rep(4000000)) .. string.pack('c9000000', '')",
+    "local s = ('x'):rep(4000000) lighty.header['X'] = s lighty.header['Y'] = s lighty.header['Z'] = s",
+    "local s = ('x'):rep(1000000) for i = 1, 100 do print(s) end",
+];
+
+#[test]
+fn a_script_that_would_take_all_memory_ends() {
+    let sandbox = Sandbox::new();
+    for source in GREEDY {
+        let began = Instant::now();
+        let why = sandbox.failure(source);
+        assert!(why.starts_with("/scripts/test.lua"), "{source}: {why}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{source}: {:?}", began.elapsed());
+        assert_eq!(sandbox.value("('x'):rep(3000000):len()"), "3000000", "after {source}");
+    }
+}
+
+#[test]
+fn fields_and_messages_are_bounded() {
+    let sandbox = Sandbox::new();
+    let (exchange, outcome) =
+        sandbox.run("for i = 1, 10000 do lighty.r.resp_header['X-' .. i] = 'y' print(i) end");
+    assert_eq!(outcome, Outcome::GoOn);
+    assert!(exchange.fields.len() <= 128 && exchange.messages.len() <= 32);
+}
+
+#[test]
+fn processor_time_is_limited() {
+    let limits =
+        Limits { time: Duration::from_millis(20), instructions: u64::MAX, ..Limits::default() };
+    let sandbox = Sandbox::with(limits);
+    for source in
+        ["while true do end", "local s = ('x'):rep(1000000) while true do local t = s .. s end"]
+    {
+        let began = Instant::now();
+        let why = sandbox.failure(source);
+        assert_eq!(why, "/scripts/test.lua:1: the script takes more than 20 ms", "{source}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{source}: {:?}", began.elapsed());
+    }
+}
+
+/// Places from which a script can throw.
+const CALLBACKS: &[&str] = &[
+    "('a'):gsub('a', function() error('thrown') end)",
+    "('a'):gsub('a', setmetatable({}, { __index = function() error('thrown') end }))",
+    "table.sort({ 3, 1, 2 }, function() error('thrown') end)",
+    "table.concat(setmetatable({}, { __len = function() error('thrown') end }))",
+    "tostring(setmetatable({}, { __tostring = function() error('thrown') end }))",
+    "print(setmetatable({}, { __tostring = function() error('thrown') end }))",
+    "for _ in pairs(setmetatable({}, { __pairs = function() error('thrown') end })) do end",
+    "local x <close> = setmetatable({}, { __close = function() error('thrown') end })",
+    "coroutine.wrap(function() error('thrown') end)()",
+    "return setmetatable({}, { __index = function() error('thrown') end }).x",
+    "lighty.r.resp_body.set(setmetatable({}, { __index = function() error('thrown') end })) error('thrown')",
+    "xpcall(error, function() error('thrown') end) error('thrown')",
+    "load('error(\"thrown\")')()",
+];
+
+#[test]
+fn an_error_may_come_from_anywhere() {
+    let sandbox = Sandbox::new();
+    for source in CALLBACKS {
+        assert!(sandbox.failure(source).contains("thrown"), "{source}");
+        assert_eq!(sandbox.value("1 + 1"), "2", "after {source}");
+    }
+}
+
+#[test]
+fn functions_call_one_another_only_so_deep() {
+    let sandbox = Sandbox::new();
+    for source in [
+        "local function f() return (('a'):gsub('a', f)) end f()",
+        "local function f() return pcall(f) end f() error('end')",
+        "local t = {} for i = 1, 300 do t = setmetatable({}, { __index = t }) end local x = t.x error('end')",
+        "local function f() table.sort({ 1, 2 }, f) end f()",
+        "local function f() return coroutine.wrap(f)() end f()",
+        "local function f() return load('return ...')(tostring(setmetatable({}, { __tostring = f }))) end f()",
+    ] {
+        assert!(sandbox.failure(source).starts_with("/scripts/test.lua"), "{source}");
+    }
+}

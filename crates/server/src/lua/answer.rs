@@ -1,0 +1,24 @@
+//! The answer of a script.
+
+use std::rc::Rc;
+
+use http::StatusCode;
+
+use crate::segment::Segment;
+use crate::static_files::Entry;
+
+/// The answer of a script. Its fields are among the effects.
+#[derive(Debug)]
+pub(crate) enum ScriptAnswer {
+    /// A body of strings and ranges of files.
+    Body {
+        /// The status.
+        status: StatusCode,
+        /// The pieces in order.
+        segments: Vec<Segment>,
+    },
+    /// This file, with ranges and conditions.
+    File(Rc<Entry>),
+    /// The script asks for the body of the request, and is to run again when it is there.
+    AfterBody,
+}

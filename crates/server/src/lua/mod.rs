@@ -1,0 +1,16 @@
+//! Lua scripts of sites, run in the event loop. `crates/lua` has the state, the sandbox and the interface; this folder gives it requests
+//! and files, and turns what scripts decide into answers.
+//!
+//! ```text
+//!  site/mod.rs (lua_before), site/rules.rs (lua) ──▶ SiteScripts::run ──▶ Next: go on, begin again, Answer
+//!  filter of heads (lua_response) ─────────────────▶ SiteScripts::change
+//! ```
+
+pub(crate) mod answer;
+mod content;
+mod machine;
+mod scripts;
+mod view;
+
+pub(crate) use answer::ScriptAnswer;
+pub(crate) use scripts::{Dictionaries, Next, ScriptShare, SiteScripts, Traces};
