@@ -1,8 +1,7 @@
 //! Debian's lighttpd with mod_magnet: what Lua scripts in the server are compared with.
 
-use crate::child::{dies_with_us, exit_status};
-use crate::{Client, Request, Response, listener, processes};
-use rustix::process::Signal;
+use crate::child::dies_with_us;
+use crate::{Client, Request, Response, listener};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -89,8 +88,8 @@ impl Lighttpd {
 impl Drop for Lighttpd {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            processes::signal(child.id(), Signal::TERM);
-            exit_status(&mut child, "lighttpd");
+            let _ = child.kill();
+            let _ = child.wait();
         }
         let _ = fs::remove_dir_all(&self.folder);
     }

@@ -161,7 +161,7 @@ pub(crate) fn query_part(part: &[u8], is_name: bool) -> Vec<u8> {
 pub(crate) fn xml(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
-        if byte.is_ascii_control() || b"\"&'<>".contains(&byte) {
+        if byte.is_ascii_control() || b"\"&'<>`".contains(&byte) {
             encoded.extend_from_slice(format!("&#x{byte:02X};").as_bytes());
         } else {
             encoded.push(byte);
@@ -218,7 +218,7 @@ pub(crate) fn escaped(text: &[u8], is_json: bool) -> Vec<u8> {
         };
         match short {
             Some(short) => encoded.extend_from_slice(&[b'\\', short]),
-            None if byte.is_ascii_control() && is_json => {
+            None if byte < b' ' && is_json => {
                 encoded.extend_from_slice(format!("\\u00{byte:02X}").as_bytes());
             }
             None if !is_json && !(b' '..=b'~').contains(&byte) => {

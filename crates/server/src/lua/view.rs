@@ -36,6 +36,8 @@ pub(super) fn lend(
         },
     };
     let authority = request.host.clone().unwrap_or_default();
+    // It looks at the fields, which are taken then.
+    let body = body(request);
     Exchange {
         phase,
         physical,
@@ -52,7 +54,7 @@ pub(super) fn lend(
             remote: address(&request.peer),
             local: address(&request.local),
             headers: std::mem::take(&mut request.headers),
-            body: body(request),
+            body,
         },
         environment: Vec::new(),
         status: 0,

@@ -167,6 +167,8 @@ impl Site {
             let answer = match applied {
                 Applied::Answer(answer) => self.protected(request, None, answer, &mut effects),
                 Applied::Open => self.answer(pools, request, &mut effects, None, failure),
+                // The page of an error has no target of its own.
+                Applied::Restart if failure.is_some() => break,
                 Applied::Restart => {
                     effects = Effects { lua: effects.lua, ..Effects::default() };
                     continue;
