@@ -144,8 +144,9 @@ impl Exchange {
     /// Notes a message for the log.
     pub(crate) fn log(&mut self, message: &str) {
         if self.messages.len() < MAX_MESSAGES.0 {
-            let end = message.floor_char_boundary(MAX_MESSAGES.1);
-            self.messages.push(message[..end].replace(char::is_control, "\u{fffd}"));
+            let most = &message.as_bytes()[..message.len().min(MAX_MESSAGES.1)];
+            let text = String::from_utf8_lossy(most);
+            self.messages.push(text.replace(char::is_control, "\u{fffd}"));
         }
     }
 
