@@ -12,7 +12,7 @@ use sendoff_tests::repository::{SourceFile, files, root};
 /// This file, whose tests contain invented references.
 const THIS: &str = "tests/tests/documents.rs";
 
-const CODE: [&str; 8] = ["rs", "c", "h", "php", "phpt", "sh", "toml", "stub"];
+const CODE: [&str; 9] = ["rs", "c", "h", "php", "phpt", "java", "sh", "toml", "stub"];
 
 /// The numbered sections of a document.
 type Sections<'a> = BTreeMap<u32, Section<'a>>;

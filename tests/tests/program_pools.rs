@@ -139,6 +139,10 @@ fn processes_run_as_the_user_of_their_pool_as_root() {
     let server = run(&site, &text);
     assert!(server.page("/one/identity").starts_with("uid 65534 gid 33 groups 1 "));
     assert!(server.page("/two/identity").starts_with("uid 33 gid 33 "));
+    let pid = server.page("/one/pid");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    // CAP_LEASE alone (capabilities(7)): 1 << 28.
+    assert!(status.contains("\nCapEff:\t0000000010000000\n"), "{status}");
 }
 
 #[test]

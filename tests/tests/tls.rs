@@ -414,13 +414,15 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
 #[test]
 fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
     let secured = Secured::new();
-    secured
-        .site
-        .write("ends.php", "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000);");
+    secured.site.write(
+        "waits.php",
+        "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000); flush(); file_get_contents('pipe');",
+    );
+    let pipe = secured.site.fifo("pipe");
     let server = secured.serve();
     let front = server.front();
     let mut client = Client::connect_narrow(server.tls_addr().unwrap(), 16 * 1024);
-    client.send(Request::get("/ends.php").http10().bytes());
+    client.send(Request::get("/waits.php").http10().bytes());
     let head = client.head().unwrap();
     assert_eq!(head.framing("GET"), Ok(Framing::Close));
     processes::signal(front, Signal::KILL);
@@ -429,6 +431,7 @@ fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
         other => panic!("{:?}", other.map(|response| response.body.len())),
     }
     assert!(client.is_truncated());
+    pipe.release();
     assert!(wait::until(LIMIT, || server.front() != front));
 }
 

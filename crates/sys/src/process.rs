@@ -82,6 +82,20 @@ pub fn become_user(
     Ok(())
 }
 
+/// Lets a program that the process executes next have capabilities that the process has now.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn pass_on_capabilities(passed: CapabilitySet) -> io::Result<()> {
+    let own = rustix::thread::capabilities(None)?;
+    let passed = own.permitted & passed;
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: passed, ..own })?;
+    for capability in passed {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
 fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
     // SAFETY: the result points to libc's own memory, used before the next such call in this thread.
     let account = unsafe { libc::getpwuid(uid.as_raw()) };

@@ -15,7 +15,7 @@ use rustix::process::{
 };
 use rustix::thread::CapabilitySet;
 use sendoff_config::{Account, PoolConfig, Program};
-use sendoff_sys::process::{become_user, find_user, leave_only_standard};
+use sendoff_sys::process::{become_user, find_user, leave_only_standard, pass_on_capabilities};
 
 use crate::failure::Failure;
 
@@ -95,7 +95,9 @@ pub(super) fn become_program(
     };
     match pool.account {
         Some(Account { uid: uid @ 1.., gid }) => {
-            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), enter)?;
+            // As PHP's workers: to hand over a file that belongs to another user takes a lease.
+            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE, enter)?;
+            pass_on_capabilities(CapabilitySet::LEASE)?;
         }
         // Root by name stays root, with all that it may do.
         Some(_) | None => enter()?,
