@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use sendoff_sys::master::{SIGNALS, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use crate::engine::stuck_signal;
@@ -26,18 +27,6 @@ const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FP
 
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// Signals that end the master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor, which does
-/// what they ask for, and reach the master too if a terminal or `pkill` sends them.
-const SIGNALS: [Signal; 7] = [
-    Signal::TERM,
-    Signal::CHILD,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::HUP,
-    Signal::USR1,
-    Signal::USR2,
-];
 
 /// As what [`Master::run`] returned: it forks, so it may return in several processes.
 #[derive(Debug)]
@@ -348,15 +337,5 @@ impl<'a> Master<'a> {
     fn wait_for_end(&mut self, deadline: Instant) -> io::Result<Wake> {
         poll_until(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(deadline))?;
         Ok(self.take_signals())
-    }
-}
-
-/// Polls until something is ready or the time has come; either may be early.
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
-    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-    match poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(e.into()),
     }
 }

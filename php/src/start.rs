@@ -3,14 +3,9 @@
 use std::ffi::CString;
 use std::io;
 
-use rustix::fs::Mode;
-use rustix::process::{
-    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, geteuid, getppid,
-    set_parent_process_death_signal, setrlimit, umask,
-};
-use rustix::thread::CapabilitySet;
-use sendoff_config::{Account, PoolConfig};
-use sendoff_sys::process::{become_user, exit_now, find_user};
+use rustix::process::{Pid, Signal, geteuid, getppid, set_parent_process_death_signal};
+use sendoff_config::PoolConfig;
+use sendoff_sys::process::{exit_now, find_user};
 
 use crate::failure::Failure;
 
@@ -50,26 +45,7 @@ pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
 /// # Errors
 /// The system refuses; the process must end.
 pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
-    if let Some(mask) = pool.umask {
-        umask(Mode::from_raw_mode(mask));
-    }
-    if let Some(bytes) = pool.memory_limit {
-        setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
-    }
-    let enter = || -> io::Result<()> {
-        if let Some(root) = &pool.chroot {
-            chroot(root)?;
-            chdir("/")?;
-        }
-        Ok(())
-    };
-    match pool.account {
-        Some(Account { uid: uid @ 1.., gid }) => {
-            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE, enter)?;
-        }
-        // Root by name stays root, with all that it may do.
-        Some(_) | None => enter()?,
-    }
+    pool.confines().take_on()?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {
         // It ended before the line above, which would have ended this process without a word, too.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sendoff_sys::master::Confines;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
@@ -81,6 +82,17 @@ impl PoolConfig {
             ping_path: None,
             ping_response: "pong".to_owned(),
             snapshot: Snapshot::Lease,
+        }
+    }
+
+    /// What its processes are confined to.
+    #[must_use]
+    pub fn confines(&self) -> Confines<'_> {
+        Confines {
+            umask: self.umask,
+            memory_limit: self.memory_limit,
+            root: self.chroot.as_deref(),
+            account: self.account.map(|account| (account.uid, account.gid)),
         }
     }
 

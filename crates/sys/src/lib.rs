@@ -1,4 +1,4 @@
-//! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors.
+//! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors, and what masters of pools do with them.
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
 pub mod epoch;
@@ -9,6 +9,7 @@ pub mod lease;
 #[cfg(feature = "lua")]
 pub mod lua_hook;
 pub mod mapping;
+pub mod master;
 pub mod memfd;
 mod outq;
 pub mod process;

@@ -7,30 +7,20 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool::{MAX_MESSAGE, ProgramState, ToMaster};
+use sendoff_sys::master::{SIGNALS, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use super::output::{Log, Output, Reading, Stream};
 use super::process::{Standard, become_program, environment};
 use super::slot::{Ended, Slot};
 use super::socket::PoolListener;
-
-/// Signals that end the master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor.
-const SIGNALS: [Signal; 7] = [
-    Signal::TERM,
-    Signal::CHILD,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::HUP,
-    Signal::USR1,
-    Signal::USR2,
-];
 
 /// Requests wait for a process that will be started within this time; otherwise they are refused.
 const WORTH_WAITING: Duration = Duration::from_millis(500);
@@ -221,7 +211,7 @@ impl<'a> Master<'a> {
         let sent = sendmsg(&self.socket, &[IoSlice::new(&state.encode())], &mut control, flags);
         match sent {
             Ok(_) => (self.told, self.tell_at) = (Some(state), None),
-            // A front that is gone will be followed by one that says that it has started.
+            // If the front has ended, the next front sends `FrontStarted` and is told then.
             Err(_) => self.tell_at = Some(Instant::now() + TELL_AGAIN),
         }
     }
@@ -336,15 +326,5 @@ impl<'a> Master<'a> {
             tracing::warn!(pool, process, "a process has not ended in time, it is killed");
             slot.kill();
         }
-    }
-}
-
-/// Polls until something is ready or the time has come; either may be early.
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
-    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-    match poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(e.into()),
     }
 }

@@ -8,14 +8,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::fs::Mode;
 use rustix::process::{
-    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, geteuid, getppid,
-    set_parent_process_death_signal, setpgid, setrlimit, umask,
+    Pid, Signal, chdir, geteuid, getppid, set_parent_process_death_signal, setpgid,
 };
 use rustix::thread::CapabilitySet;
-use sendoff_config::{Account, PoolConfig, Program};
-use sendoff_sys::process::{become_user, find_user, leave_only_standard, pass_on_capabilities};
+use sendoff_config::{PoolConfig, Program};
+use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities};
 
 use crate::failure::Failure;
 
@@ -80,27 +78,10 @@ pub(super) fn become_program(
     rustix::stdio::dup2_stderr(&standard.error)?;
     // Its own processes go with it.
     setpgid(None, None)?;
-    if let Some(mask) = pool.umask {
-        umask(Mode::from_raw_mode(mask));
-    }
-    if let Some(bytes) = pool.memory_limit {
-        setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
-    }
-    let enter = || -> io::Result<()> {
-        if let Some(root) = &pool.chroot {
-            chroot(root)?;
-            chdir("/")?;
-        }
-        Ok(())
-    };
-    match pool.account {
-        Some(Account { uid: uid @ 1.., gid }) => {
-            // As PHP's workers: to hand over a file that belongs to another user takes a lease.
-            become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE, enter)?;
-            pass_on_capabilities(CapabilitySet::LEASE)?;
-        }
-        // Root by name stays root, with all that it may do.
-        Some(_) | None => enter()?,
+    pool.confines().take_on()?;
+    // As PHP's workers: to hand over a file that belongs to another user takes a lease.
+    if pool.account.is_some_and(|account| account.uid != 0) {
+        pass_on_capabilities(CapabilitySet::LEASE)?;
     }
     let named = |what: String| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))

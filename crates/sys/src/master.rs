@@ -1,0 +1,80 @@
+//! What the masters of pools do alike, that of PHP and that of a program: signals, waiting, and the limits of a new process.
+
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::process::{Gid, Resource, Rlimit, Signal, Uid, chdir, chroot, setrlimit, umask};
+use rustix::thread::CapabilitySet;
+
+use crate::process::become_user;
+
+/// Signals that end a master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor, which does what they
+/// ask for, and reach the master, too, if a terminal or `pkill` sends them.
+pub const SIGNALS: [Signal; 7] = [
+    Signal::TERM,
+    Signal::CHILD,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// Polls until something is ready or the time has come; either may be early.
+///
+/// # Errors
+/// Those of `poll(2)`, without `EINTR`.
+pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+    match poll(fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a new process of a pool is confined to. `None` leaves a thing as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Confines<'a> {
+    /// The permissions that new files do not get (umask(2)).
+    pub umask: Option<u32>,
+    /// Bytes of memory of its own (`RLIMIT_DATA`).
+    pub memory_limit: Option<u64>,
+    /// The folder that is `/` for it, and its working folder at first.
+    pub root: Option<&'a Path>,
+    /// Its user and group. Root stays root, with all that it may do; another user keeps no capability but `CAP_LEASE`, as far as the
+    /// process has it.
+    pub account: Option<(u32, u32)>,
+}
+
+impl Confines<'_> {
+    /// Confines this process.
+    ///
+    /// # Errors
+    /// The kernel refuses. The process may then run with part of the change and should end.
+    pub fn take_on(&self) -> io::Result<()> {
+        if let Some(mask) = self.umask {
+            umask(Mode::from_raw_mode(mask));
+        }
+        if let Some(bytes) = self.memory_limit {
+            setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+        }
+        let enter = || -> io::Result<()> {
+            if let Some(root) = self.root {
+                chroot(root)?;
+                chdir("/")?;
+            }
+            Ok(())
+        };
+        match self.account {
+            Some((uid @ 1.., gid)) => {
+                become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::LEASE, enter)
+            }
+            Some(_) | None => enter(),
+        }
+    }
+}
