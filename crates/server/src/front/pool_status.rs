@@ -1,19 +1,17 @@
 //! The state of a pool for `fpm_get_status()`: a worker asks when its script calls the function, so requests cost nothing.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::BytesMut;
 use sendoff_config::PoolConfig;
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::{UnixStream, unix::pipe};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use crate::observe::pool_page::PoolPage;
-use crate::upstream::Pool;
+use crate::upstream::{Packets, Pool};
 
 /// Bytes of a question, which says nothing but that it is one.
 const QUESTION_LEN: usize = 1;
@@ -30,19 +28,8 @@ pub(super) async fn answer(socket: OwnedFd, pool: Arc<Pool>, config: Arc<PoolCon
 }
 
 async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Result<()> {
-    // A packet socket; the type is used to wait for it and for nothing else.
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true)?;
-    let socket = UnixStream::from_std(socket)?;
-    loop {
-        let mut question = BytesMut::with_capacity(QUESTION_LEN);
-        let mut pipes = VecDeque::new();
-        let received = socket.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(socket.as_fd(), &mut question, &mut pipes)
-        });
-        if received.await? == 0 {
-            return Ok(());
-        }
+    let packets = Packets::new(socket)?;
+    while let Some((_question, mut pipes)) = packets.next(QUESTION_LEN).await? {
         // What is no pipe gets no answer.
         let Some(Ok(mut to)) = pipes.pop_front().map(pipe::Sender::from_owned_fd) else { continue };
         pool.describe_requests();
@@ -56,4 +43,5 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
         // The worker may have given up.
         let _ = timeout(READ_LIMIT, to.write_all(page.as_array().as_bytes())).await;
     }
+    Ok(())
 }

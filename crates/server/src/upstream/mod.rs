@@ -8,6 +8,7 @@ mod error;
 mod exchange;
 mod fastcgi;
 mod inbox;
+mod packets;
 mod queue;
 mod script_log;
 mod worker;
@@ -19,6 +20,7 @@ pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange, sw
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
 pub use inbox::Event;
+pub(crate) use packets::Packets;
 pub use queue::QueueLimits;
 pub use worker::claims::{Claim, Claims};
 pub use worker::deadline::{Deadlines, enforce};

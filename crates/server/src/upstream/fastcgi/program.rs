@@ -3,18 +3,16 @@
 //! The listening socket has no name in the file system: the front has a descriptor of its inode, which leads there through `/proc`
 //! (proc_pid_fd(5)). No other process can connect.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use sendoff_pool::{MAX_STATE, ProgramState};
-use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::packets::{Packets, is_full};
 
 /// The program of a pool, shared by all event loops.
 #[derive(Debug)]
@@ -50,20 +48,12 @@ impl Program {
     /// # Errors
     /// The pool socket cannot be read.
     pub async fn receive(&self, pool_socket: OwnedFd) -> io::Result<()> {
-        // A packet socket; the type is used to wait for it and for nothing else.
-        let socket = std::os::unix::net::UnixStream::from(pool_socket);
-        socket.set_nonblocking(true)?;
-        let socket = UnixStream::from_std(socket)?;
+        let packets = Packets::new(pool_socket)?;
         loop {
-            let mut message = BytesMut::with_capacity(MAX_STATE);
-            let mut fds = VecDeque::new();
-            let received = socket.async_io(Interest::READABLE, || {
-                sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
-            });
-            match received.await {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
-                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+            let (message, mut fds) = match packets.next(MAX_STATE).await {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return Ok(()),
+                Err(error) if is_full(&error) => {
                     tracing::error!(
                         pool = self.name,
                         "too many open files: the state is not known"
@@ -71,7 +61,7 @@ impl Program {
                     continue;
                 }
                 Err(error) => return Err(error),
-            }
+            };
             match (ProgramState::decode(&message), fds.pop_front()) {
                 (Some(state), Some(socket)) => {
                     let socket = Some(Arc::new(socket));

@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use bytes::BytesMut;
 use rustix::process::Pid;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::pool::WorkerId;
+use crate::upstream::packets::{Packets, is_full};
 
 /// One event loop's link to a new worker.
 #[derive(Debug)]
@@ -58,26 +56,18 @@ pub async fn receive_workers(
     loops: &[UnboundedSender<NewLink>],
     mut questions: impl FnMut(OwnedFd),
 ) -> io::Result<()> {
-    // A packet socket; the type is used to wait for it and for nothing else.
-    let socket = std::os::unix::net::UnixStream::from(pool_socket);
-    socket.set_nonblocking(true)?;
-    let socket = UnixStream::from_std(socket)?;
+    let packets = Packets::new(pool_socket)?;
     let mut next = 0;
     loop {
-        let mut message = BytesMut::with_capacity(MESSAGE_LEN);
-        let mut fds = VecDeque::new();
-        let received = socket.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
-        });
-        match received.await {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+        let (message, fds) = match packets.next(MESSAGE_LEN).await {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok(()),
+            Err(error) if is_full(&error) => {
                 tracing::error!("too many open files: a new worker could not be taken on");
                 continue;
             }
             Err(error) => return Err(error),
-        }
+        };
         if *message == QUESTIONS {
             fds.into_iter().for_each(&mut questions);
             continue;
