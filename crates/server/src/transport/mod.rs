@@ -86,14 +86,18 @@ pub(crate) trait Transport {
     /// Ends the connection in a way that the client cannot take for the end of a response, if the transport has such a way.
     fn reset(&mut self);
 
-    /// The socket, for another process to write to; `None` if that is impossible.
-    fn lend(&mut self) -> Option<BorrowedFd<'_>>;
+    /// The socket, for another process to write to; `None` if that is impossible, which it is unless a transport says otherwise.
+    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Bytes that borrowers of the socket have written since the last [`resume`](Self::resume). 0 if it was never lent.
-    fn written_elsewhere(&self) -> io::Result<u64>;
+    fn written_elsewhere(&self) -> io::Result<u64> {
+        Ok(0)
+    }
 
     /// Counts bytes that a borrower has written as sent.
-    fn resume(&mut self, written: u64);
+    fn resume(&mut self, _written: u64) {}
 }
 
 /// Sends bytes on a stream socket, without SIGPIPE.

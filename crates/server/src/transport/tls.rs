@@ -231,16 +231,6 @@ impl Transport for Tls {
         self.is_over = true;
         self.tcp.reset();
     }
-
-    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn written_elsewhere(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn resume(&mut self, _written: u64) {}
 }
 
 impl Drop for Tls {

@@ -92,14 +92,4 @@ impl Transport for Unix {
         // It fails on a connection that is gone.
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
     }
-
-    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn written_elsewhere(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn resume(&mut self, _written: u64) {}
 }

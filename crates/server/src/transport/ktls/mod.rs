@@ -217,14 +217,4 @@ impl Transport for KernelTls {
         line.cut();
         line.tcp.reset();
     }
-
-    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn written_elsewhere(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn resume(&mut self, _written: u64) {}
 }
