@@ -40,7 +40,7 @@ impl FieldChange {
     }
 }
 
-/// Changes of a header section, in their order.
+/// Changes of a header section that many responses get, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct FieldChanges {
     changes: Box<[FieldChange]>,
@@ -52,6 +52,11 @@ pub(crate) struct FieldChanges {
 }
 
 impl FieldChanges {
+    /// Changes of one response, which are not worth a preparation.
+    pub(crate) fn once(changes: impl IntoIterator<Item = FieldChange>) -> Self {
+        Self { changes: changes.into_iter().collect(), lengths: 0, distinct: false }
+    }
+
     pub(crate) fn new(changes: Vec<FieldChange>) -> Self {
         let lengths = changes.iter().fold(0, |all, change| all | length(&change.field));
         let distinct = changes.iter().enumerate().all(|(number, change)| {

@@ -109,7 +109,7 @@ impl HeadChanges {
             Self::Fixed(changes) => Some(Rc::clone(changes)),
             Self::Rendered(changes) => {
                 let changes = changes.iter().map(|change| change.render(request, groups));
-                Some(FieldChanges::new(changes.collect()).into())
+                Some(FieldChanges::once(changes).into())
             }
         }
     }
