@@ -118,8 +118,8 @@ section! {
     /// Its addresses, as in the top level.
     listen: List<Listen>, unless "those of the top level",
         example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
-    /// Its certificate: files, `auto`, or one that the server signs itself. The site is then reached at its addresses with `tls`; if
-    /// it has none, at port 443 of every address.
+    /// Its certificate: files, `auto`, or `self-signed`. The site is then reached at its addresses with `tls`; if it has none, at port
+    /// 443 of every address.
     tls: Short<Tls>, unless "no TLS",
         example "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }", also "ssl" "TLS";
     /// Whether requests in the clear are redirected to https.

@@ -19,7 +19,7 @@ impl<'k> CryptoInfo<'k> {
 /// Room for the control message that names a record's type.
 const CONTROL_WORDS: usize = 4;
 
-/// Makes a connected TCP socket one that can be given keys.
+/// Attaches the kernel's TLS layer to a connected TCP socket (`TCP_ULP`), which the keys are then given to.
 ///
 /// # Errors
 /// `ENOENT`: the kernel has no TLS, or its module is not loaded and this process may not load it.

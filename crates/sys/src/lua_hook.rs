@@ -1,7 +1,8 @@
 //! A check that Lua makes every N instructions, and that ends what runs.
 //!
 //! `mlua` has hooks, too. When such a hook fails, `mlua` resets the stack of the function that runs, which calls the `__close`
-//! metamethods of its variables while hooks are off: one that loops would never end. Lua's own error leaves the function first.
+//! metamethods of its variables while hooks are off: a metamethod that loops would never end. An error that Lua itself raises leaves
+//! the function first.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int};

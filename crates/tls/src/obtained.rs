@@ -20,7 +20,7 @@ impl Obtained {
         Self(files.filter(is_one).filter_map(|path| usable(&path).ok()).collect())
     }
 
-    /// The certificate for these names: the one that covers most of them, and of several the one that holds for longest. When a
+    /// The certificate for these names: the certificate that covers most of them, and among equals the one that expires last. When a
     /// site gets another name, its old certificate serves until there is one for all. `None`: there is none for any of them.
     #[must_use]
     pub fn best(&self, names: &[String]) -> Option<(&Credentials, &Leaf)> {

@@ -24,8 +24,8 @@ pub(super) fn of_compressed(tag: &[u8], coding: Coding) -> Option<Bytes> {
 
 /// Translates the conditions of a request. Returns the previous value of `If-None-Match` if it is another one now.
 ///
-/// In `If-None-Match`, tags of codings that the client does not accept stay, so that they do not match: a cache asks with all tags that it
-/// has, and would give a client the one that a 304 names (RFC 9111 §4.3.4).
+/// In `If-None-Match`, tags of codings that the client does not accept stay, so that they do not match: a cache lists the tags of all
+/// responses that it has stored, and sends its client the stored response whose tag a 304 names (RFC 9111 §4.3.4).
 pub(super) fn translate(headers: &mut HeaderMap, accepted: Accepted) -> Option<HeaderValue> {
     let mut before = None;
     for name in [IF_MATCH, IF_NONE_MATCH] {

@@ -10,7 +10,7 @@ use sendoff_http1::FieldLine;
 pub enum Field {
     /// Name and value, not checked yet.
     Own(Bytes, Bytes),
-    /// One that the configuration has fixed for many responses, checked when it was read.
+    /// A field that the configuration gives to many responses, checked when the configuration was read.
     Line(FieldLine),
 }
 
