@@ -165,25 +165,26 @@ impl OpenFile {
     }
 
     /// The error to cut a response with if the file has become too short for its range. `open(O_RDONLY|O_TRUNC)` breaks
-    /// no lease, and a static file may be truncated at any time.
+    /// no lease, and a static file may be truncated at any time: other responses may need only ranges of it that still
+    /// exist.
     pub(crate) fn became_shorter(&self) -> io::Error {
         const WHY: &str = "it became shorter while it was sent";
         let error = self.cut(&format!("{}: {WHY}", self.name()));
-        // Other responses may need only ranges of a static file that still exist.
-        if self.guard.is_some() {
-            self.lose(WHY);
-        }
+        self.lose(WHY);
         error
     }
 
-    /// Gives up the unsent ranges, so that responses that need them are cut instead of sending wrong bytes.
+    /// Gives up the unsent ranges of a file that only its lease protects, so that responses that need them are cut instead
+    /// of sending wrong bytes. A copy cannot be lost: two are made at once if a writer comes while the file is copied to be
+    /// shared, and the second may fail when the first has let the writer go on.
     pub(crate) fn lose(&self, why: &str) {
-        let why = format!("{}: {why}", self.name());
-        if self.guard.is_some() {
-            tracing::error!(
-                "a handed-over file is lost, responses that want more of it are cut: {why}"
-            );
+        if !matches!(*self.state.borrow(), State::Leased(_)) {
+            return;
         }
+        let why = format!("{}: {why}", self.name());
+        tracing::error!(
+            "a handed-over file is lost, responses that want more of it are cut: {why}"
+        );
         *self.state.borrow_mut() = State::Lost(why.into());
     }
 

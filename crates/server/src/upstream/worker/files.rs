@@ -225,7 +225,7 @@ fn take_copy(
             }
         }
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            drop(file.became_shorter());
+            file.lose("it became shorter while it was copied");
         }
         // It is read for each response.
         Err(error) => tracing::debug!(%error, "a file could not be copied into memory"),
@@ -400,6 +400,36 @@ mod tests {
                 assert!(files.segment(FileId(5), 0, 1).is_err(), "the id is forgotten");
             })
             .await;
+    }
+
+    /// A writer comes while another thread copies the file to share it: the copy for the writer is ready first, and the
+    /// other then finds a file that has been truncated.
+    #[test]
+    fn a_copy_that_comes_too_late_takes_nothing_from_a_file_that_has_one() {
+        let snapshots = Snapshots::new(SnapshotLimits::default());
+        let (mut files, worker) = files_sharing(&snapshots);
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&path, [b'o'; 70_000]).unwrap();
+        files.open(FileId(1), leased(&path)).unwrap();
+        let Segment::File(segment) = files.segment(FileId(1), 0, 70_000).unwrap() else {
+            panic!("expected a file segment");
+        };
+        let (descriptor, identity, _) = segment.file.leased().unwrap();
+        let Advice::Copy(reservation) = snapshots.ask(identity, &descriptor) else {
+            panic!("the second request makes a copy");
+        };
+        files.recall(FileId(1)).unwrap();
+        assert_eq!(answer(&worker).answer, GuardAnswer::Recalled);
+        sendoff_sys::lease::give_up(descriptor.as_fd()).unwrap();
+        std::fs::write(&path, b"").unwrap();
+        let late = copy(&descriptor, 70_000, Instant::now() + COPY_LIMIT);
+        assert_eq!(late.as_ref().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        take_copy(&segment.file, &descriptor, reservation, late);
+        let mut sent = vec![0; 70_000];
+        let kept = segment.file.descriptor().expect("the copy for the writer");
+        assert_eq!(rustix::io::pread(&*kept, &mut sent, 0), Ok(70_000));
+        assert!(sent.iter().all(|&byte| byte == b'o'));
+        assert_eq!(snapshots.usage().cuts, 0);
     }
 
     /// Descriptors of this process that lead to a file.
