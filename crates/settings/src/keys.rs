@@ -167,7 +167,6 @@ section! {
     /// Media types by ending, on top of the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
-    /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny is not shown.
     /// Whether responses are compressed for clients that accept it: all, none, or those that are static files.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
@@ -184,7 +183,8 @@ section! {
     /// BREACH attack needs such responses.
     compress_cross_site: bool = false,
         example "true";
-    /// Pages of the site for error statuses; the status stays.
+    /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny
+    /// is not shown.
     error_pages: Map<Status, UrlPath>, unless "the built-in ones",
         example "{ 404 = \"/404.html\" }", also "error_page" "ErrorDocument" "errors" "handle_errors";
     /// While this file exists, every request is answered with 503.

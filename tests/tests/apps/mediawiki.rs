@@ -28,6 +28,11 @@ const VOLATILE: &[(&str, &str)] = &[
     ("\"pageid\":", ","),
     ("revid\":", ","),
     ("timestamp\":\"", "\""),
+    // The time of the request.
+    ("class=\"wlinfo\"", "</span>"),
+    ("Server time:", "wpServerTime"),
+    ("wpServerTime", ">"),
+    ("wpLocalTime", "</span>"),
 ];
 
 /// The folders that Debian's package links into the site.
