@@ -208,12 +208,18 @@ fn meaning(name: &str, value: &str) -> String {
     }
 }
 
-/// The name and the attributes of a cookie.
+/// The name and the attributes of a cookie. Its age is rounded to minutes: applications subtract two times of the clock, between which
+/// a second may begin.
 fn masked(cookie: &str) -> String {
     let attributes = cookie.split(';').enumerate().map(|(at, part)| {
         let (name, value) = part.trim().split_once('=').unwrap_or((part.trim(), ""));
-        let kept = at > 0 && !name.eq_ignore_ascii_case("expires");
-        format!("{name}={}", if kept { value } else { "" })
+        let minutes = || value.parse().map(|age: u64| format!("{name}={}m", (age + 30) / 60));
+        match name.to_ascii_lowercase().as_str() {
+            _ if at == 0 => format!("{name}="),
+            "expires" => format!("{name}="),
+            "max-age" => minutes().unwrap_or_else(|_| format!("{name}={value}")),
+            _ => format!("{name}={value}"),
+        }
     });
     attributes.collect::<Vec<_>>().join("; ")
 }
