@@ -67,6 +67,10 @@ impl Machine for Any<'_> {
         "/".into()
     }
 
+    fn cache_folder(&self) -> PathBuf {
+        "/".into()
+    }
+
     fn cores(&self) -> usize {
         2
     }

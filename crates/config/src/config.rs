@@ -13,6 +13,7 @@ use crate::acme::Acme;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::proxies::TrustedProxies;
+use crate::route::PageCache;
 use crate::site::Site;
 
 /// What a server is to do, with every default filled in and every path absolute.
@@ -95,6 +96,13 @@ const RESERVE: Duration = Duration::from_secs(1);
 ///      then workers: scripts finish             and ends          workers killed  workers with it
 /// ```
 impl Config {
+    /// Whether pages of applications are kept.
+    #[must_use]
+    pub fn keeps_pages(&self) -> bool {
+        let mut rules = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.rules);
+        rules.any(|rules| matches!(rules.page_cache, Some(PageCache::On(_))))
+    }
+
     /// Time from the signal until the front resets the connections that are still in the middle of a response, and ends.
     #[must_use]
     pub fn drain_timeout(&self) -> Duration {

@@ -1,5 +1,6 @@
 //! Configuration of the process that speaks HTTP.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,19 @@ pub struct FrontConfig {
     pub timeouts: Timeouts,
     /// How much clients may send.
     pub limits: Limits,
+    /// Where pages are kept.
+    pub page_cache: PageStore,
+}
+
+/// Where pages of applications are kept, if rules say so (`PageCache`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageStore {
+    /// The folder; it belongs to the user of the front.
+    #[serde(with = "crate::path::one")]
+    pub folder: PathBuf,
+    /// Bytes that the pages may take.
+    pub size: u64,
 }
 
 /// How long clients may take. No value is zero.

@@ -33,13 +33,13 @@ pub use acme::Acme;
 pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
-pub use front::{FrontConfig, Limits, MAX_THREADS, Timeouts};
+pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
-    BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Network, Route,
-    Rules,
+    BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
+    PageCache, Route, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,

@@ -76,6 +76,8 @@ pub struct Rules {
     pub response_headers: Vec<HeaderRule>,
     /// What caches are told, unless the application says so itself.
     pub cache: Option<Cache>,
+    /// Whether pages of applications are kept for other requests; `None`: as earlier routes say, or they are not.
+    pub page_cache: Option<PageCache>,
     /// Which responses are compressed; `None`: those that the site says.
     pub compress: Option<Compress>,
     /// CGI parameters for scripts: names and texts. They replace the server's own of the same name.
@@ -119,6 +121,27 @@ pub struct Cache {
     pub max_age: Option<Duration>,
     /// Further directives of `Cache-Control`: `public`, `immutable`, `no-store`.
     pub directives: Vec<String>,
+}
+
+/// Whether pages of applications are kept for other requests (docs/page-cache.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PageCache {
+    /// They are not.
+    Off,
+    /// They are.
+    On(Keeping),
+}
+
+/// Which pages are kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keeping {
+    /// How long a page is fresh of which the application says nothing; `None`: only pages are kept of which it does.
+    pub fresh: Option<Duration>,
+    /// How long afterwards the page may be sent while it is made anew, or if that fails; zero: as the application says.
+    pub stale: Duration,
+    /// Whether requests with cookies get the same pages as those without.
+    pub cookies: bool,
 }
 
 /// Basic authentication (RFC 7617).

@@ -46,6 +46,7 @@ fn config() -> Config {
                 idle: Duration::from_secs(2),
                 send: Duration::new(3, 1),
             },
+            page_cache: PageStore { folder: "/".into(), size: 0 },
             limits: Limits { max_body: u64::MAX },
         },
         sites: vec![Site {

@@ -108,15 +108,11 @@ impl Machine for ThisMachine {
     }
 
     fn state_folder(&self) -> PathBuf {
-        if rustix::process::geteuid().is_root() {
-            return "/var/lib/sendoff".into();
-        }
-        let absolute = |name: &str| {
-            std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
-        };
-        let of_user = absolute("XDG_STATE_HOME");
-        let of_user = of_user.or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        of_user.unwrap_or_else(std::env::temp_dir).join("sendoff")
+        own_folder("/var/lib", "XDG_STATE_HOME", ".local/state")
+    }
+
+    fn cache_folder(&self) -> PathBuf {
+        own_folder("/var/cache", "XDG_CACHE_HOME", ".cache")
     }
 
     fn cores(&self) -> usize {
@@ -127,4 +123,15 @@ impl Machine for ThisMachine {
         let memory = rustix::system::sysinfo();
         memory.totalram.saturating_mul(memory.mem_unit.max(1).into())
     }
+}
+
+/// The server's folder: beneath `of_root` for root, else in the folder that the variable `name` says, or beneath the user's home.
+fn own_folder(of_root: &str, name: &str, in_home: &str) -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return Path::new(of_root).join("sendoff");
+    }
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = absolute(name).or_else(|| Some(absolute("HOME")?.join(in_home)));
+    of_user.unwrap_or_else(std::env::temp_dir).join("sendoff")
 }

@@ -16,6 +16,7 @@ mod log;
 mod machine;
 mod options;
 mod orders;
+mod page_folder;
 mod program;
 mod runtime_folder;
 mod signals;

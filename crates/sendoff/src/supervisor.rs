@@ -18,6 +18,7 @@ use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
+use crate::page_folder;
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
 use certificates::Certificates;
@@ -40,6 +41,7 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let keys = credentials(&config).map_err(Failure::Input)?;
+    page_folder::prepare(&config);
     let php_ini = Contents::read(&php_ini::folder());
     let listeners = listen(&config.listen, config.front.threads)?;
     if config.listen.iter().any(|listener| listener.tls) {

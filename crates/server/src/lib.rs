@@ -29,6 +29,7 @@ mod layer;
 mod lifecycle;
 mod lua;
 pub mod observe;
+mod page_cache;
 pub mod request;
 mod responder;
 pub mod response;

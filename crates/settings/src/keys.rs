@@ -9,7 +9,7 @@ use crate::words::{
     AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
-    HeaderText, HostName, Hsts, IniSettings, LineFormat, Listen, LogPath, Matching, Method,
+    HeaderText, HostName, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath, Matching, Method,
     MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size,
     Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
@@ -87,6 +87,12 @@ section! {
     /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
+    /// The folder of kept pages (`page_cache`). The server makes it, and gives it to the user that it runs as.
+    page_cache_folder: FilePath, unless "`/var/cache/sendoff`; without root `~/.cache/sendoff`",
+        example "\"/var/cache/sendoff\"", also "fastcgi_cache_path" "proxy_cache_path" "CacheRoot";
+    /// How much room kept pages may take there.
+    page_cache_size: Size = Size(1 << 30),
+        example "\"256M\"", also "max_size";
     /// With `tls = "auto"`, the authority that certificates come from: the URL of its ACME directory, `letsencrypt`, or `staging` for
     /// that of Let's Encrypt for trials.
     acme_directory: AcmeDirectory = AcmeDirectory::lets_encrypt(),
@@ -275,6 +281,11 @@ section! {
     /// Rule: what caches are told, unless the application says so itself.
     cache: Caching,
         example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";
+    /// Rule: whether pages of applications are kept for other requests: as long as the application says (`http`), a time for those of
+    /// which it says nothing, or not at all (`off`). `stale 1h`: old pages may be sent that long while they are made anew or
+    /// when that fails. `cookies`: requests with cookies get the same pages (page-cache.md).
+    page_cache: Keep,
+        example "\"10m, stale 1h\"", also "fastcgi_cache" "fastcgi_cache_valid" "proxy_cache" "proxy_cache_valid" "CacheEnable";
     /// Rule: whether responses are compressed, as for the site.
     compress: Compress,
         example "false", also "gzip" "encode" "brotli" "zstd" "compression" "SetOutputFilter";

@@ -94,6 +94,9 @@ pub trait Machine {
     /// The folder for what the server keeps from one start to the next, unless the operator names one.
     fn state_folder(&self) -> PathBuf;
 
+    /// The folder for what the server may lose: kept pages.
+    fn cache_folder(&self) -> PathBuf;
+
     /// Processors.
     fn cores(&self) -> usize;
 

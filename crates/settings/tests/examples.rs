@@ -76,6 +76,10 @@ impl Machine for Complete {
         "/var/lib/sendoff".into()
     }
 
+    fn cache_folder(&self) -> PathBuf {
+        "/var/cache/sendoff".into()
+    }
+
     fn cores(&self) -> usize {
         2
     }

@@ -14,8 +14,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
-    Account, Config, FrontConfig, Limits, PoolConfig, Site, Snapshot, Timeouts, TrustedProxies,
-    Workers, units,
+    Account, Config, FrontConfig, Limits, PageStore, PoolConfig, Site, Snapshot, Timeouts,
+    TrustedProxies, Workers, units,
 };
 use sendoff_pool::ToMaster;
 
@@ -90,6 +90,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
             access_log: None,
             request_ids: false,
             timeouts: Timeouts { head: none, body: none, idle: none, send: none },
+            page_cache: PageStore { folder: "/".into(), size: 0 },
             limits: Limits { max_body: 0 },
         },
         sites: vec![Site { pool: Some(0), channel: false, ..Site::new("/".into()) }],

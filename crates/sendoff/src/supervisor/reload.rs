@@ -22,6 +22,7 @@ use crate::kept;
 use crate::listen::{Listeners, listen, tcp};
 use crate::log::open_target;
 use crate::orders::{Kept, Reply, ToFront};
+use crate::page_folder;
 
 /// How long the front may take, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
@@ -195,6 +196,7 @@ impl Supervisor {
         }
         can_change(&self.config, &config)?;
         let keys = credentials(&config)?;
+        page_folder::prepare(&config);
         let php_ini = Contents::read(&php_ini::folder());
         let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
         let sources = sources(&self.config, &config, may_stay);

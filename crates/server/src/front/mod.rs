@@ -42,6 +42,7 @@ use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::explain::Secret;
+use crate::page_cache::PageCache;
 use crate::upstream::{Channel, Master};
 
 /// What a front is started with.
@@ -112,6 +113,7 @@ impl Front {
         let shared = Shared {
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
+            page_cache: PageCache::new(&generation.config.front.page_cache),
             dictionaries: Arc::default(),
         };
         let (mut handles, mut loops) = (Vec::new(), Vec::new());

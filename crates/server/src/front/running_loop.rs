@@ -25,6 +25,7 @@ use crate::lua::Dictionaries;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
 use crate::observe::status::{Counters, Encryption, PoolStatus, Status, WorkerStatus};
+use crate::page_cache::PageCache;
 use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::transport::kernel_has_tls;
@@ -95,6 +96,7 @@ impl Place {
 pub(super) struct Shared {
     pub(super) explain: Option<Arc<Secret>>,
     pub(super) compressor: Arc<Compressor>,
+    pub(super) page_cache: Arc<PageCache>,
     /// What Lua scripts share.
     pub(super) dictionaries: Arc<Dictionaries>,
 }
@@ -142,6 +144,7 @@ impl RunningLoop {
             config: Arc::clone(&generation.config),
             explain: shared.explain,
             compressor: shared.compressor,
+            page_cache: shared.page_cache,
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
@@ -162,6 +165,7 @@ impl RunningLoop {
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
+        services.start_page_cache();
         let (services, places) = (Current::new(services), RefCell::new(places));
         let (listeners, most) = (RefCell::default(), budget.connections);
         Self {
@@ -251,12 +255,13 @@ impl RunningLoop {
         let before = self.services.get();
         let logs = Logs::new(&generation.config, &generation.logs, &before.logs, &self.log_sender);
         self.flusher.add(logs.new_since(&before.logs));
-        self.services.replace(Services {
+        let services = Services {
             number: self.number,
             sites: before.sites.renewed(Arc::clone(&generation.config)),
             config: Arc::clone(&generation.config),
             explain: before.explain.clone(),
             compressor: Arc::clone(&before.compressor),
+            page_cache: Arc::clone(&before.page_cache),
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
             tls: Arc::clone(&generation.tls),
@@ -271,7 +276,9 @@ impl RunningLoop {
             logs,
             counters: Counters::renewed(&generation.config, &before.counters, &before.config),
             _in_use: in_use(generation),
-        });
+        };
+        services.start_page_cache();
+        self.services.replace(services);
         *self.tasks.borrow_mut() = tasks(self.number, generation, &self.lifecycle);
     }
 

@@ -15,7 +15,7 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, lua, pool_page, respond, script};
+use super::{error, explain, file, kept, lua, pool_page, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -443,7 +443,10 @@ async fn handle(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
-        Answer::Route(Route::Script(script)) => script::respond(context, script, responder).await,
+        Answer::Route(Route::Script(script)) => match kept::Wish::of(context, script) {
+            Some(wish) => Box::pin(wish.respond(responder)).await,
+            None => script::respond(context, script, responder).await,
+        },
         Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
         Answer::Route(Route::Folder) => {
             error::redirect_to_folder(request, responder).await?;

@@ -12,6 +12,7 @@ pub(crate) mod dispatch;
 mod error;
 mod explain;
 mod file;
+mod kept;
 mod lua;
 mod named;
 mod parameters;

@@ -319,6 +319,7 @@ impl Call<'_> {
         let mut head = ResponseHead::of(head);
         // A body with file names in it has another length than the response.
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
+        head.accel_expires = head.take("X-Accel-Expires");
         head.fields.retain(|field| {
             let is_places = zero_copy.is_some() && field.is("x-zerocopy");
             !is_places && !is_for_front(field.name())

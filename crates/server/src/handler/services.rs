@@ -17,6 +17,7 @@ use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
 use crate::observe::explain::Secret;
 use crate::observe::status::Counters;
+use crate::page_cache::PageCache;
 use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, LocalPool};
 
@@ -28,6 +29,7 @@ pub(crate) struct Services {
     /// The secret of `sendoff explain`; `None`: nothing is explained.
     pub(crate) explain: Option<Arc<Secret>>,
     pub(crate) compressor: Arc<Compressor>,
+    pub(crate) page_cache: Arc<PageCache>,
     pub(crate) sites: Sites,
     /// By the number of the site; `None`: it does not speak TLS.
     pub(crate) tls: Arc<[Option<Arc<ServerConfig>>]>,
@@ -49,4 +51,13 @@ pub(crate) struct Services {
     pub(crate) counters: Counters,
     /// For each pool: that this value may still ask for its workers.
     pub(crate) _in_use: Vec<watch::Receiver<()>>,
+}
+
+impl Services {
+    /// Reads the folder of kept pages if the configuration keeps pages and that has not been done.
+    pub(crate) fn start_page_cache(&self) {
+        if self.config.keeps_pages() {
+            self.page_cache.start(self.config.front.page_cache.size);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use rustls::ServerConfig;
-use sendoff_config::{FrontConfig, Limits, Timeouts, TrustedProxies};
+use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -77,6 +77,7 @@ fn limits() -> FrontConfig {
         access_log: None,
         request_ids: false,
         timeouts: Timeouts { head: time, body: time, idle: time, send: time },
+        page_cache: PageStore { folder: "/".into(), size: 0 },
         limits: Limits { max_body: 0 },
     }
 }

@@ -19,6 +19,8 @@ pub struct ResponseHead {
     pub fields: Vec<Field>,
     /// Bytes of the body, if known. For a response to HEAD: of the body that GET would get.
     pub length: Option<u64>,
+    /// What the application tells caches in front of it (`X-Accel-Expires`), and not clients.
+    pub accel_expires: Option<Bytes>,
     /// Whether the server itself makes the response, and no file or application: an error page or a redirect.
     pub by_server: bool,
 }
@@ -29,7 +31,7 @@ impl ResponseHead {
     pub fn new(status: StatusCode, length: Option<u64>) -> Self {
         // Room for what filters add, so that the list seldom moves.
         let fields = Vec::with_capacity(16);
-        Self { status, reason: None, fields, length, by_server: false }
+        Self { status, reason: None, fields, length, accel_expires: None, by_server: false }
     }
 
     /// An application's head. Its `Content-Length` becomes `length`.
@@ -51,6 +53,12 @@ impl ResponseHead {
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|field| field.is(name)).map(Field::value)
+    }
+
+    /// Removes the first field of this name. Returns its value.
+    pub fn take(&mut self, name: &str) -> Option<Bytes> {
+        let at = self.fields.iter().position(|field| field.is(name))?;
+        Some(self.fields.remove(at).into_parts().1)
     }
 
     /// Whether there is a field of this name.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{BasicAuth, Cache, Compress};
+use sendoff_config::{BasicAuth, Cache, Compress, PageCache};
 
 use super::decision::Decision;
 use super::field_change::FieldChanges;
@@ -24,6 +24,8 @@ pub(crate) struct Effects {
     pub(crate) response_headers: Vec<Rc<FieldChanges>>,
     /// What caches are told.
     pub(crate) cache: Option<Rc<Cache>>,
+    /// Whether pages of applications are kept; `None`: they are not.
+    pub(crate) page_cache: Option<PageCache>,
     /// Which responses are compressed; `None`: those that the site says.
     pub(crate) compress: Option<Compress>,
     /// Parameters for scripts.

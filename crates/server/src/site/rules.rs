@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
-use sendoff_config::{BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PoolConfig};
+use sendoff_config::{
+    BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig,
+};
 use sendoff_lua::Phase;
 
 use super::effects::{Answer, Effects};
@@ -65,6 +67,7 @@ struct OneRoute {
     request_headers: Vec<TextChange>,
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
+    page_cache: Option<PageCache>,
     compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
@@ -249,6 +252,7 @@ impl OneRoute {
                 rules.response_headers.iter().map(TextChange::parse).collect(),
             ),
             cache: rules.cache.clone().map(Rc::new),
+            page_cache: rules.page_cache,
             compress: rules.compress,
             params: params.collect(),
             max_body: rules.max_body,
@@ -389,6 +393,7 @@ impl OneRoute {
             effects.params.retain(|(known, _)| known != name);
             effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
         }
+        effects.page_cache = self.page_cache.or(effects.page_cache);
         if let Some(cache) = &self.cache {
             effects.cache = Some(Rc::clone(cache));
         }

@@ -13,7 +13,7 @@ mod tls;
 use std::path::Path;
 
 use sendoff_config::{
-    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS,
+    AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, PageStore,
     ProxyFields, Site, SiteLog, Timeouts, TrustedProxies, Variable,
 };
 
@@ -138,6 +138,13 @@ impl Context<'_> {
                     send: top.send_timeout.value.0,
                 },
                 limits: Limits { max_body: top.max_body.value.0 },
+                page_cache: PageStore {
+                    folder: match &top.page_cache_folder {
+                        Some(path) => path.value.0.clone(),
+                        None => self.machine.cache_folder(),
+                    },
+                    size: top.page_cache_size.value.0,
+                },
             },
             pools: pools.used(account, &mut sites, self),
             sites,

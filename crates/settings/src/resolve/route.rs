@@ -77,6 +77,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 max_age: caching.value.max_age,
                 directives: caching.value.directives.clone(),
             }),
+            page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
             compress: section.compress.as_ref().map(|compress| compress.value.into()),
             params: section
                 .params

@@ -3,6 +3,7 @@
 mod address;
 mod choice;
 mod command;
+mod keep;
 mod plain;
 mod rules;
 mod target;
@@ -14,6 +15,7 @@ pub use choice::{
     App, ClientCertificates, Coding, Compress, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion,
 };
 pub use command::Command;
+pub use keep::Keep;
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,

@@ -140,6 +140,10 @@ impl Machine for Fake {
         "/var/lib/sendoff".into()
     }
 
+    fn cache_folder(&self) -> PathBuf {
+        "/var/cache/sendoff".into()
+    }
+
     fn cores(&self) -> usize {
         2
     }

@@ -1,0 +1,91 @@
+//! Which requests get the same page.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use sha1::{Digest, Sha1};
+
+use crate::request::{Request, Scheme};
+
+/// What requests for the same page have in common, apart from the fields that the page names in `Vary`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    text: Vec<u8>,
+    hash: Hash,
+}
+
+/// Twenty bytes that stand for a key. Two keys with the same are told apart by their texts.
+pub(super) type Hash = [u8; 20];
+
+impl Key {
+    /// The key of a request to a site with this name. `parameters` are those that routes give to the script.
+    pub(crate) fn new(site: &str, request: &Request, parameters: &[(Bytes, Vec<u8>)]) -> Self {
+        let scheme = match request.scheme {
+            Scheme::Http => &b"http"[..],
+            Scheme::Https => b"https",
+        };
+        let host = request.host.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let port = request.port.map(|port| port.to_string()).unwrap_or_default();
+        // What the client asked for, and what rules have made of it.
+        let query = request.query.as_deref().unwrap_or_default();
+        let parts =
+            [site.as_bytes(), scheme, &host, port.as_bytes(), &request.uri, &request.path, query];
+        let parameters = parameters.iter().flat_map(|(name, value)| [&name[..], &value[..]]);
+        let mut text = Vec::new();
+        for part in parts.into_iter().chain(parameters) {
+            // Each part with its length, so that no two lists of parts have the same text.
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        Self::of_text(text)
+    }
+
+    pub(super) fn of_text(text: Vec<u8>) -> Self {
+        let hash = Sha1::digest(&text).into();
+        Self { text, hash }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    pub(super) fn hash(&self) -> Hash {
+        self.hash
+    }
+}
+
+/// The name of a file for this hash.
+pub(super) fn hex(hash: &Hash) -> String {
+    hash.iter().fold(String::new(), |mut name, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::tests::request;
+
+    #[test]
+    fn what_may_change_a_page_changes_its_key() {
+        let base = || request(Some("a.test"));
+        let key = |request: &Request| Key::new("site", request, &[]);
+        let mut others = vec![base(); 6];
+        others[0].uri = "/b".into();
+        others[1].path = b"/b".to_vec();
+        others[2].query = Some("".into());
+        others[2].uri = "/?".into();
+        others[3].host = Some("b.test".into());
+        others[4].scheme = Scheme::Https;
+        others[5].port = Some(81);
+        assert_eq!(key(&base()), key(&request(Some("A.TEST"))));
+        for other in &others {
+            assert_ne!(key(&base()).hash(), key(other).hash(), "{other:?}");
+        }
+        let parameter = [(Bytes::from("A"), b"1".to_vec())];
+        assert_ne!(key(&base()), Key::new("site", &base(), &parameter));
+        assert_ne!(key(&base()), Key::new("other", &base(), &[]));
+    }
+}

@@ -1,0 +1,28 @@
+//! Pages of applications that are kept for other requests (`docs/page-cache.md`, RFC 9111).
+//!
+//! ```text
+//!                  judged worth keeping, and complete            the time is over
+//!  first request ────────────────────────────────────▶ fresh ─────────────────────▶ stale
+//!  others wait for it                                    ▲                            │
+//!                                                        └── made anew, or still valid ┘
+//! ```
+//!
+//! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
+//! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
+//! while a client gets it. The handler is `handler/kept.rs`.
+
+mod flights;
+mod freshness;
+mod key;
+mod page;
+mod recorder;
+mod store;
+
+pub(crate) use flights::{Flight, Ticket};
+pub(crate) use key::Key;
+pub(crate) use page::{Page, Validity};
+pub(crate) use recorder::{Ended, Order, Recorder};
+pub(crate) use store::PageCache;
+
+/// Bytes that one page may have: it is in memory until it is complete.
+const LARGEST: usize = 8 << 20;

@@ -1,0 +1,292 @@
+//! A page that is kept.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use sendoff_config::Keeping;
+use serde::{Deserialize, Serialize};
+
+use super::freshness::{self, Times};
+use super::key::{Hash, Key, hex};
+use crate::request::Request;
+use crate::response::{Field, ResponseHead};
+use crate::segment::{FileSegment, OpenFile, Segment};
+use crate::static_files::conditional::{Outcome, Validators};
+use crate::static_files::range::{ByteRange, Ranges};
+
+/// What is known of a page beside its body. It lies in a file of its own, in JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Facts {
+    /// The text of its [`Key`].
+    #[serde(with = "latin1")]
+    key: Vec<u8>,
+    status: u16,
+    reason: Option<Text>,
+    fields: Vec<(Text, Text)>,
+    /// The request fields that the page varies with, and what they were.
+    vary: Vec<(String, Option<Text>)>,
+    /// When it was made, or last found to be still valid.
+    made: SystemTime,
+    times: Times,
+    /// The name of the file with the body, its bytes, and their CRC-32.
+    pub(super) body: String,
+    pub(super) len: u64,
+    pub(super) crc: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Text(#[serde(with = "latin1")] Vec<u8>);
+
+impl From<&[u8]> for Text {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+/// Bytes in JSON: each as the character with its number.
+mod latin1 {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        text.chars().map(|c| u8::try_from(c).map_err(D::Error::custom)).collect()
+    }
+}
+
+/// Whether a page may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Validity {
+    /// As it is.
+    Fresh,
+    /// While it is made anew, and if that fails.
+    Stale,
+    /// Only if the application fails, or says that it is still valid.
+    Old,
+}
+
+/// A page that is kept. Its body is a file that nobody changes.
+#[derive(Debug)]
+pub(crate) struct Page {
+    facts: Facts,
+}
+
+impl Page {
+    pub(super) fn new(facts: Facts) -> Self {
+        Self { facts }
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key::of_text(self.facts.key.clone())
+    }
+
+    /// The name of the file with its facts: the same for pages that replace each other.
+    pub(super) fn name(&self) -> String {
+        hex(&self.variant())
+    }
+
+    /// Twenty bytes for its key and the request fields that it varies with.
+    fn variant(&self) -> Hash {
+        let mut text = self.facts.key.clone();
+        for (name, value) in &self.facts.vary {
+            text.extend_from_slice(name.as_bytes());
+            text.push(0);
+            text.extend_from_slice(value.as_ref().map_or(b"\0", |value| &value.0));
+            text.push(0);
+        }
+        Key::of_text(text).hash()
+    }
+
+    /// Bytes on disk, roughly: its facts take a block of their own.
+    pub(super) fn size(&self) -> u64 {
+        self.facts.len + 4096
+    }
+
+    pub(super) fn is_for(&self, key: &Key, fields: &HeaderMap) -> bool {
+        let matches = |(name, value): &(String, Option<Text>)| value_of(fields, name) == *value;
+        self.facts.key == key.text() && self.facts.vary.iter().all(matches)
+    }
+
+    pub(crate) fn validity(&self, now: SystemTime) -> Validity {
+        let Times { fresh_until, stale_while, .. } = self.facts.times;
+        match now.duration_since(fresh_until) {
+            // The clock may have been set back behind the moment in which the page was made.
+            Err(_) if now >= self.facts.made => Validity::Fresh,
+            Ok(since) if since < stale_while => Validity::Stale,
+            _ => Validity::Old,
+        }
+    }
+
+    /// Whether it may be used although the application has failed.
+    pub(crate) fn may_stand_in(&self, now: SystemTime) -> bool {
+        let Times { fresh_until, stale_if_error, .. } = self.facts.times;
+        now.duration_since(fresh_until).unwrap_or_default() < stale_if_error
+    }
+
+    /// Seconds for which it is fresh; 0 if it is not.
+    pub(crate) fn seconds_left(&self, now: SystemTime) -> u64 {
+        self.facts.times.fresh_until.duration_since(now).unwrap_or_default().as_secs()
+    }
+
+    /// Asks the application in `request` whether the page is still valid. Returns false if the page has nothing to ask with.
+    pub(crate) fn ask_in(&self, request: &mut HeaderMap) -> bool {
+        let value = |name| HeaderValue::from_bytes(self.value(name)?).ok();
+        let (tag, date) = (value("ETag"), value("Last-Modified"));
+        let can_ask = tag.is_some() || date.is_some();
+        request.extend(tag.map(|tag| (IF_NONE_MATCH, tag)));
+        request.extend(date.map(|date| (IF_MODIFIED_SINCE, date)));
+        can_ask
+    }
+
+    /// The page after the application has said, with this head of a response 304, that it is still valid (RFC 9111 §4.3.4);
+    /// `None`: it may not be kept.
+    pub(super) fn still_valid(
+        &self,
+        keeping: &Keeping,
+        request: &Request,
+        said: &ResponseHead,
+        now: SystemTime,
+    ) -> Option<Self> {
+        let mut head = self.stored_head();
+        head.fields.retain(|field| !said.fields.iter().any(|new| new.is(field.name())));
+        head.fields.extend(said.fields.iter().cloned());
+        head.accel_expires.clone_from(&said.accel_expires);
+        let times = freshness::judge(keeping, request, &head, now)?;
+        let mut facts = Facts { made: now, times, ..self.facts.clone() };
+        facts.fields = texts(&head);
+        Some(Self { facts })
+    }
+
+    fn value(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.facts.fields.iter();
+        let (_, value) = fields.find(|(known, _)| known.0.eq_ignore_ascii_case(name.as_bytes()))?;
+        Some(&value.0)
+    }
+
+    /// The head as the application has made it.
+    fn stored_head(&self) -> ResponseHead {
+        let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
+        let mut head = ResponseHead::new(status, Some(self.facts.len));
+        head.reason = self.facts.reason.as_ref().map(|reason| reason.0.clone().into());
+        head.fields.extend(self.facts.fields.iter().map(|(name, value)| {
+            Field::Own(Bytes::copy_from_slice(&name.0), Bytes::copy_from_slice(&value.0))
+        }));
+        head
+    }
+
+    /// What a client gets: a head, and the body unless it has it already or asks for a part.
+    ///
+    /// # Errors
+    /// The file with the body is gone.
+    pub(crate) fn answer(
+        &self,
+        folder: &Path,
+        fields: &HeaderMap,
+        now: SystemTime,
+    ) -> io::Result<(ResponseHead, Option<Segment>)> {
+        let mut head = self.stored_head();
+        let age = now.duration_since(self.facts.made).unwrap_or_default();
+        let before = self.value("Age").and_then(|age| std::str::from_utf8(age).ok()?.parse().ok());
+        let age = age.saturating_add(Duration::from_secs(before.unwrap_or(0)));
+        head.fields.retain(|field| !field.is("Age"));
+        head.field("Age", age.as_secs().to_string());
+        if head.status == StatusCode::OK && is_current(&head, fields) {
+            head.status = StatusCode::NOT_MODIFIED;
+            (head.reason, head.length) = (None, None);
+            return Ok((head, None));
+        }
+        let file = OwnedFd::from(File::open(folder.join(&self.facts.body))?);
+        if rustix::fs::fstat(&file)?.st_size.cast_unsigned() != self.facts.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut segment = FileSegment { file: OpenFile::new(file), offset: 0, len: self.facts.len };
+        if head.status == StatusCode::OK
+            && let Some(ByteRange { first, len }) = self.range(&head, fields, now)
+        {
+            head.status = StatusCode::PARTIAL_CONTENT;
+            (head.reason, head.length) = (None, Some(len));
+            head.field("Content-Range", ByteRange { first, len }.content_range(self.facts.len));
+            (segment.offset, segment.len) = (first, len);
+        }
+        Ok((head, Some(Segment::File(segment))))
+    }
+
+    /// The one range that the client asks for. Who asks for several gets the whole (RFC 9110 §14.2 allows it).
+    fn range(&self, head: &ResponseHead, fields: &HeaderMap, now: SystemTime) -> Option<ByteRange> {
+        let validators = validators(head);
+        let value = validators.range(fields, now)?;
+        match Ranges::parse(value, self.facts.len) {
+            Ranges::One(range) => Some(range),
+            Ranges::Whole | Ranges::Unsatisfiable | Ranges::Several(_) => None,
+        }
+    }
+}
+
+/// The facts of a page that has just been made.
+pub(super) fn facts(
+    key: &Key,
+    request: &Request,
+    head: &ResponseHead,
+    times: Times,
+    now: SystemTime,
+) -> Facts {
+    let vary = freshness::varies_with(head).into_iter();
+    let vary = vary.map(|name| {
+        let value = value_of(&request.headers, &name);
+        (name, value)
+    });
+    Facts {
+        key: key.text().to_vec(),
+        status: head.status.as_u16(),
+        reason: head.reason.as_deref().map(Text::from),
+        fields: texts(head),
+        vary: vary.collect(),
+        made: now,
+        times,
+        body: String::new(),
+        len: 0,
+        crc: 0,
+    }
+}
+
+fn texts(head: &ResponseHead) -> Vec<(Text, Text)> {
+    head.fields.iter().map(|field| (field.name().into(), field.value().into())).collect()
+}
+
+/// The values of a request field, in one line; `None`: it is missing.
+fn value_of(fields: &HeaderMap, name: &str) -> Option<Text> {
+    let values: Vec<_> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    (!values.is_empty()).then(|| Text(values.join(&b", "[..])))
+}
+
+/// Whether a client's copy of a response with this head is current, so that 304 answers it.
+pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
+    let has_conditions =
+        fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
+    has_conditions
+        && !fields.contains_key(IF_UNMODIFIED_SINCE)
+        && validators(head).evaluate(fields) == Outcome::NotModified
+}
+
+/// The validators of a response; those that it does not have match nothing.
+fn validators(head: &ResponseHead) -> Validators<'_> {
+    let tag = head.value("ETag").unwrap_or_default();
+    let date = head.value("Last-Modified").and_then(|date| std::str::from_utf8(date).ok());
+    let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+    let never = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
+    Validators { etag: tag.strip_prefix(b"W/").unwrap_or(tag), modified: date.unwrap_or(never) }
+}

@@ -1,0 +1,70 @@
+//! Which pages of applications are kept.
+
+use std::time::Duration;
+
+use sendoff_config::{Keeping, PageCache, units};
+
+use super::plain::Time;
+use crate::read::{Scope, Wrong};
+use crate::value::Word;
+
+/// Which pages of applications are kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep(pub PageCache);
+
+impl Word for Keep {
+    const KIND: &'static str = "\"http\", a time or \"off\", and \"stale TIME\" or \"cookies\": \"10m\", \"http, stale 1h\", \"10m, cookies\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if text == "off" {
+            return Ok(Self(PageCache::Off));
+        }
+        let expected = || format!("expected {}", Self::KIND);
+        let (mut first, mut keeping) =
+            (false, Keeping { fresh: None, stale: Duration::ZERO, cookies: false });
+        for word in text.split(',').map(str::trim) {
+            if let Some(time) = word.strip_prefix("stale ") {
+                keeping.stale =
+                    whole_seconds(time.trim()).map_err(|wrong| wrong.help(expected()))?;
+            } else if word == "cookies" {
+                keeping.cookies = true;
+            } else if first {
+                let wrong = Wrong::new(format!("\"{word}\" is not understood here"));
+                return Err(wrong.help(expected()));
+            } else {
+                first = true;
+                if word != "http" {
+                    keeping.fresh =
+                        Some(whole_seconds(word).map_err(|wrong| wrong.help(expected()))?);
+                }
+            }
+        }
+        if !first {
+            return Err(Wrong::new("it is missing how long pages are fresh").help(expected()));
+        }
+        Ok(Self(PageCache::On(keeping)))
+    }
+
+    fn text(&self) -> String {
+        let PageCache::On(Keeping { fresh, stale, cookies }) = self.0 else {
+            return "off".to_owned();
+        };
+        let mut words = vec![fresh.map_or("http".to_owned(), |time| Time(time).text())];
+        if !stale.is_zero() {
+            words.push(format!("stale {}", Time(stale).text()));
+        }
+        if cookies {
+            words.push("cookies".to_owned());
+        }
+        words.join(", ")
+    }
+}
+
+/// Ages of pages are counted in seconds (RFC 9111 §1.2.2).
+fn whole_seconds(text: &str) -> Result<Duration, Wrong> {
+    match units::time(text) {
+        Ok(time) if time.subsec_nanos() == 0 && !time.is_zero() => Ok(time),
+        Ok(_) => Err(Wrong::new(format!("\"{text}\" is not a time of whole seconds"))),
+        Err(_) => Err(Wrong::new(format!("\"{text}\" is not a time"))),
+    }
+}

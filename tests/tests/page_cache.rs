@@ -1,0 +1,359 @@
+//! Kept pages (docs/page-cache.md): a page is made once, and no client ever gets one that is not for it.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::thread;
+
+use rustix::fs::OFlags;
+
+use sendoff_tests::{LIMIT, Request, Response, Server, Site, wait};
+
+/// Counts its runs, and answers as its query says: `head` lists fields, `body` says which text, `size` how many bytes.
+const PAGE: &str = r"<?php
+file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
+foreach ((array) ($_GET['head'] ?? []) as $field) header($field, false);
+if (is_file(__DIR__ . '/../broken')) { http_response_code(500); exit('broken'); }
+if (is_file(__DIR__ . '/../wait')) file_get_contents(__DIR__ . '/pipe');
+$tag = $_SERVER['HTTP_IF_NONE_MATCH'] ?? '';
+if (isset($_GET['tag'])) {
+    header('ETag: ' . $_GET['tag']);
+    if ($tag === $_GET['tag']) { http_response_code(304); exit; }
+}
+echo $_GET['body'] ?? 'run ', strlen(file_get_contents(__DIR__ . '/../runs')), ' ', $_SERVER['HTTP_X_A'] ?? '-', ' ',
+    str_repeat('x', (int) ($_GET['size'] ?? 0));
+";
+
+struct Kept {
+    site: Site,
+    server: Server,
+}
+
+impl Kept {
+    fn start(rule: &str) -> Self {
+        Self::with(Site::with("page.php", PAGE), rule)
+    }
+
+    fn with(site: Site, rule: &str) -> Self {
+        let server = serve(&site, rule);
+        Self { site, server }
+    }
+
+    fn runs(&self) -> usize {
+        fs::read(self.site.outside("runs")).map_or(0, |runs| runs.len())
+    }
+
+    fn get(&self, target: &str) -> Response {
+        self.server.get(target)
+    }
+
+    /// Asks until the page is sent without the script. It is kept a moment after its first client has it.
+    fn get_kept(&self, target: &str) -> Response {
+        wait::for_some("a kept page", || Some(self.get(target)).filter(is_hit))
+    }
+
+    fn bodies(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.site.outside("pages")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        files.filter(|file| file.extension().is_some_and(|ending| ending == "body")).collect()
+    }
+}
+
+fn serve(site: &Site, rule: &str) -> Server {
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\ntrusted_proxies = ['127.0.0.1']\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 3\n\
+         [[site]]\nroot = 'root'\n[[site.route]]\npage_cache = '{rule}'\n"
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    Server::try_run(&config, site.root(), 3).unwrap_or_else(|failed| panic!("{}", failed.stderr))
+}
+
+fn status(response: &Response) -> &str {
+    response.header("Cache-Status").unwrap_or_default()
+}
+
+fn is_hit(response: &Response) -> bool {
+    status(response).starts_with("sendoff; hit")
+}
+
+#[test]
+fn a_page_is_made_once() {
+    let kept = Kept::start("10m");
+    let first = kept.get("/page.php?size=100000");
+    assert_eq!(status(&first), "sendoff; fwd=uri-miss; stored");
+    let again = kept.get_kept("/page.php?size=100000");
+    let runs = kept.runs();
+    for _ in 0..5 {
+        let hit = kept.get("/page.php?size=100000");
+        assert!(hit.body == again.body);
+        assert_eq!(hit.header("Content-Length"), Some(&*again.body.len().to_string()));
+        assert!(hit.header("Age").is_some_and(|age| age.parse::<u64>().is_ok()));
+        assert_eq!(hit.header("X-Powered-By"), first.header("X-Powered-By"));
+    }
+    assert_eq!(kept.runs(), runs);
+    let head = kept.server.ask(&Request::new("HEAD", "/page.php?size=100000"));
+    assert!(is_hit(&head) && head.body.is_empty());
+    assert_eq!(head.header("Content-Length"), Some(&*again.body.len().to_string()));
+    let part = kept.server.ask(&Request::get("/page.php?size=100000").header("Range", "bytes=2-5"));
+    assert_eq!(part.status(), 206);
+    assert_eq!(part.body, again.body[2..6]);
+    assert_eq!(kept.runs(), runs);
+    // Another query is another page.
+    assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; stored");
+}
+
+/// What belongs to one user is neither kept nor answered from what is kept.
+#[test]
+fn pages_of_users_are_made_for_each() {
+    let kept = Kept::start("10m");
+    for fields in [
+        "head[]=Set-Cookie:+a=b",
+        "head[]=Cache-Control:+private",
+        "head[]=Cache-Control:+no-store",
+        "head[]=Cache-Control:+public,+max-age=60&head[]=Set-Cookie:+a=b",
+        "head[]=Expires:+0",
+        "head[]=Vary:+*",
+    ] {
+        let target = format!("/page.php?{fields}");
+        let (one, two) = (kept.get(&target), kept.get(&target));
+        assert_eq!(status(&one), "sendoff; fwd=uri-miss", "{fields}");
+        assert_ne!(one.text(), two.text(), "{fields}");
+    }
+    assert_eq!(kept.bodies().len(), 0);
+    let anonymous = kept.get("/page.php");
+    let kept_page = kept.get_kept("/page.php");
+    assert_eq!(anonymous.text(), kept_page.text());
+    for request in [
+        Request::get("/page.php").header("Cookie", "session=1"),
+        Request::get("/page.php").header("Authorization", "Basic YTpi"),
+        Request::post("/page.php", "text/plain", "x"),
+    ] {
+        let answer = kept.server.ask(&request);
+        assert_eq!(answer.header("Cache-Status"), None);
+        assert_ne!(answer.text(), kept_page.text());
+    }
+    assert_eq!(kept.get("/page.php").text(), kept_page.text());
+}
+
+#[test]
+fn a_session_is_never_kept() {
+    let site = Site::with("page.php", PAGE);
+    site.write(
+        "session.php",
+        "<?php session_start(); echo $_SESSION['n'] = random_int(0, PHP_INT_MAX);",
+    );
+    let kept = Kept::with(site, "10m, cookies");
+    let (one, two) = (kept.get("/session.php"), kept.get("/session.php"));
+    assert_ne!(one.text(), two.text());
+    assert_eq!(kept.bodies().len(), 0);
+}
+
+#[test]
+fn without_a_time_only_pages_are_kept_that_ask_for_it() {
+    let kept = Kept::start("http");
+    assert_ne!(kept.get("/page.php").text(), kept.get("/page.php").text());
+    let target = "/page.php?head[]=Cache-Control:+max-age=600";
+    kept.get(target);
+    assert!(status(&kept.get_kept(target)).starts_with("sendoff; hit; ttl="));
+    // nginx's field is for the server alone.
+    let target = "/page.php?head[]=X-Accel-Expires:+600";
+    assert_eq!(kept.get(target).header("X-Accel-Expires"), None);
+    assert_eq!(kept.get_kept(target).header("X-Accel-Expires"), None);
+}
+
+#[test]
+fn pages_vary_with_the_fields_that_they_name() {
+    let kept = Kept::start("10m");
+    let ask = |value: &str| {
+        kept.server.ask(&Request::get("/page.php?head[]=Vary:+X-A").header("X-A", value))
+    };
+    let both = ["one", "two"].map(|value| {
+        ask(value);
+        wait::for_some("a kept page", || Some(ask(value)).filter(is_hit))
+    });
+    assert_ne!(both[0].text(), both[1].text());
+    let runs = kept.runs();
+    for (value, page) in ["one", "two"].into_iter().zip(&both) {
+        assert_eq!(ask(value).text(), page.text());
+    }
+    assert_eq!(kept.runs(), runs);
+}
+
+/// Twenty clients ask for a page that is just being made: the script runs once.
+#[test]
+fn many_wait_for_one() {
+    let site = Site::with("page.php", PAGE);
+    site.write_at(site.outside("wait"), "");
+    let fifo = site.fifo("pipe");
+    let kept = Kept::with(site, "10m");
+    let mut clients: Vec<_> = (0..20).map(|_| kept.server.connect()).collect();
+    for client in &mut clients {
+        client.send(Request::get("/page.php").bytes());
+    }
+    assert!(wait::until(LIMIT, || kept.runs() > 0));
+    fs::remove_file(kept.site.outside("wait")).unwrap();
+    fifo.release();
+    let pages: Vec<_> = clients.iter_mut().map(|client| client.response("GET").text()).collect();
+    assert_eq!(kept.runs(), 1);
+    assert!(pages.iter().all(|page| page == &pages[0]), "{pages:?}");
+}
+
+#[test]
+fn conditions_of_clients_are_met_with_the_whole_page() {
+    let kept = Kept::start("10m");
+    let target = "/page.php?tag=%22t%22";
+    let ask = || kept.server.ask(&Request::get(target).header("If-None-Match", "\"t\""));
+    // The script sees no condition, so that the page is kept; the client gets what it has asked for.
+    assert_eq!(ask().status(), 304);
+    kept.get_kept(target);
+    let hit = ask();
+    assert_eq!((hit.status(), hit.body.len()), (304, 0));
+    assert_eq!(hit.header("ETag"), Some("\"t\""));
+    assert_eq!(kept.get(target).status(), 200);
+}
+
+/// When its time is over, the application is asked whether the page is still valid.
+#[test]
+fn an_old_page_is_asked_about() {
+    let kept = Kept::start("http");
+    let target = "/page.php?tag=%22t%22&head[]=Cache-Control:+max-age=1";
+    let first = kept.get(target);
+    let valid = wait::for_some("a question", || {
+        Some(kept.get(target)).filter(|page| status(page).contains("fwd-status=304"))
+    });
+    assert_eq!(valid.text(), first.text());
+    assert_eq!(valid.status(), 200);
+    assert!(kept.runs() >= 2);
+}
+
+#[test]
+fn an_old_page_is_sent_while_it_is_made_anew() {
+    let kept = Kept::start("http");
+    let target = "/page.php?head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
+    let first = kept.get(target);
+    let stale = wait::for_some("an old page", || {
+        Some(kept.get(target)).filter(|page| status(page).contains("detail=stale"))
+    });
+    assert_eq!(stale.text(), first.text());
+    let renewed = wait::until(LIMIT, || kept.get(target).text() != first.text());
+    assert!(renewed, "it is made anew");
+}
+
+#[test]
+fn an_old_page_stands_in_for_a_broken_application() {
+    let kept = Kept::start("1s, stale 1h");
+    let target = "/page.php?head[]=Cache-Control:+max-age=1,+stale-while-revalidate=0";
+    let first = kept.get(target);
+    kept.get_kept(target);
+    kept.site.write_at(kept.site.outside("broken"), "");
+    let stale = wait::for_some("an old page", || {
+        Some(kept.get(target)).filter(|page| status(page).contains("stale-if-error"))
+    });
+    assert_eq!((stale.status(), stale.text()), (200, first.text()));
+    let other = kept.get("/page.php?body=other");
+    assert_eq!((other.status(), &*other.text()), (500, "broken"), "nothing stands in");
+}
+
+/// A page that a client or a worker has cut is no page.
+#[test]
+fn only_whole_pages_are_kept() {
+    let site = Site::with("page.php", PAGE);
+    site.write(
+        "cut.php",
+        "<?php header('Content-Length: 200000'); echo str_repeat('x', 100000); flush(); posix_kill(getmypid(), 9);",
+    );
+    site.fifo("pipe");
+    site.write(
+        "slow.php",
+        "<?php echo str_repeat('x', 70000); flush(); file_get_contents('pipe'); echo 'end';",
+    );
+    let kept = Kept::with(site, "10m");
+    let mut client = kept.server.connect();
+    client.send(Request::get("/cut.php").bytes());
+    let head = client.head().unwrap();
+    assert_eq!(head.status, 200);
+    assert!(client.body_of(head, "GET").is_err());
+    let mut client = kept.server.connect();
+    client.send(Request::get("/slow.php").bytes());
+    client.head().unwrap();
+    drop(client);
+    let whole = thread::scope(|scope| {
+        let asks = scope.spawn(|| kept.get("/slow.php"));
+        // The first script may be gone with its client, or read from the pipe, too.
+        let released = wait::until(LIMIT, || {
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let pipe = File::options().write(true).custom_flags(flags).open(kept.site.path("pipe"));
+            let _ = pipe.and_then(|mut pipe| pipe.write_all(b"go"));
+            asks.is_finished()
+        });
+        assert!(released);
+        asks.join().unwrap()
+    });
+    assert!(whole.text().ends_with("end"));
+    assert!(kept.bodies().iter().all(|body| fs::metadata(body).unwrap().len() == 70_003));
+}
+
+#[test]
+fn pages_survive_a_restart_but_not_damage() {
+    let kept = Kept::start("10m");
+    // The port of the server changes.
+    let ask = |server: &Server, target: &str| {
+        let host = Request::get(target).header("Host", "a.test");
+        server.ask(&host.header("X-Forwarded-For", "192.0.2.1").header("X-Forwarded-Port", "80"))
+    };
+    let targets = ["/page.php?body=a&size=5000", "/page.php?body=b&size=5001"];
+    let pages = targets.map(|target| {
+        ask(&kept.server, target);
+        let page = || Some(ask(&kept.server, target)).filter(is_hit);
+        wait::for_some("a kept page", page).text()
+    });
+    let damaged = kept.bodies().into_iter().find(|body| fs::read(body).unwrap().starts_with(b"b"));
+    let Kept { site, server } = kept;
+    drop(server);
+    let damaged = damaged.unwrap();
+    let mut bytes = fs::read(&damaged).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&damaged, bytes).unwrap();
+    let kept = Kept::with(site, "10m");
+    kept.server.await_log("kept pages have been read pages=1");
+    assert_eq!(ask(&kept.server, targets[0]).text(), pages[0]);
+    assert_ne!(ask(&kept.server, targets[1]).text(), pages[1]);
+}
+
+/// Rules of later routes come after those of earlier ones.
+#[test]
+fn a_route_takes_requests_out() {
+    let site = Site::with("page.php", PAGE);
+    let rule =
+        "10m, cookies'\n[[site.route]]\nheader = { Cookie = 'logged_in' }\npage_cache = 'off";
+    let kept = Kept::with(site, rule);
+    let ask = |cookie: &str| kept.server.ask(&Request::get("/page.php").header("Cookie", cookie));
+    ask("theme=dark");
+    let page = kept.get_kept("/page.php");
+    assert_eq!(ask("theme=light").text(), page.text());
+    let own = ask("theme=dark; logged_in=me");
+    assert_ne!(own.text(), page.text());
+    assert_eq!(own.header("Cache-Status"), None);
+}
+
+#[test]
+fn kept_pages_are_compressed_once_and_pass_the_filters() {
+    let site = Site::with("page.php", PAGE);
+    let rule = "10m'\ncompress = true\nresponse_headers = { X-Rule = 'yes' }\n#";
+    let kept = Kept::with(site, rule);
+    let ask = || {
+        kept.server.ask(&Request::get("/page.php?size=200000").header("Accept-Encoding", "gzip"))
+    };
+    ask();
+    let hit = wait::for_some("a kept page", || Some(ask()).filter(is_hit));
+    assert_eq!(hit.header("X-Rule"), Some("yes"));
+    assert_eq!(hit.header("Content-Encoding"), Some("gzip"));
+    let whole = wait::for_some("a compressed form", || {
+        Some(ask()).filter(|hit| hit.header("Content-Length").is_some())
+    });
+    assert!(whole.body.len() < 5000);
+    let plain = kept.get("/page.php?size=200000");
+    assert!(is_hit(&plain) && plain.body.len() > 200_000);
+}
