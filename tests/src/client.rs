@@ -274,6 +274,15 @@ impl Client {
         self.received.is_empty() && matches!(self.more(), Ok(0))
     }
 
+    /// Reads up to the end of the connection, however it ends.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.more().unwrap() > 0 {}
+        std::mem::take(&mut self.received)
+    }
+
     /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
         self.received.is_empty() && self.carrier.is_silent()

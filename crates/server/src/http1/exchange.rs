@@ -441,17 +441,20 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
-    /// If the body ends with the connection and is not complete, a regular close would look like its end: resets instead.
+    /// A body that is not complete must not look so: if it ends with the connection, only a reset is no regular end.
     fn drop(&mut self) {
         self.log();
         *self.kept_up_before = self.kept_up;
-        let close_ends_it = match self.state {
-            State::Waiting => false,
+        let ends_by_close = match self.state {
+            State::Waiting => return,
             State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
-            State::Ended { keep_alive, .. } => !keep_alive && !self.queue.is_empty(),
+            State::Ended { .. } if self.queue.is_empty() => return,
+            State::Ended { keep_alive, .. } => !keep_alive,
         };
-        if close_ends_it {
+        if ends_by_close {
             self.transport.reset();
+        } else {
+            self.transport.cut();
         }
     }
 }

@@ -86,6 +86,10 @@ pub(crate) trait Transport {
     /// Ends the connection in a way that the client cannot take for the end of a response, if the transport has such a way.
     fn reset(&mut self);
 
+    /// A response will not be completed: the connection must not end as one in good order, where a transport can tell the client the
+    /// difference. What was sent still reaches the client.
+    fn cut(&mut self) {}
+
     /// The socket, for another process to write to; `None` if that is impossible, which it is unless a transport says otherwise.
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
         None

@@ -217,4 +217,8 @@ impl Transport for KernelTls {
         line.cut();
         line.tcp.reset();
     }
+
+    fn cut(&mut self) {
+        self.line.borrow_mut().cut();
+    }
 }
