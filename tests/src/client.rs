@@ -283,6 +283,19 @@ impl Client {
         std::mem::take(&mut self.received)
     }
 
+    /// The error with which the connection ends.
+    ///
+    /// # Panics
+    /// If something else comes.
+    pub fn error(&mut self) -> io::ErrorKind {
+        self.carrier.read(&mut [0]).unwrap_err().kind()
+    }
+
+    /// Whether the connection speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.carrier.is_tls()
+    }
+
     /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
         self.received.is_empty() && self.carrier.is_silent()

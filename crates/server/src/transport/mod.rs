@@ -5,7 +5,7 @@
 //! | [`Tcp`] | `sendfile` | yes |
 //! | [`Unix`] | `sendfile` | no |
 //! | [`tls::Tls`], in user space | read, encrypted, sent | no |
-//! | [`KernelTls`] | `sendfile` | no |
+//! | [`KernelTls`] | `sendfile` | yes |
 
 mod failure;
 pub(crate) mod handshake;
@@ -16,6 +16,7 @@ mod unix;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
@@ -95,9 +96,10 @@ pub(crate) trait Transport {
         None
     }
 
-    /// Bytes that borrowers of the socket have written since the last [`resume`](Self::resume). 0 if it was never lent.
-    fn written_elsewhere(&self) -> io::Result<u64> {
-        Ok(0)
+    /// Bytes that borrowers of the socket have written since it was lent or [resumed](Self::resume): the least and the most they can be by
+    /// what the kernel tells. Both are 0 if no borrower has written.
+    fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
+        Ok(0..=0)
     }
 
     /// Counts bytes that a borrower has written as sent.
