@@ -34,6 +34,10 @@ impl Carrier {
         matches!(self, Self::Streams(_))
     }
 
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Bytes(Wire::Tls(_)))
+    }
+
     /// Whether a cut looks different from an end.
     pub(crate) fn tells_cuts(&self) -> bool {
         !matches!(self, Self::Bytes(Wire::Plain(_)))

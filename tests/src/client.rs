@@ -274,6 +274,28 @@ impl Client {
         self.received.is_empty() && matches!(self.more(), Ok(0))
     }
 
+    /// Reads up to the end of the connection, however it ends.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.more().unwrap() > 0 {}
+        std::mem::take(&mut self.received)
+    }
+
+    /// The error with which the connection ends.
+    ///
+    /// # Panics
+    /// If something else comes.
+    pub fn error(&mut self) -> io::ErrorKind {
+        self.carrier.read(&mut [0]).unwrap_err().kind()
+    }
+
+    /// Whether the connection speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.carrier.is_tls()
+    }
+
     /// Whether nothing has arrived yet; does not wait.
     pub fn is_silent(&mut self) -> bool {
         self.received.is_empty() && self.carrier.is_silent()

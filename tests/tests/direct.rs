@@ -5,7 +5,7 @@ use sendoff_tests::{
     Broken, Client, Framing, LIMIT, Request, Response, Server, Site, Stock, pattern,
 };
 use sendoff_tests::{difference, processes, wait};
-use std::io::Read;
+use std::io::ErrorKind;
 
 /// Generates `n` bytes that depend on their position, and sends them in one of several ways.
 const PAGE: &str = r#"<?php
@@ -317,8 +317,10 @@ fn a_cut_is_a_reset_where_it_could_be_taken_for_the_end() {
     client.head().unwrap();
     assert_eq!(client.read(100_000), vec![b'x'; 100_000]);
     pipe.release();
-    let error = client.stream().read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    let error = client.error();
+    // TLS has an end of its own, which is missing; a reset may overtake that.
+    let is_unfinished = client.is_tls() && error == ErrorKind::UnexpectedEof;
+    assert!(error == ErrorKind::ConnectionReset || is_unfinished, "{error:?}");
     server.await_log("a response was cut short");
 }
 
@@ -392,10 +394,9 @@ fn the_access_log_knows_who_has_cut_a_response() {
     let server = start(&site, "direct", &["--access-log", log.to_str().unwrap()]);
     let mut client = server.connect();
     client.send(Request::get("/cut.php").bytes());
-    let mut received = vec![0; 200_000];
-    client.stream().read_exact(&mut received).unwrap();
+    let mut received = client.read(200_000);
     pipe.release();
-    client.stream().read_to_end(&mut received).unwrap();
+    received.extend(client.rest());
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     assert!(wait::until(LIMIT, || read().lines().count() == 1), "{}", read());
     // With the head, whose length only the worker knew.
@@ -409,8 +410,8 @@ fn the_access_log_counts_what_clients_got_before_they_left() {
     let site = site();
     site.write(
         "leave.php",
-        "<?php http_response_code(404); header('Content-Length: 8000000');
-        for ($i = 0; $i < 80; $i++) { echo str_repeat('x', 100000); flush(); }",
+        "<?php http_response_code(404); header('Content-Length: 80000000');
+        for ($i = 0; $i < 800; $i++) { echo str_repeat('x', 100000); flush(); }",
     );
     let log = site.outside("access.log");
     let server = start(&site, "direct", &["--access-log", log.to_str().unwrap()]);
@@ -426,7 +427,7 @@ fn the_access_log_counts_what_clients_got_before_they_left() {
         let (status, sent) =
             line.split('"').nth(2).unwrap().trim().split_once(' ').expect("status and bytes");
         assert_eq!(status, "404", "{line}");
-        assert!((100_000..8_000_000).contains(&sent.parse().unwrap()), "{line}");
+        assert!((100_000..80_000_000).contains(&sent.parse().unwrap()), "{line}");
     }
 }
 

@@ -408,6 +408,14 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         let cut = ask("/dies.php");
         assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     }
+    // In chunks: their end is missing, and that of TLS, too.
+    for (page, is_cut) in [("/ends.php", false), ("/dies.php", true)] {
+        let mut client = Client::connect(server.tls_addr().unwrap());
+        client.send(Request::get(page).header("Connection", "close").bytes());
+        let received = client.rest();
+        assert_eq!(received.ends_with(b"\r\n0\r\n\r\n"), !is_cut, "{page}");
+        assert_eq!(client.is_truncated(), is_cut, "{page}");
+    }
 }
 
 /// The kernel ends the connections of a process that has died, as if they were complete.
@@ -658,10 +666,8 @@ fn pages_are_explained_over_tls() {
     };
     let (explained, table, note) = explain("a.test", &secured.trusted());
     assert!(explained && note.is_empty(), "{note}");
-    assert!(
-        table.contains("200 OK, 3000000 bytes") && table.contains("file, encrypted"),
-        "{table}"
-    );
+    let way = if kernel_has_tls() { "file, sendfile" } else { "file, encrypted" };
+    assert!(table.contains("200 OK, 3000000 bytes") && table.contains(way), "{table}");
     let (explained, same, note) = explain("a.test", Path::new("/etc/hostname"));
     assert!(explained && note.contains("would refuse it"), "{note}");
     assert_eq!(same.lines().next(), table.lines().next());

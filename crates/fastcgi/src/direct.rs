@@ -8,6 +8,11 @@ pub const ACCEPT_DIRECT: &[u8] = b"direct";
 
 const HTTP_10: u8 = 1;
 const KEEP_ALIVE: u8 = 2;
+const ENCRYPTED: u8 = 4;
+
+/// Records of TLS that a borrower may make on one client's socket before it gives the socket back: a key encrypts a limited number
+/// (RFC 8446 §5.5), and only the front knows how many there were before.
+pub const MAX_RECORDS: u64 = 1 << 20;
 
 /// Content of `CLIENT`: what the head of a response depends on besides what the application says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +21,8 @@ pub struct Client<'a> {
     pub http_10: bool,
     /// Another request may follow on the connection, if the framing of the response allows it.
     pub keep_alive: bool,
+    /// The kernel makes TLS records of what is written to the socket.
+    pub encrypted: bool,
     /// Field lines, each ended by CRLF, that the response gets unless the application has set them.
     pub fields: &'a [u8],
 }
@@ -27,7 +34,8 @@ impl<'a> Client<'a> {
         let len = u16::try_from(1 + fields.len()).unwrap_or(u16::MAX);
         out.extend_from_slice(&Header::new(Kind::CLIENT, request_id, len).encode());
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        out.push(bit(self.http_10, HTTP_10) | bit(self.keep_alive, KEEP_ALIVE));
+        let (version, keep) = (bit(self.http_10, HTTP_10), bit(self.keep_alive, KEEP_ALIVE));
+        out.push(version | keep | bit(self.encrypted, ENCRYPTED));
         out.extend_from_slice(fields);
     }
 
@@ -37,11 +45,14 @@ impl<'a> Client<'a> {
     /// It is empty or has flags that this version does not know.
     pub fn decode(content: &'a [u8]) -> Result<Self, Error> {
         match content.split_first() {
-            Some((&flags, fields)) if flags & !(HTTP_10 | KEEP_ALIVE) == 0 => Ok(Self {
-                http_10: flags & HTTP_10 != 0,
-                keep_alive: flags & KEEP_ALIVE != 0,
-                fields,
-            }),
+            Some((&flags, fields)) if flags & !(HTTP_10 | KEEP_ALIVE | ENCRYPTED) == 0 => {
+                Ok(Self {
+                    http_10: flags & HTTP_10 != 0,
+                    keep_alive: flags & KEEP_ALIVE != 0,
+                    encrypted: flags & ENCRYPTED != 0,
+                    fields,
+                })
+            }
             _ => Err(Error::ContentLength { kind: Kind::CLIENT.0, len: content.len() }),
         }
     }
@@ -142,7 +153,8 @@ mod tests {
 
     #[test]
     fn what_the_front_tells_about_a_client_survives_the_round_trip() {
-        let client = Client { http_10: true, keep_alive: true, fields: b"A: b\r\nC-D:  e:f \r\n" };
+        let fields = b"A: b\r\nC-D:  e:f \r\n";
+        let client = Client { http_10: true, keep_alive: true, encrypted: true, fields };
         let mut wire = Vec::new();
         client.encode(1, &mut wire);
         assert_eq!(usize::from(u16::from_be_bytes([wire[4], wire[5]])), wire.len() - 8);
@@ -150,7 +162,13 @@ mod tests {
         assert_eq!(decoded, client);
         let fields: Vec<_> = decoded.fields().collect();
         assert_eq!(fields, [(&b"A"[..], &b"b"[..]), (b"C-D", b"e:f")]);
-        assert!(Client::decode(b"").is_err() && Client::decode(&[4]).is_err());
+        for (flags, http_10, keep_alive, encrypted) in
+            [(1, true, false, false), (2, false, true, false), (4, false, false, true)]
+        {
+            let expected = Client { http_10, keep_alive, encrypted, fields: b"" };
+            assert_eq!(Client::decode(&[flags]), Ok(expected));
+        }
+        assert!(Client::decode(b"").is_err() && Client::decode(&[8]).is_err());
     }
 
     #[test]

@@ -33,14 +33,43 @@ const HINTS: [u8; 7] = *b"sendoff";
 const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
 const HINT_CHANNEL: u8 = 4;
+const HINT_ENCRYPTED: u8 = 8;
+
+/// Clients' sockets that an application can write to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Sockets {
+    /// None.
+    #[default]
+    None,
+    /// Those of TCP.
+    Clear,
+    /// Also those that the kernel encrypts.
+    All,
+}
+
+impl Sockets {
+    /// Whether a socket, which the kernel may encrypt, is among them.
+    #[must_use]
+    pub fn include(self, encrypted: bool) -> bool {
+        self >= if encrypted { Self::All } else { Self::Clear }
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Clear => HINT_DIRECT,
+            Self::All => HINT_DIRECT | HINT_ENCRYPTED,
+        }
+    }
+}
 
 /// What an application has said that it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// It can answer with `REGION` and `PIECE`.
     pub region: bool,
-    /// It can take `CLIENT` and answer with `SENT`.
-    pub direct: bool,
+    /// The clients' sockets that it can take with `CLIENT`, and give back with `SENT`.
+    pub direct: Sockets,
     /// It can open links and answer on them ([`crate::channel`]).
     pub channel: bool,
 }
@@ -52,9 +81,8 @@ impl Hints {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut padding = [0; HINTS.len() + 1];
         padding[..HINTS.len()].copy_from_slice(&HINTS);
-        padding[HINTS.len()] = bit(self.region, HINT_REGION)
-            | bit(self.direct, HINT_DIRECT)
-            | bit(self.channel, HINT_CHANNEL);
+        padding[HINTS.len()] =
+            bit(self.region, HINT_REGION) | self.direct.bits() | bit(self.channel, HINT_CHANNEL);
         let header = Header { padding_len: 8, ..Header::new(Kind::END_REQUEST, request_id, 8) };
         let mut record = [0; HEADER_LEN + 16];
         record[..HEADER_LEN + 8].copy_from_slice(&end.encode(request_id));
@@ -66,12 +94,17 @@ impl Hints {
     /// Reads the padding of an `END_REQUEST` record. Padding of any other form means no hints.
     #[must_use]
     pub fn of(padding: &[u8]) -> Self {
-        let hints = match padding.strip_prefix(&HINTS) {
-            Some([hints]) if hints & !(HINT_REGION | HINT_DIRECT | HINT_CHANNEL) == 0 => *hints,
-            _ => 0,
-        };
-        let has = |hint| hints & hint != 0;
-        Self { region: has(HINT_REGION), direct: has(HINT_DIRECT), channel: has(HINT_CHANNEL) }
+        let Some(&[hints]) = padding.strip_prefix(&HINTS) else { return Self::default() };
+        let all = [Sockets::None, Sockets::Clear, Sockets::All];
+        let (of_sockets, others) = (Sockets::All.bits(), HINT_REGION | HINT_CHANNEL);
+        match all.into_iter().find(|sockets| sockets.bits() == hints & of_sockets) {
+            Some(direct) if hints & !(of_sockets | others) == 0 => Self {
+                region: hints & HINT_REGION != 0,
+                direct,
+                channel: hints & HINT_CHANNEL != 0,
+            },
+            _ => Self::default(),
+        }
     }
 }
 
@@ -319,9 +352,14 @@ mod tests {
     #[test]
     fn hints_survive_the_round_trip_and_nonsense_hints_at_nothing() {
         let end = EndRequest { app_status: 7, protocol_status: 0 };
-        for bits in 0..8 {
-            let hints =
-                Hints { region: bits & 1 != 0, direct: bits & 2 != 0, channel: bits & 4 != 0 };
+        let all = [Sockets::None, Sockets::Clear, Sockets::All];
+        let both = [false, true].into_iter();
+        let each =
+            both.clone().flat_map(|region| both.clone().map(move |channel| (region, channel)));
+        for (direct, (region, channel)) in
+            all.into_iter().flat_map(|d| each.clone().map(move |e| (d, e)))
+        {
+            let hints = Hints { region, direct, channel };
             let record = hints.end_request(end, 9);
             let mut buf = BytesMut::from(&record[..]);
             let part = Decoder::default().next(&mut buf).unwrap();
@@ -332,8 +370,15 @@ mod tests {
             assert_eq!(EndRequest::decode(&content), Ok(end));
             assert_eq!(Hints::of(&padding), hints);
         }
-        let nonsense =
-            [&b""[..], b"\x03", b"sendoff", b"sendofg\x03", b"sendoff\xff", b"sendoff\x03\x03"];
+        let nonsense = [
+            &b""[..],
+            b"\x03",
+            b"sendoff",
+            b"sendofg\x03",
+            b"sendoff\x08",
+            b"sendoff\x10",
+            b"sendoff\x03\x03",
+        ];
         for padding in nonsense {
             assert_eq!(Hints::of(padding), Hints::default(), "{padding:?}");
         }

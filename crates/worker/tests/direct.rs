@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use front::{Front, Seen, connect, request, sockets};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_fastcgi::direct::{Client, Rest, Sent};
+use sendoff_fastcgi::direct::{Client, MAX_RECORDS, Rest, Sent};
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::record::{Header, Kind};
 use sendoff_worker::{Gone, Roles, Worker};
@@ -27,6 +27,12 @@ fn lend(front: &mut Front, http_10: bool, narrow: bool) -> TcpStream {
 
 /// The socket goes behind the first record of `whole`.
 fn lend_with(front: &mut Front, http_10: bool, narrow: bool, whole: &[u8]) -> TcpStream {
+    let fields = b"Server: x\r\n";
+    let client = Client { http_10, keep_alive: !http_10, encrypted: false, fields };
+    lend_as(front, client, narrow, whole)
+}
+
+fn lend_as(front: &mut Front, terms: Client<'_>, narrow: bool, whole: &[u8]) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -37,7 +43,7 @@ fn lend_with(front: &mut Front, http_10: bool, narrow: bool, whole: &[u8]) -> Tc
     }
     let (begin, rest) = whole.split_at(16);
     let mut wire = begin.to_vec();
-    Client { http_10, keep_alive: !http_10, fields: b"Server: x\r\n" }.encode(1, &mut wire);
+    terms.encode(1, &mut wire);
     wire.extend_from_slice(rest);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -237,6 +243,34 @@ fn what_a_full_socket_does_not_take_goes_to_the_front() {
             assert_eq!(sent.surplus, announced < first);
         }
     }
+}
+
+/// A key encrypts a limited number of records, and only the front knows how many it has encrypted before.
+#[test]
+fn the_socket_is_given_back_before_its_keys_are_used_up() {
+    let (mut front, mut worker) = connect(1);
+    let terms = Client { http_10: false, keep_alive: true, encrypted: true, fields: b"" };
+    let client = lend_as(&mut front, terms, false, &request(1, &[("REQUEST_METHOD", "GET")], b""));
+    assert!(worker.accept());
+    let reader = std::thread::spawn(move || read_all(client).len() as u64);
+    worker.write_head(b"Content-Length: 2000000\r\n\r\n").unwrap();
+    worker.write(&[b'x'; 20_000]).unwrap();
+    let response = std::thread::spawn(move || front.links[0].response());
+    for _ in 0..MAX_RECORDS {
+        worker.write(b"x").unwrap();
+        worker.flush().unwrap();
+    }
+    worker.finish(0, false);
+    let response = response.join().unwrap();
+    let Some(Seen::Record(Record::Sent(sent))) = response.first() else { panic!("{response:?}") };
+    assert_eq!(sent.wire, reader.join().unwrap());
+    let (body, all) = (sent.wire - u64::from(sent.head), 20_000 + MAX_RECORDS);
+    assert_eq!(sent.rest, Rest::Length(2_000_000 - body));
+    let over_link =
+        |seen: &Seen| if let Seen::Stdout(bytes) = seen { bytes.len() as u64 } else { 0 };
+    assert_eq!(response.iter().map(over_link).sum::<u64>(), all - body);
+    // The first piece took two records.
+    assert_eq!(body, 20_000 + MAX_RECORDS - 2);
 }
 
 fn unchunked(mut wire: &[u8]) -> Vec<u8> {

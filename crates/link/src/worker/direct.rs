@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Method, Version};
 use sendoff_fastcgi::channel::is_for_front;
-use sendoff_fastcgi::direct::{Client, Rest, Sent};
+use sendoff_fastcgi::direct::{Client, MAX_RECORDS, Rest, Sent};
 use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
 
 use super::Error;
@@ -18,6 +18,9 @@ const DIRECT_MIN: usize = 16 * 1024;
 /// front would write more to its disk, although a fast client may take them in a moment; so the worker waits, up to
 /// `PATIENCE`.
 pub const FRONT_TAKES: usize = 256 * 1024;
+
+/// Bytes that a TLS record carries at most.
+const RECORD: u64 = 1 << 14;
 
 /// Total time that the worker may wait for the client's socket during one response.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -120,6 +123,7 @@ impl<F> Offer<F> {
             head: out.freeze(),
             wire: 0,
             surplus: false,
+            records: client.encrypted.then_some(0),
             patience: PATIENCE,
             held_back: false,
             queued: std::mem::take(queued),
@@ -145,6 +149,8 @@ pub struct Writing<F> {
     wire: u64,
     /// The application has written more bytes than it had announced.
     surplus: bool,
+    /// Where the kernel encrypts: a bound on the number of TLS records that it has made of the response.
+    records: Option<u64>,
     /// The rest of `PATIENCE`.
     pub patience: Duration,
     /// The last write had `MSG_MORE`, so the kernel may hold back its last bytes.
@@ -166,6 +172,8 @@ pub struct Wire<'d> {
     /// The end of the chunk and, with the last bytes, of the body.
     after: Vec<u8>,
     done: usize,
+    /// System calls that have written something.
+    sends: u64,
     is_last: bool,
     more_follows: bool,
 }
@@ -194,6 +202,12 @@ impl<F> Writing<F> {
         !self.head.is_empty() || !self.queued.is_empty()
     }
 
+    /// Whether as many TLS records were made as a borrower may make: the socket must be given back.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.records.is_some_and(|records| records >= MAX_RECORDS)
+    }
+
     /// Whether the body ends with the connection, so that after an orderly close the response would look complete.
     #[must_use]
     pub fn is_ended_by_close(&self) -> bool {
@@ -220,17 +234,21 @@ impl<F> Writing<F> {
         }
         after.extend(self.framing.end().filter(|_| is_last));
         // With `MSG_MORE` the end of the body leaves in one packet with its last bytes, and does not wake the client
-        // again. Without a flush the kernel holds back a partial packet for at most 200 ms.
-        let more_follows =
-            !is_last && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
+        // again. Without a flush the kernel holds back a partial packet for at most 200 ms, but a partial record for ever.
+        let more_follows = self.records.is_none()
+            && !is_last
+            && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
         self.held_back = more_follows;
         let after = after.concat();
-        Wire { before, queued, queued_len, data, after, done: 0, is_last, more_follows }
+        Wire { before, queued, queued_len, data, after, done: 0, sends: 0, is_last, more_follows }
     }
 
     /// `wire` was written as far as the socket took it. `None`: completely.
     pub fn wrote<'d>(&mut self, wire: Wire<'d>) -> Option<Unsent<'d>> {
         self.wire += wire.done as u64;
+        if let Some(records) = &mut self.records {
+            *records += wire.done as u64 / RECORD + wire.sends;
+        }
         let left = wire.left();
         if left == 0 {
             self.queued = wire.queued;
@@ -307,11 +325,62 @@ impl<'d> Wire<'d> {
     /// The socket has taken `n` bytes of [`Self::rest`].
     pub fn advance(&mut self, n: usize) {
         self.done += n;
+        self.sends += 1;
     }
 
     /// Whether more of the response follows soon, so that the write may set `MSG_MORE`.
     #[must_use]
     pub fn more_follows(&self) -> bool {
         self.more_follows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A response of 100,000 bytes that has begun on a client's socket.
+    fn begun(encrypted: bool) -> Writing<()> {
+        let mut client = Vec::new();
+        Client { http_10: false, keep_alive: true, encrypted, fields: b"" }.encode(1, &mut client);
+        let offer = Offer::new((), Bytes::from(client).slice(8..)).unwrap();
+        let mut head = b"Content-Length: 100000\r\n\r\n".to_vec();
+        offer.begin(&mut head, &[b'x'; DIRECT_MIN]).unwrap()
+    }
+
+    /// The socket takes `data` in pieces of `at_once` bytes.
+    fn write(writing: &mut Writing<()>, data: &[u8], at_once: usize) -> Option<u64> {
+        let mut wire = writing.frame(data, false);
+        while wire.left() > 0 {
+            wire.advance(at_once.min(wire.left()));
+        }
+        assert!(writing.wrote(wire).is_none());
+        writing.records
+    }
+
+    #[test]
+    fn no_record_is_left_open() {
+        for encrypted in [false, true] {
+            let mut writing = begun(encrypted);
+            assert_eq!(writing.frame(b"more follows", false).more_follows(), !encrypted);
+            assert_eq!(writing.take_held_back(), !encrypted);
+        }
+    }
+
+    #[test]
+    fn records_are_counted_up_to_their_limit() {
+        let mut writing = begun(true);
+        let head = u64::from(writing.head_len);
+        // Each write ends a record, however small it was.
+        assert_eq!(write(&mut writing, b"one", usize::MAX), Some(1 + (head + 3) / RECORD));
+        assert_eq!(write(&mut writing, &[b'x'; 40_000], usize::MAX), Some(4));
+        assert_eq!(write(&mut writing, b"byte", 1), Some(8));
+        writing.records = Some(MAX_RECORDS - 1);
+        assert!(!writing.is_used_up());
+        write(&mut writing, b"x", 1);
+        assert!(writing.is_used_up());
+        let mut clear = begun(false);
+        assert_eq!(write(&mut clear, b"one", 1), None);
+        assert!(!clear.is_used_up());
     }
 }

@@ -1,6 +1,6 @@
 //! The response to the current request: which way its bytes take, and the records that begin and end it.
 
-use sendoff_fastcgi::handover::{Hints, Record};
+use sendoff_fastcgi::handover::{Hints, Record, Sockets};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 
 use super::{Direct, Peer, Queue, Request};
@@ -149,7 +149,7 @@ impl Response {
         if open.wrote_stderr {
             queue.stream(Kind::STDERR, id, &[]);
         }
-        let hints = Hints { region: true, direct: true, channel: end.hands_over };
+        let hints = Hints { region: true, direct: Sockets::All, channel: end.hands_over };
         let end = EndRequest { app_status: end.app_status, protocol_status: 0 };
         queue.raw(&hints.end_request(end, id));
         *self = if detached { Self::Detached } else { Self::Finished };

@@ -99,9 +99,10 @@ impl FrontEnd {
         let (mut attached, mut client) = (Vec::new(), ClientSocket::Kept);
         if dice.below(3) == 0 {
             client = ClientSocket::Lent;
-            let http_10 = dice.below(3) == 0;
+            let (http_10, encrypted) = (dice.below(3) == 0, dice.below(2) == 0);
             let fields = b"Server: x\r\n";
-            ClientRecord { http_10, keep_alive: true, fields }.encode(REQUEST_ID, &mut records);
+            let client = ClientRecord { http_10, keep_alive: true, encrypted, fields };
+            client.encode(REQUEST_ID, &mut records);
             attached.push(3_000 + number);
             let room = [0, 10_000, 100_000, 10_000_000][dice.below(4)];
             let gone = dice.below(6) == 0;

@@ -8,6 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use crate::request::Request;
+
 /// Smaller responses, in bytes, are always the front's: it gets a message in any case, so the worker saves nothing
 /// (`docs/measurements.md`, "Delivery modes": 32 KiB of PHP cost 90 µs against 87 by shared memory).
 const SMALLEST: u64 = 64 * 1024;
@@ -26,6 +28,20 @@ const WEIGHT: f64 = 16.0;
 
 /// A time is limited to this multiple of the average: it was a pause of the processor.
 const OUTLIER: f64 = 4.0;
+
+/// What was learned in the clear and over TLS, where encryption takes more time than what an offer may save.
+#[derive(Debug, Default)]
+pub(crate) struct Choices {
+    clear: Choice,
+    encrypted: Choice,
+}
+
+impl Choices {
+    /// What counts for the client of `request`.
+    pub(super) fn of(&self, request: &Request) -> &Choice {
+        if request.tls.is_some() { &self.encrypted } else { &self.clear }
+    }
+}
 
 /// The times of all size classes.
 #[derive(Debug, Default)]

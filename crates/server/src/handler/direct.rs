@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::Direct;
 use sendoff_fastcgi::direct::{self, Sent};
+use sendoff_fastcgi::handover::Sockets;
 
 use super::context::Context;
 use super::relay::{self, Body};
@@ -25,24 +26,28 @@ pub(super) enum Offer {
     Made,
 }
 
-/// Offers the client's socket to the worker that will get the request, if that promises to be quicker.
+/// Offers the client's socket to the worker or application that will get the request, if it `takes` such sockets and that promises to be quicker.
 pub(super) fn offer(
     context: &Context<'_>,
     script: &Script,
+    takes: Sockets,
     responder: &mut dyn Responder,
     message: &mut RequestMessageBuilder,
 ) -> Offer {
     let Some(lender) = responder.lender().filter(|lender| lender.may_lend()) else {
         return Offer::Impossible;
     };
-    if descriptors::level() >= Level::Scarce {
+    let tls = context.request.tls.as_deref();
+    let encrypted = tls.is_some_and(|tls| tls.by_kernel);
+    let is_possible = encrypted == tls.is_some() && takes.include(encrypted);
+    if descriptors::level() >= Level::Scarce || !is_possible {
         return Offer::Impossible;
     }
     let wanted = match context.site.delivery.direct() {
         Direct::Never => return Offer::Impossible,
         Direct::Auto => {
             let services = context.services;
-            services.choice.offers(services.sizes.of(script))
+            services.choices.of(context.request).offers(services.sizes.of(script))
         }
         Direct::Always => true,
     };
@@ -51,7 +56,7 @@ pub(super) fn offer(
     }
     let Some(Terms { http_10, keep_alive }) = lender.lend() else { return Offer::Impossible };
     let fields = filter::common_lines(&context.services.clock);
-    message.lend(direct::Client { http_10, keep_alive, fields: &fields });
+    message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
     Offer::Made
 }
 

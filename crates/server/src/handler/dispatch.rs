@@ -276,7 +276,8 @@ impl Services {
         if !explained {
             return answer_or_refuse(&context, answer, responder).await;
         }
-        let way = if request.tls.is_some() { FileWay::Encrypted } else { FileWay::Sendfile };
+        let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
+        let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
         let mut table = explain::Table::new(responder, before(answer, request), way);
         let answered = answer_or_refuse(&context, answer, &mut table).await;
         let (mut report, head) = table.into_report();

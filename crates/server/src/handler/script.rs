@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use sendoff_fastcgi::channel::is_for_front;
-use sendoff_fastcgi::handover::ACCEPT_PARAM;
+use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer, Begun, NoAnswer};
@@ -109,7 +109,8 @@ pub(super) async fn respond(
         let generated = responder.generated();
         services.sizes.note(script, generated);
         if counts && offer != Offer::Impossible && responder.kept_up() {
-            services.choice.note(generated, offer == Offer::Made, call.since.elapsed());
+            let choice = services.choices.of(request);
+            choice.note(generated, offer == Offer::Made, call.since.elapsed());
         }
     }
     Ok(outcome)
@@ -123,7 +124,7 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let offer = direct::offer(&self.context, script, responder, &mut parameters);
+        let offer = direct::offer(&self.context, script, Sockets::All, responder, &mut parameters);
         let explained = responder.report().is_some();
         let accept = accepted(self.context.site.delivery, explained, offer == Offer::Made);
         parameters.param(ACCEPT_PARAM, &accept);
@@ -182,11 +183,8 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let offer = if application.knows_direct() {
-            direct::offer(&self.context, script, responder, &mut parameters)
-        } else {
-            Offer::Impossible
-        };
+        let takes = application.knows_direct();
+        let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
         let claim =
             announce::announce(&self.context, application, offer == Offer::Made, &mut parameters);
         let message = Rc::new(parameters.streamed(&self.context.request.body));
@@ -361,7 +359,7 @@ fn handover(application: &Application, is_framed: bool) -> &'static str {
         "it hands over files, and copies the rest"
     } else if application.knows_channel() {
         "it can hand over files, but did not in this response"
-    } else if application.knows_region() || application.knows_direct() {
+    } else if application.knows_region() || application.knows_direct() != Sockets::None {
         "it hands over memory, no files"
     } else {
         "it has not said that it knows handover"

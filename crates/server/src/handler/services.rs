@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use sendoff_config::Config;
 use tokio::sync::watch;
 
-use super::choice::Choice;
+use super::choice::Choices;
 use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
@@ -43,7 +43,7 @@ pub(crate) struct Services {
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,
     pub(crate) sizes: Rc<Sizes>,
-    pub(crate) choice: Rc<Choice>,
+    pub(crate) choices: Rc<Choices>,
     pub(crate) patience: Rc<Patience>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) clock: Rc<Clock>,

@@ -180,7 +180,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     /// Notes whose fault it is that the response ends here. The client's is taken for granted.
     pub(super) fn note_fault(&mut self, fault: Fault) {
         if fault != Fault::Client && matches!(self.state, State::Lent(_)) {
-            self.unanswered = (BORROWER_FAILED, self.transport.written_elsewhere().unwrap_or(0));
+            let written = self.transport.written_elsewhere().map_or(0, |written| *written.start());
+            self.unanswered = (BORROWER_FAILED, written);
         }
     }
 
@@ -414,22 +415,23 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
     }
 
     fn is_untouched(&self) -> bool {
-        self.transport.written_elsewhere().is_ok_and(|written| written == 0)
+        self.transport.written_elsewhere().is_ok_and(|written| *written.end() == 0)
     }
 
     fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()> {
         let lie = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let written = self.transport.written_elsewhere()?;
-        if written != sent.wire {
+        if !written.contains(&sent.wire) {
             return lie(format!(
-                "it says that it wrote {} bytes to the client, it was {written}",
-                sent.wire
+                "it says that it wrote {} bytes to the client, it was {}",
+                sent.wire,
+                written.start()
             ));
         }
         if sent.wire.saturating_add(sent.framed) < u64::from(sent.head) {
             return lie("the head of its response is not whole".to_owned());
         }
-        self.transport.resume(written);
+        self.transport.resume(sent.wire);
         let head_len = u64::from(sent.head);
         self.framed = Framed::of(sent);
         self.kept_up = sent.framed == 0;
@@ -441,17 +443,20 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
-    /// If the body ends with the connection and is not complete, a regular close would look like its end: resets instead.
+    /// A body that is not complete must not look so: if it ends with the connection, only a reset is no regular end.
     fn drop(&mut self) {
         self.log();
         *self.kept_up_before = self.kept_up;
-        let close_ends_it = match self.state {
-            State::Waiting => false,
+        let ends_by_close = match self.state {
+            State::Waiting => return,
             State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
-            State::Ended { keep_alive, .. } => !keep_alive && !self.queue.is_empty(),
+            State::Ended { .. } if self.queue.is_empty() => return,
+            State::Ended { keep_alive, .. } => !keep_alive,
         };
-        if close_ends_it {
+        if ends_by_close {
             self.transport.reset();
+        } else {
+            self.transport.cut();
         }
     }
 }

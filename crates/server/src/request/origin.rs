@@ -65,6 +65,8 @@ impl Scheme {
 /// What a TLS handshake has shown.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsFacts {
+    /// The kernel encrypts what is written to the socket; otherwise the server does.
+    pub by_kernel: bool,
     /// The version as OpenSSL and nginx write it: `TLSv1.3`.
     pub version: &'static str,
     /// The cipher suite, by its name in OpenSSL and nginx.

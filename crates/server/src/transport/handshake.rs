@@ -55,7 +55,7 @@ pub(crate) async fn accept(
     // An authority wants the handshake alone.
     if kernel_has_tls() && !is_authority {
         said.unsplit(early);
-        let note = |connection: &CommonState| facts(connection, server_name);
+        let note = |connection: &CommonState| facts(connection, server_name, true);
         let (kernel, facts) = ktls::accept(tcp, said, config, note).await?;
         return Ok((Secured::Kernel(kernel), facts));
     }
@@ -85,7 +85,7 @@ pub(crate) async fn accept(
         let _ = send(&mut connection, &mut tcp).await;
         return Err(Failure::Authority);
     }
-    let facts = facts(&connection, server_name)?;
+    let facts = facts(&connection, server_name, false)?;
     Ok((Secured::Server(Tls::new(tcp, connection)), facts))
 }
 
@@ -160,7 +160,11 @@ async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()
     Ok(())
 }
 
-fn facts(connection: &CommonState, server_name: Option<Rc<str>>) -> Result<TlsFacts, Failure> {
+fn facts(
+    connection: &CommonState,
+    server_name: Option<Rc<str>>,
+    by_kernel: bool,
+) -> Result<TlsFacts, Failure> {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
         _ => "TLSv1.2",
@@ -169,6 +173,7 @@ fn facts(connection: &CommonState, server_name: Option<Rc<str>>) -> Result<TlsFa
     let certificate = connection.peer_certificates().and_then(|chain| chain.first());
     let certificate = certificate.map(ClientCertificate::read).transpose();
     Ok(TlsFacts {
+        by_kernel,
         version,
         cipher: suite.map_or("", cipher_name),
         server_name,

@@ -5,7 +5,7 @@
 //! | [`Tcp`] | `sendfile` | yes |
 //! | [`Unix`] | `sendfile` | no |
 //! | [`tls::Tls`], in user space | read, encrypted, sent | no |
-//! | [`KernelTls`] | `sendfile` | no |
+//! | [`KernelTls`] | `sendfile` | yes |
 
 mod failure;
 pub(crate) mod handshake;
@@ -16,6 +16,7 @@ mod unix;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
@@ -86,14 +87,19 @@ pub(crate) trait Transport {
     /// Ends the connection in a way that the client cannot take for the end of a response, if the transport has such a way.
     fn reset(&mut self);
 
+    /// A response will not be completed: the connection must not end as one in good order, where a transport can tell the client the
+    /// difference. What was sent still reaches the client.
+    fn cut(&mut self) {}
+
     /// The socket, for another process to write to; `None` if that is impossible, which it is unless a transport says otherwise.
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Bytes that borrowers of the socket have written since the last [`resume`](Self::resume). 0 if it was never lent.
-    fn written_elsewhere(&self) -> io::Result<u64> {
-        Ok(0)
+    /// Bytes that borrowers of the socket have written since it was lent or [resumed](Self::resume): the least and the most they can be by
+    /// what the kernel tells. Both are 0 if no borrower has written.
+    fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
+        Ok(0..=0)
     }
 
     /// Counts bytes that a borrower has written as sent.

@@ -1,6 +1,7 @@
 //! TCP in the clear.
 
 use std::io::{self, IoSlice};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -54,6 +55,17 @@ impl Tcp {
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// Notes that another process has the socket from now on, or a child process of it.
+    pub(super) fn note_lent(&mut self) {
+        self.was_lent = true;
+    }
+
+    /// Resets the connection when its last descriptor is closed.
+    pub(super) fn reset_at_end(&self) {
+        // It fails on a connection that is gone.
+        let _gone = self.stream.set_zero_linger();
     }
 
     /// Whether the connection exists no longer.
@@ -125,13 +137,12 @@ impl Transport for Tcp {
     /// `SO_LINGER` with 0 resets when the last descriptor is closed. If a borrower may have one, only leaving the connected state
     /// (`connect(2)` with `AF_UNSPEC`) resets at once.
     fn reset(&mut self) {
-        let reset = if self.was_lent {
-            rustix::net::connect_unspec(&self.stream).map_err(io::Error::from)
+        if self.was_lent {
+            // It fails on a connection that is gone.
+            let _gone = rustix::net::connect_unspec(&self.stream);
         } else {
-            self.stream.set_zero_linger()
-        };
-        // It fails on a connection that is gone.
-        drop(reset);
+            self.reset_at_end();
+        }
     }
 
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
@@ -143,12 +154,13 @@ impl Transport for Tcp {
         Some(self.stream.as_fd())
     }
 
-    fn written_elsewhere(&self) -> io::Result<u64> {
+    fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
         if !self.was_lent {
-            return Ok(0);
+            return Ok(0..=0);
         }
-        let written = tcp::written(self.stream.as_fd())?;
-        written.checked_sub(self.sent).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let written = tcp::written(self.stream.as_fd())?.checked_sub(self.sent);
+        let written = written.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(written..=written)
     }
 
     fn resume(&mut self, written: u64) {

@@ -231,6 +231,10 @@ impl Transport for Tls {
         self.is_over = true;
         self.tcp.reset();
     }
+
+    fn cut(&mut self) {
+        self.is_over = true;
+    }
 }
 
 impl Drop for Tls {

@@ -41,6 +41,8 @@ impl RequestMessage {
 pub struct StreamedRequest {
     /// A `CLIENT` record, for a connection whose application has shown that it knows what that is; or nothing.
     pub(super) client: Vec<u8>,
+    /// The kernel encrypts what is written to the client.
+    pub(super) encrypted: bool,
     /// Where in `records` the request body begins.
     pub(super) head_len: usize,
     /// Everything, or everything up to the body in the file.
@@ -63,6 +65,7 @@ impl StreamedRequest {
         }
         Self {
             client: Vec::new(),
+            encrypted: self.encrypted,
             head_len: self.head_len + client.len(),
             records,
             body: self.body.clone(),
@@ -76,6 +79,8 @@ pub struct RequestMessageBuilder {
     params: Vec<u8>,
     /// A `CLIENT` record.
     client: Vec<u8>,
+    /// The kernel encrypts what is written to the client.
+    encrypted: bool,
 }
 
 impl RequestMessageBuilder {
@@ -83,7 +88,7 @@ impl RequestMessageBuilder {
     #[must_use]
     pub fn new() -> Self {
         // Room for what browsers send.
-        Self { params: Vec::with_capacity(2048), client: Vec::new() }
+        Self { params: Vec::with_capacity(2048), client: Vec::new(), encrypted: false }
     }
 
     /// Adds a parameter.
@@ -93,6 +98,7 @@ impl RequestMessageBuilder {
 
     /// Lends the worker the client's socket.
     pub fn lend(&mut self, client: direct::Client<'_>) {
+        self.encrypted = client.encrypted;
         client.encode(REQUEST_ID, &mut self.client);
     }
 
@@ -117,7 +123,7 @@ impl RequestMessageBuilder {
     /// The request for a FastCGI application: a large body is read while it is sent.
     #[must_use]
     pub fn streamed(mut self, body: &Body) -> StreamedRequest {
-        let client = std::mem::take(&mut self.client);
+        let (client, encrypted) = (std::mem::take(&mut self.client), self.encrypted);
         let mut records = self.head(32);
         let head_len = records.len();
         let body = match body {
@@ -127,7 +133,7 @@ impl RequestMessageBuilder {
             }
             Body::File { descriptor, len } => Some((Rc::clone(descriptor), *len)),
         };
-        StreamedRequest { client, head_len, records, body }
+        StreamedRequest { client, encrypted, head_len, records, body }
     }
 
     fn head(&self, more: usize) -> Vec<u8> {

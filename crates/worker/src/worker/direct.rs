@@ -81,8 +81,8 @@ impl Worker {
         let Some(request) = self.requests.running_mut() else { return Ok(data) };
         let Direct::Writing(writing) = &mut request.client else { return Ok(data) };
         let mut state = self.shared.lock();
-        if !state.queue.take_stdout(&mut writing.queued) {
-            // The front sends files.
+        if writing.is_used_up() || !state.queue.take_stdout(&mut writing.queued) {
+            // The front sends files, and knows what the client's keys may still encrypt.
             let sent = writing.sent_so_far();
             request.client = Direct::Front;
             state.queue.first(request.id(), Record::Sent(sent));

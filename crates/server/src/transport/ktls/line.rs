@@ -9,8 +9,15 @@
 //! ```
 //!
 //! The kernel tells the first (`TCP_INFO`) and the number of records (`TLS_TX`); a record that is still open makes the sides differ, too.
+//!
+//! # A borrower
+//! The socket is lent while the sides are equal, so no record is open and none waits. What a borrower has written since then follows from the
+//! same numbers: exactly, once TCP has everything; before that, it is at least what TCP has beyond what is known, and at most what as
+//! many records can carry. A record that the borrower has left open (`MSG_MORE`) is in neither number, and would take in what is written
+//! next; so it is closed first.
 
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustls::AlertDescription;
@@ -21,7 +28,8 @@ use tokio::time::{Instant, sleep};
 use super::super::{Tcp, Transport};
 use super::keys::Keys;
 
-/// Content type and level of alerts (RFC 8446 §5.1, §6).
+/// Content types of records (RFC 8446 §5.1), and levels of alerts (§6).
+const APPLICATION_DATA: u8 = 23;
 const ALERT: u8 = 21;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
@@ -107,9 +115,52 @@ impl Line {
         sent
     }
 
+    /// Gets ready to be lent. Returns the number of the borrower's first record; `None`: TCP does not have everything yet, or the keys should
+    /// not be used for much longer.
+    pub(super) fn lend(&mut self) -> Option<u64> {
+        let (next, expected) = self.expected().ok()?;
+        if self.end != End::Open || tcp::written(self.tcp.socket()).ok()? != expected {
+            return None;
+        }
+        self.records = next;
+        if self.is_worn() {
+            return None;
+        }
+        self.tcp.note_lent();
+        // What a borrower leaves behind when it dies is the beginning of a response.
+        self.is_whole = false;
+        Some(next)
+    }
+
+    /// Bytes that a borrower has written whose first record was to have the number `first`: the least and the most.
+    pub(super) fn written_since(&self, first: u64) -> io::Result<RangeInclusive<u64>> {
+        match ktls::send_record(self.tcp.socket(), APPLICATION_DATA, &[]) {
+            // The record is closed, and waits for room in the socket.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            closed => closed?,
+        }
+        let (next, expected) = self.expected()?;
+        let records = next.checked_sub(first).ok_or(ErrorKind::InvalidData)?;
+        let least = tcp::written(self.tcp.socket())?.saturating_sub(expected);
+        Ok(least.max(records.min(1))..=records.saturating_mul(RECORD))
+    }
+
+    /// A borrower has given the socket back, after a number of bytes.
+    pub(super) fn resume(&mut self, written: u64) {
+        self.tcp.resume(written);
+        self.records = self.expected().map_or(self.keys.limit, |(next, _)| next);
+        self.is_whole = true;
+    }
+
     /// Whether the keys have encrypted half of what they may.
     pub(super) fn is_worn(&self) -> bool {
         self.records >= self.keys.limit / 2
+    }
+
+    /// As after more records than the keys may encrypt.
+    #[cfg(test)]
+    pub(super) fn use_up(&mut self) {
+        self.keys.limit = 0;
     }
 
     /// Tells the client that the connection is broken.
@@ -156,11 +207,17 @@ impl Line {
 
     /// Whether TCP has everything that was sent.
     fn is_settled(&self) -> io::Result<bool> {
+        let (_, expected) = self.expected()?;
+        Ok(tcp::written(self.tcp.socket())? >= expected)
+    }
+
+    /// The number of the next record, and how many bytes TCP has been given if it has everything that this process has sent.
+    fn expected(&self) -> io::Result<(u64, u64)> {
         let (mut info, len) = self.keys.empty();
         ktls::sending_state(self.tcp.socket(), &mut info[..len])?;
-        let records = Keys::next(&info[..len]).saturating_sub(self.keys.first);
-        let expected = self.tcp.sent() + self.alerts + records * self.keys.overhead;
-        Ok(tcp::written(self.tcp.socket())? >= expected)
+        let next = Keys::next(&info[..len]);
+        let records = next.saturating_sub(self.keys.first);
+        Ok((next, self.tcp.sent() + self.alerts + records * self.keys.overhead))
     }
 }
 

@@ -1,7 +1,7 @@
 //! TLS whose sending direction is the kernel's: `sendfile` works, and bytes are encrypted on their way to the network.
 //!
-//! rustls shakes hands, the kernel gets the keys for sending, and records of the client are decrypted here. The socket is not lent: only the record
-//! count would tell what a borrower has written, and a record that it leaves open would belong to neither.
+//! rustls shakes hands, the kernel gets the keys for sending, and records of the client are decrypted here. So what a borrower of the socket
+//! writes is encrypted, too, and it can read nothing that the client sends. (It could ask the kernel for the keys of the sending direction.)
 //!
 //! The kernel copies what is written to the socket before the call returns; ranges of files it reads when it closes a record. Files that
 //! may change are written, never sent by `sendfile` (`delivery/queue.rs`), so the snapshot guard's rule is that of TLS in user space.
@@ -20,7 +20,8 @@ mod tests;
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::BorrowedFd;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -45,6 +46,15 @@ pub(crate) struct KernelTls {
     wants_new_keys: bool,
     /// Nothing more is read: the client has ended its sending direction, or its records are broken.
     has_ended: bool,
+    /// A borrower may write.
+    lent: Option<Lent>,
+}
+
+/// A socket that has been lent.
+struct Lent {
+    socket: OwnedFd,
+    /// The number of the borrower's first record.
+    first: u64,
 }
 
 impl fmt::Debug for KernelTls {
@@ -74,8 +84,8 @@ pub(super) async fn accept<N>(
     let inbound =
         Box::new(Inbound::new(kernel, secrets.rx, incoming, plain).map_err(Failure::Tls)?);
     let line = Rc::new(RefCell::new(Line::new(tcp, keys)?));
-    let (wants_new_keys, has_ended) = (false, false);
-    Ok((KernelTls { line, inbound, is_http2, wants_new_keys, has_ended }, noted))
+    let (wants_new_keys, has_ended, lent) = (false, false, None);
+    Ok((KernelTls { line, inbound, is_http2, wants_new_keys, has_ended, lent }, noted))
 }
 
 impl KernelTls {
@@ -120,7 +130,13 @@ impl KernelTls {
 
     fn decrypt(&mut self) -> io::Result<Received> {
         let received = self.inbound.decrypt().map_err(|why| {
-            self.line.borrow_mut().fail(why);
+            let mut line = self.line.borrow_mut();
+            // Only the borrower writes to a lent socket.
+            if self.lent.is_some() {
+                line.cut()
+            } else {
+                line.fail(why)
+            }
             self.has_ended = true;
             io::Error::new(ErrorKind::InvalidData, format!("the client's records: {why:?}"))
         })?;
@@ -187,6 +203,7 @@ impl Transport for KernelTls {
 
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
+        self.lent = None;
         self.line.borrow_mut().send(len, more, |tcp| tcp.try_send(pieces, more))
     }
 
@@ -197,6 +214,7 @@ impl Transport for KernelTls {
         len: usize,
     ) -> io::Result<usize> {
         let send = |tcp: &mut Tcp| tcp.try_send_file(file, offset, len);
+        self.lent = None;
         self.line.borrow_mut().send(len, false, send)
     }
 
@@ -212,9 +230,34 @@ impl Transport for KernelTls {
         self.line.borrow_mut().finish();
     }
 
+    /// While another process has the socket, too, nothing resets it (the kernel refuses `AF_UNSPEC` on such sockets, or fails at it). The
+    /// connection then ends without the end that TLS has.
     fn reset(&mut self) {
         let mut line = self.line.borrow_mut();
         line.cut();
-        line.tcp.reset();
+        line.tcp.reset_at_end();
+    }
+
+    fn cut(&mut self) {
+        self.line.borrow_mut().cut();
+    }
+
+    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
+        if self.lent.is_none() && !self.is_worn() {
+            let mut line = self.line.borrow_mut();
+            let first = line.lend()?;
+            self.lent = Some(Lent { socket: line.tcp.socket().try_clone_to_owned().ok()?, first });
+        }
+        self.lent.as_ref().map(|lent| lent.socket.as_fd())
+    }
+
+    fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
+        let line = self.line.borrow();
+        self.lent.as_ref().map_or(Ok(0..=0), |lent| line.written_since(lent.first))
+    }
+
+    fn resume(&mut self, written: u64) {
+        self.lent = None;
+        self.line.borrow_mut().resume(written);
     }
 }

@@ -1,4 +1,6 @@
-//! Records of rustls' client, in memory.
+//! Records of rustls' client, in memory. `lent.rs`: sockets whose TLS is the kernel's.
+
+mod lent;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use super::inbound::{Inbound, Received};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// A client, and the receiving direction of its server after the handshake. `ahead`: what the client sends behind the end of the handshake at once.
-fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConnection, Inbound) {
+/// A server, and a client that trusts it.
+fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ServerConfig>, ClientConnection) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let chain = vec![made.cert.der().clone()];
     let mut roots = RootCertStore::empty();
@@ -40,9 +42,14 @@ fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConn
         .with_no_client_auth();
     client.enable_secret_extraction = true;
     let name = ServerName::try_from("localhost").unwrap();
-    let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+    (Arc::new(server), ClientConnection::new(Arc::new(client), name).unwrap())
+}
+
+/// A client, and the receiving direction of its server after the handshake. `ahead`: what the client sends behind the end of the handshake at once.
+fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConnection, Inbound) {
+    let (server, mut client) = configs(version);
     client.writer().write_all(ahead).unwrap();
-    let mut server = Handshake::new(Arc::new(server), BytesMut::new()).unwrap();
+    let mut server = Handshake::new(server, BytesMut::new()).unwrap();
     loop {
         server.incoming.extend_from_slice(&sent(&mut client));
         let quiet = loop {

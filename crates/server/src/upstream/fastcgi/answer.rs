@@ -214,6 +214,7 @@ fn out_of_place(kind: Kind) -> UpstreamError {
 #[cfg(test)]
 mod tests {
     use sendoff_fastcgi::direct::Rest;
+    use sendoff_fastcgi::handover::Sockets;
     use sendoff_fastcgi::record::Header;
 
     use super::*;
@@ -240,7 +241,7 @@ mod tests {
 
     fn end(protocol_status: u8) -> Vec<u8> {
         let end = EndRequest { app_status: 0, protocol_status };
-        Hints { region: true, direct: true, channel: false }.end_request(end, 2).to_vec()
+        Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
     }
 
     fn answer(medium: Medium, writer: Writer) -> Answer {
@@ -285,7 +286,7 @@ mod tests {
         .concat();
         let whole = hear(&mut answer(Medium::Unix, Writer::Front), &[&wire], &[5]).unwrap();
         assert_eq!(whole.len(), 3, "{whole:?}");
-        assert!(whole[2].contains("the end") && whole[2].contains("direct: true"));
+        assert!(whole[2].contains("the end") && whole[2].contains("direct: All"));
         for cut in 0..=wire.len() {
             let mut answer = answer(Medium::Unix, Writer::Front);
             let heard = hear(&mut answer, &[&wire[..cut], &wire[cut..]], &[5]);

@@ -2,7 +2,6 @@
 //!
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
-use sendoff_config::Address;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sendoff_config::Address;
+use sendoff_fastcgi::handover::Sockets;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -108,9 +109,9 @@ impl Application {
         self.peer.hints().region
     }
 
-    /// Whether it may be lent a client's socket.
+    /// The clients' sockets that it may be lent.
     #[must_use]
-    pub fn knows_direct(&self) -> bool {
+    pub fn knows_direct(&self) -> Sockets {
         self.peer.hints().direct
     }
 

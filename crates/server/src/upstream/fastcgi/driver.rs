@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use sendoff_fastcgi::handover::Hints;
+use sendoff_fastcgi::handover::{Hints, Sockets};
 use tokio::io::Interest;
 
 use super::answer::{Answer, Medium, Output, Writer};
@@ -72,7 +72,8 @@ impl Driver {
         label: Rc<str>,
     ) -> Self {
         let Connection { place, stream, region, last } = connection;
-        let knows_direct = last.is_some_and(|last| last.hints.direct);
+        let takes = last.map_or(Sockets::None, |last| last.hints.direct);
+        let knows_direct = takes.include(request.encrypted);
         let client = client.filter(|_| knows_direct && !request.client.is_empty());
         let lent = client.and_then(|client| LentSocket::new(client).ok());
         let id = last.map_or(REQUEST_ID, |last| next_id(last.id));

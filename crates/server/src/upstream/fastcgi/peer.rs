@@ -24,14 +24,10 @@ pub(super) struct Peer {
     pub(super) program: Option<Arc<Program>>,
     /// How long it may be silent while it has a request.
     pub(super) timeout: Duration,
-    /// Its last answer said that it could put bytes into shared memory.
-    knows_region: AtomicBool,
-    /// Its last answer said that it could write to the client.
-    knows_direct: AtomicBool,
+    /// What the end of its last answer said that it could do.
+    hints: Mutex<Hints>,
     /// A field of its last response head said that it knows the channel.
     said_channel: AtomicBool,
-    /// The end of its last answer said so.
-    hinted_channel: AtomicBool,
     /// What it may log on all its connections together.
     log: Mutex<Budget>,
 }
@@ -42,10 +38,8 @@ impl Peer {
             address,
             program,
             timeout,
-            knows_region: AtomicBool::new(false),
-            knows_direct: AtomicBool::new(false),
+            hints: Mutex::default(),
             said_channel: AtomicBool::new(false),
-            hinted_channel: AtomicBool::new(false),
             log: Mutex::default(),
         }
     }
@@ -74,17 +68,11 @@ impl Peer {
 
     /// What the last answer said.
     pub(super) fn hints(&self) -> Hints {
-        Hints {
-            region: self.knows_region.load(Ordering::Relaxed),
-            direct: self.knows_direct.load(Ordering::Relaxed),
-            channel: self.hinted_channel.load(Ordering::Relaxed),
-        }
+        *self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note_hints(&self, Hints { region, direct, channel }: Hints) {
-        self.knows_region.store(region, Ordering::Relaxed);
-        self.knows_direct.store(direct, Ordering::Relaxed);
-        self.hinted_channel.store(channel, Ordering::Relaxed);
+    pub(super) fn note_hints(&self, hints: Hints) {
+        *self.hints.lock().unwrap_or_else(PoisonError::into_inner) = hints;
     }
 
     pub(super) fn log_budget(&self) -> MutexGuard<'_, Budget> {
@@ -92,7 +80,7 @@ impl Peer {
     }
 
     pub(super) fn knows_channel(&self) -> bool {
-        self.said_channel.load(Ordering::Relaxed) || self.hinted_channel.load(Ordering::Relaxed)
+        self.said_channel.load(Ordering::Relaxed) || self.hints().channel
     }
 
     /// Over TCP no descriptors pass, whatever the application says.

@@ -83,6 +83,7 @@ fn applications_share_memory_over_kept_connections() {
 #[test]
 fn applications_write_to_clients_over_kept_connections() {
     use sendoff_fastcgi::direct::Client;
+    use sendoff_fastcgi::handover::Sockets;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -105,7 +106,12 @@ fn applications_write_to_clients_over_kept_connections() {
         let application = Application::new(address, Duration::from_secs(20));
         for round in 0..3 {
             let mut builder = RequestMessageBuilder::new();
-            builder.lend(Client { http_10: false, keep_alive: true, fields: b"A: b\r\n" });
+            builder.lend(Client {
+                http_10: false,
+                keep_alive: true,
+                encrypted: false,
+                fields: b"A: b\r\n",
+            });
             let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
             let client = Some(ours.as_fd());
             let begun = application.begin(message, true, client, "GET /".into()).await;
@@ -120,7 +126,7 @@ fn applications_write_to_clients_over_kept_connections() {
             io::Read::read_exact(&mut theirs, &mut wire).unwrap();
             assert!(wire.starts_with(b"HTTP/1.1 200 OK\r\n") && wire.ends_with(b"xxx"));
             assert!(matches!(exchange.next().await, Event::End));
-            assert!(application.knows_direct());
+            assert_eq!(application.knows_direct(), Sockets::All);
         }
     });
     served.join().unwrap();

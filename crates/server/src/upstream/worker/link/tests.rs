@@ -131,12 +131,18 @@ fn a_lent_socket_is_given_back_once() {
     let mut length = Vec::new();
     Record::Length(5).encode(1, &mut length);
     let mut client = Vec::new();
-    direct::Client { http_10: false, keep_alive: true, fields: b"" }.encode(1, &mut client);
+    direct::Client { http_10: false, keep_alive: true, encrypted: false, fields: b"" }
+        .encode(1, &mut client);
     for lie in [&sent, &length, &client] {
         run(async {
             let (pool, links, mut worker) = link();
             let mut request = RequestMessageBuilder::new();
-            request.lend(direct::Client { http_10: false, keep_alive: true, fields: b"" });
+            request.lend(direct::Client {
+                http_10: false,
+                keep_alive: true,
+                encrypted: false,
+                fields: b"",
+            });
             let (socket, _end) = std::os::unix::net::UnixStream::pair().unwrap();
             let body = std::fs::File::open("/dev/null").unwrap();
             let request = request.with_file(Rc::new(body.into()), 0);
