@@ -17,6 +17,24 @@ typedef struct {
 static param *params;
 static size_t param_count, param_capacity;
 
+/* A bit for each name in the table, by its length and some of its letters. Most names that are
+ * looked up are not in it, and most that are sent are sent once. */
+static uint64_t marks[4];
+
+static inline uint64_t mark_of(const char *name, size_t name_len, uint64_t **word)
+{
+	uint32_t hash = (uint32_t)name_len;
+	if (name_len) {
+		hash |= (uint32_t)(unsigned char)name[0] << 8 |
+				(uint32_t)(unsigned char)name[name_len / 2] << 16 |
+				(uint32_t)(unsigned char)name[name_len - 1] << 24;
+	}
+	/* A multiplicative hash: the highest bits depend on all others. */
+	hash *= UINT32_C(2654435761);
+	*word = &marks[hash >> 30];
+	return UINT64_C(1) << (hash >> 24 & 63);
+}
+
 /* A value set by sendoff_params_set(). All are freed when the request ends. */
 typedef struct copy {
 	struct copy *next;
@@ -31,6 +49,8 @@ static param *add(const char *name, size_t name_len)
 		param_capacity = param_capacity ? param_capacity * 2 : 64;
 		params = perealloc(params, param_capacity * sizeof(param), 1);
 	}
+	uint64_t *word, mark = mark_of(name, name_len, &word);
+	*word |= mark;
 	param *entry = &params[param_count++];
 	entry->name = name;
 	entry->name_len = name_len;
@@ -39,6 +59,10 @@ static param *add(const char *name, size_t name_len)
 
 static param *find(const char *name, size_t name_len)
 {
+	uint64_t *word, mark = mark_of(name, name_len, &word);
+	if (!(*word & mark)) {
+		return NULL;
+	}
 	for (size_t i = 0; i < param_count; i++) {
 		param *entry = &params[i];
 		if (entry->name_len == name_len && entry->value && !memcmp(entry->name, name, name_len)) {
@@ -54,6 +78,7 @@ void sendoff_params_load(const sendoff_worker *worker)
 	const sendoff_param *sent = sendoff_params(worker, &count);
 
 	param_count = 0;
+	memset(marks, 0, sizeof(marks));
 	param *role = add("FCGI_ROLE", sizeof("FCGI_ROLE") - 1);
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
@@ -101,6 +126,7 @@ char *sendoff_params_set(const char *name, size_t name_len, const char *value)
 void sendoff_params_clear(void)
 {
 	param_count = 0;
+	memset(marks, 0, sizeof(marks));
 	while (copies) {
 		copy *next = copies->next;
 		pefree(copies, 1);

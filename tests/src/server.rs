@@ -538,9 +538,10 @@ impl Process {
                 && !target.ends_with(".pool (deleted)")
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
-        // The front keeps blobs as long as their worker does.
-        let workers = self.masters().into_iter().flat_map(processes::children);
-        let kept: Vec<_> = workers.flat_map(processes::blobs).collect();
+        // The front keeps blobs as long as their worker does, which may be one of php-fpm.
+        let others = processes::descendants(std::process::id()).into_iter();
+        let others = others.filter(|pid| *pid != front);
+        let kept: Vec<_> = others.flat_map(processes::blobs).collect();
         let lost = |blob: &(u64, u64)| !kept.contains(blob);
         leaks.extend(processes::blobs(front).into_iter().filter(lost).map(|b| format!("{b:?}")));
         leaks

@@ -1,14 +1,15 @@
 //! How the authority is reached: by HTTPS, with limits for what it may cost.
 
+use std::fmt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -26,6 +27,45 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The largest body of a response, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
+/// A response that no authority gives. Something else is at the address, or the authority is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotAcme {
+    /// It redirects to another place. RFC 8555 knows no redirects, and keys sign the address that is asked.
+    Redirect(String),
+    /// It is a page for browsers, as portals and maintenance pages are.
+    Page,
+    /// Its body is larger than [`MAX_BODY`].
+    TooLarge,
+    /// It was not complete after [`LIMIT`].
+    Late,
+}
+
+impl fmt::Display for NotAcme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redirect(to) => write!(f, "a redirect to {to}, which is not followed"),
+            Self::Page => f.write_str("a page for browsers"),
+            Self::TooLarge => write!(f, "more than {MAX_BODY} bytes"),
+            Self::Late => write!(f, "nothing complete within {} s", LIMIT.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for NotAcme {}
+
+impl NotAcme {
+    /// What is wrong with the head of a response, if it cannot come from an authority.
+    fn of(response: &Response<()>) -> Option<Self> {
+        let field = |name| response.headers().get(name).map(|value| value.as_bytes());
+        if response.status().is_redirection() {
+            let to = field(LOCATION).unwrap_or(b"no place");
+            return Some(Self::Redirect(String::from_utf8_lossy(to).into_owned()));
+        }
+        let is_page = field(CONTENT_TYPE).is_some_and(|kind| kind.starts_with(b"text/html"));
+        (is_page && response.status().is_success()).then_some(Self::Page)
+    }
+}
+
 /// A client that can be used for one attempt.
 #[derive(Clone)]
 pub(crate) struct Https {
@@ -42,7 +82,7 @@ impl Https {
     pub(crate) fn new(roots: Option<&Path>) -> Result<Self, String> {
         let mut store = RootCertStore::empty();
         if let Some(path) = roots {
-            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
             for root in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
                 let root = root.map_err(|error| wrong(&error))?;
                 store.add(root).map_err(|error| wrong(&error))?;
@@ -83,13 +123,19 @@ impl HttpClient for Https {
         Box::pin(async move {
             let exchange = async {
                 let (parts, body) = response.await?.into_parts();
-                let body = Limited::new(body, MAX_BODY).collect().await?.to_bytes();
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, body))
+                let response = Response::from_parts(parts, ());
+                if let Some(why) = NotAcme::of(&response) {
+                    return Err(why.into());
+                }
+                match Limited::new(body, MAX_BODY).collect().await {
+                    Ok(body) => Ok((response, body.to_bytes())),
+                    Err(error) if error.is::<LengthLimitError>() => Err(NotAcme::TooLarge.into()),
+                    Err(error) => Err(error),
+                }
             };
             let exchange = timeout(LIMIT, exchange).await;
-            let (parts, body) =
-                exchange.unwrap_or_else(|late| Err(late.into())).map_err(Error::Other)?;
-            let response = Response::from_parts(parts, ());
+            let (response, body) =
+                exchange.unwrap_or_else(|_| Err(NotAcme::Late.into())).map_err(Error::Other)?;
             if !response.status().is_success() {
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = retry_after(&response);
             }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use instant_acme::{Error, Problem};
 
+use crate::client::NotAcme;
+
 /// What went wrong, as far as it matters for the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -62,6 +64,9 @@ impl Trouble {
             // The error may quote what was sent.
             Error::Json(_) | Error::Str(_) | Error::Unsupported(_) => {
                 format!("{directory} answers with something else than ACME: {error}")
+            }
+            Error::Other(other) if other.is::<NotAcme>() => {
+                format!("{directory} answers with something else than ACME: {other}")
             }
             _ => {
                 let mut says = format!("{directory} is not reached: {error}");

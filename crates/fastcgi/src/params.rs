@@ -3,7 +3,7 @@
 use crate::Error;
 
 /// Lengths below this are one byte long, others four with the top bit set.
-const ONE_BYTE_LIMIT: usize = 0x80;
+const ONE_BYTE_LIMIT: u8 = 0x80;
 
 /// Appends one pair to a PARAMS stream. Lengths must stay below 2^31 bytes, which every limit of ours ensures.
 pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -14,8 +14,8 @@ pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 fn encode_len(out: &mut Vec<u8>, len: usize) {
-    if len < ONE_BYTE_LIMIT {
-        out.extend(u8::try_from(len));
+    if let Some(len) = u8::try_from(len).ok().filter(|&len| len < ONE_BYTE_LIMIT) {
+        out.push(len);
     } else {
         let len = u32::try_from(len).unwrap_or(u32::MAX) | 0x8000_0000;
         out.extend_from_slice(&len.to_be_bytes());

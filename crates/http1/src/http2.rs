@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::header::{COOKIE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::expect_continue;
 use crate::head::{Limits, MAX_FIELDS, is_passed_on, is_unique};
@@ -65,6 +65,9 @@ impl Http2Head {
 
 /// The fields that are passed on, as [`HeadDecoder`](crate::HeadDecoder) chooses them.
 fn checked_fields(fields: HeaderMap) -> Result<HeaderMap, RequestError> {
+    if are_plain(&fields) {
+        return Ok(fields);
+    }
     let mut headers = HeaderMap::with_capacity(fields.keys_len());
     let mut cookies = BytesMut::new();
     let mut count = 0;
@@ -100,6 +103,16 @@ fn checked_fields(fields: HeaderMap) -> Result<HeaderMap, RequestError> {
         headers.insert(COOKIE, value);
     }
     Ok(headers)
+}
+
+/// Whether all fields are passed on as they are: there is nothing to drop, join or refuse. Most requests are like that, and need no other map.
+fn are_plain(fields: &HeaderMap) -> bool {
+    let is_plain = |(name, value): (&HeaderName, &HeaderValue)| {
+        let has_blanks = matches!(value.as_bytes(), [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
+        !has_blanks && is_passed_on(name.as_str().as_bytes())
+    };
+    let is_each_once = fields.len() == fields.keys_len();
+    fields.len() <= MAX_FIELDS && is_each_once && fields.iter().all(is_plain)
 }
 
 /// The authority (RFC 9113 §8.3.1): `:authority`, or `Host` without it. Two that differ are refused, because what stands before this

@@ -52,6 +52,8 @@ impl Params {
         &mut self,
         mut take: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), Error> {
+        // A pair has at least two bytes of lengths there, and two NULs here.
+        self.text.reserve(self.stream.len());
         for pair in params::decode(&self.stream) {
             let (name, value) = pair?;
             if take(name, value) {

@@ -109,15 +109,18 @@ struct Accepts {
 
 impl Accepts {
     fn decode(value: &[u8]) -> Self {
-        let has = |wanted| value.split(|&b| b == b' ').any(|word| word == wanted);
-        let files = has(ACCEPT_FILE);
-        Self {
-            framing: files || has(ACCEPT_RELAY),
-            files,
-            regions: has(ACCEPT_REGION),
-            explanations: has(ACCEPT_EXPLAIN),
-            named: has(ACCEPT_NAMED),
+        let mut accepts = Self::default();
+        for word in value.split(|&byte| byte == b' ') {
+            match word {
+                ACCEPT_FILE => (accepts.framing, accepts.files) = (true, true),
+                ACCEPT_RELAY => accepts.framing = true,
+                ACCEPT_REGION => accepts.regions = true,
+                ACCEPT_EXPLAIN => accepts.explanations = true,
+                ACCEPT_NAMED => accepts.named = true,
+                _ => {}
+            }
         }
+        accepts
     }
 }
 

@@ -39,7 +39,7 @@ impl Spool {
     pub(super) fn append(&mut self, data: &[u8]) -> io::Result<()> {
         if self.gathered.len() + data.len() >= GATHER {
             if !self.has_file()? {
-                self.gathered.extend_from_slice(data);
+                self.gather(data);
                 return Ok(());
             }
             let gathered = std::mem::take(&mut self.gathered);
@@ -51,8 +51,18 @@ impl Spool {
         if data.len() >= GATHER {
             return self.write(data);
         }
-        self.gathered.extend_from_slice(data);
+        self.gather(data);
         Ok(())
+    }
+
+    /// Each slow client has such a buffer, so it doubles up to [`GATHER`] and not beyond: a vector's own growth ended at 56 KiB.
+    fn gather(&mut self, data: &[u8]) {
+        let (len, capacity) = (self.gathered.len() + data.len(), self.gathered.capacity());
+        if len > capacity {
+            let wanted = (2 * capacity).min(GATHER).max(len);
+            self.gathered.reserve_exact(wanted - self.gathered.len());
+        }
+        self.gathered.extend_from_slice(data);
     }
 
     /// Creates the file if there is none; `false` if no descriptor is left for it.
@@ -95,5 +105,23 @@ impl Spool {
     /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or no file could be made.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= SPOOL_LIMIT || self.file.is_none() && self.gathered.len() >= GATHER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_any_size_are_gathered_in_a_buffer_of_bounded_size() {
+        for size in [1, 1000, 8 * 1024, 10 * 1024, 20 * 1024, GATHER - 1] {
+            let (mut spool, piece) = (Spool::default(), vec![b'x'; size]);
+            for _ in 0..100 {
+                spool.append(&piece).unwrap();
+                let capacity = spool.gathered.capacity();
+                assert!(capacity <= GATHER, "{capacity} bytes for pieces of {size}");
+            }
+            assert_eq!(spool.len(), 100 * size as u64);
+        }
     }
 }

@@ -273,21 +273,10 @@ impl Services {
             None => responder,
         };
         let responder = &mut filtered(&context, responder);
-        if !explained {
-            return answer_or_refuse(&context, answer, responder).await;
+        if explained {
+            return Box::pin(answer_explained(&context, answer, policy(), responder)).await;
         }
-        let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
-        let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
-        let mut table = explain::Table::new(responder, before(answer, request), way);
-        let answered = answer_or_refuse(&context, answer, &mut table).await;
-        let (mut report, head) = table.into_report();
-        if let Some((policy, mut head)) = policy().zip(head) {
-            change(&context, &mut head);
-            let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
-            let policy = if accepts { policy } else { policy.for_everything() };
-            report.compression(policy.explanation(&head));
-        }
-        explain::send(&context, responder, &report, answered.err()).await
+        answer_or_refuse(&context, answer, responder).await
     }
 
     /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
@@ -425,6 +414,28 @@ impl Planned {
     }
 }
 
+/// Answers with the table of what the response would be. `policy`: how it would be compressed.
+async fn answer_explained(
+    context: &Context<'_>,
+    answer: &Answer,
+    policy: Option<Policy<'_>>,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let request = context.request;
+    let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
+    let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
+    let mut table = explain::Table::new(responder, before(answer, request), way);
+    let answered = answer_or_refuse(context, answer, &mut table).await;
+    let (mut report, head) = table.into_report();
+    if let Some((policy, mut head)) = policy.zip(head) {
+        change(context, &mut head);
+        let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
+        let policy = if accepts { policy } else { policy.for_everything() };
+        report.compression(policy.explanation(&head));
+    }
+    explain::send(context, responder, &report, answered.err()).await
+}
+
 /// Answers with a handler's response, or with an error page if the handler refuses.
 async fn answer_or_refuse(
     context: &Context<'_>,
@@ -433,7 +444,8 @@ async fn answer_or_refuse(
 ) -> Result<(), Cut> {
     match handle(context, answer, responder).await? {
         Outcome::Sent => Ok(()),
-        Outcome::Refused(refused) => refuse(context, refused, responder).await,
+        // On the heap, because few requests come here, and this future would be the largest part of every task.
+        Outcome::Refused(refused) => Box::pin(refuse(context, refused, responder)).await,
     }
 }
 

@@ -153,30 +153,34 @@ fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
 }
 
 fn port(param: &mut impl FnMut(&str, &[u8]), name: &str, number: Option<u16>) {
-    let number = number.map(|number| number.to_string());
-    param(name, number.unwrap_or_default().as_bytes());
+    let Some(mut rest) = number else { return param(name, b"") };
+    let mut digits = *b"00000";
+    let mut from = digits.len();
+    loop {
+        from -= 1;
+        digits[from] = b"0123456789"[usize::from(rest % 10)];
+        rest /= 10;
+        if rest == 0 {
+            return param(name, &digits[from..]);
+        }
+    }
 }
 
 /// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that have a parameter of their own are repeated, as nginx does.
 fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
-    let mut name = String::new();
-    for key in headers.keys() {
-        if NOT_FROM_CLIENTS.contains(&key.as_str()) || !write_name(key.as_str(), &mut name) {
-            continue;
+    let mut name = String::with_capacity(64);
+    // All values of a field follow each other.
+    let mut all = headers.iter().peekable();
+    while let Some((key, first)) = all.next() {
+        let mut joined = None;
+        while let Some((_, value)) = all.next_if(|(next, _)| *next == key) {
+            let joined = joined.get_or_insert_with(|| first.as_bytes().to_vec());
+            joined.extend_from_slice(if key == COOKIE { b"; " } else { b", " });
+            joined.extend_from_slice(value.as_bytes());
         }
-        let mut values = headers.get_all(key).iter();
-        let first = values.next().map_or(&b""[..], |value| value.as_bytes());
-        if values.size_hint().1 == Some(0) {
-            param(&name, first);
-            continue;
+        if !NOT_FROM_CLIENTS.contains(&key.as_str()) && write_name(key.as_str(), &mut name) {
+            param(&name, joined.as_deref().unwrap_or(first.as_bytes()));
         }
-        let separator: &[u8] = if key == COOKIE { b"; " } else { b", " };
-        let joined = values.fold(first.to_vec(), |mut all, value| {
-            all.extend_from_slice(separator);
-            all.extend_from_slice(value.as_bytes());
-            all
-        });
-        param(&name, &joined);
     }
 }
 
@@ -184,15 +188,13 @@ fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
 /// and `-`: the parameter could be that of another field.
 fn write_name(field: &str, name: &mut String) -> bool {
     name.clear();
-    name.push_str("HTTP_");
-    for c in field.chars() {
-        match c {
-            '-' => name.push('_'),
-            c if c.is_ascii_alphanumeric() => name.push(c.to_ascii_uppercase()),
-            _ => return false,
-        }
+    name.push_str("HTTP");
+    for part in field.split('-') {
+        name.push('_');
+        name.push_str(part);
     }
-    true
+    name.make_ascii_uppercase();
+    field.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]

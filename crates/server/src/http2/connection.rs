@@ -24,6 +24,9 @@ use crate::transport::Transport;
 /// How long a client that is told to go may take to close the connection, once its streams have ended.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Why a connection ends early: an error of h2, or of the transport.
+type Ending = Box<dyn std::error::Error>;
+
 /// What a connection's task does next.
 enum Step {
     /// The connection has become idle, or is idle no more.
@@ -33,7 +36,7 @@ enum Step {
     /// It costs more than it asks for.
     Burden(&'static str),
     /// The connection has ended, in this way.
-    Ended(Result<(), h2::Error>),
+    Ended(Result<(), Ending>),
 }
 
 /// Serves one client until the connection ends. `buffer` has what the client has sent already, beginning with the preface.
@@ -72,7 +75,8 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     connection: &mut Connection<Link<T>, Given>,
     link: &Link<T>,
     streams: &Rc<Streams<S>>,
-) -> Result<(), h2::Error> {
+) -> Result<(), Ending> {
+    link.gather(true);
     let lifecycle = &streams.lifecycle;
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
     let mut leaves = false;
@@ -97,9 +101,10 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                link.gather(false);
                 // It may not read, either.
                 let ended = timeout(LINGER, poll_fn(|cx| connection.poll_closed(cx)));
-                return ended.await.unwrap_or(Ok(()));
+                return ended.await.map_or(Ok(()), |ended| ended.map_err(Ending::from));
             }
             Step::Ended(how) => return how,
         }
@@ -118,10 +123,15 @@ async fn next<T: Transport, S: Service + 'static>(
             // The future has no state of its own, so a new one may be polled each time.
             let (request, response) = match pin!(connection.accept()).poll(cx) {
                 Poll::Ready(Some(Ok(stream))) => stream,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Ended(Err(error))),
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Step::Ended(Err(error.into())));
+                }
                 Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
                 Poll::Pending if !leaves && link.is_worn() => return Poll::Ready(Step::Leave),
                 Poll::Pending => {
+                    if let Poll::Ready(Err(error)) = link.poll_send_gathered(cx) {
+                        return Poll::Ready(Step::Ended(Err(error.into())));
+                    }
                     let burden = streams.burden(link.received());
                     return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));
                 }

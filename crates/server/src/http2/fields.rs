@@ -13,12 +13,12 @@ use crate::response::{Field, ResponseHead};
 const OF_THE_CONNECTION: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// The checked head of a request, and about how many bytes the client has sent for it.
-pub(super) fn checked(request: &mut Request<RecvStream>) -> (Result<Head, RequestError>, usize) {
+/// The checked head of a request with this path, and about how many bytes the client has sent for it.
+pub(super) fn checked(
+    request: &mut Request<RecvStream>,
+    path: Bytes,
+) -> (Result<Head, RequestError>, usize) {
     let uri = request.uri();
-    // `None` only where the client left the path out.
-    let path = uri.path_and_query().map_or("", |path| path.as_str());
-    let path = Bytes::copy_from_slice(path.as_bytes());
     let authority = uri.authority().map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
     let (method, fields) = (request.method().clone(), std::mem::take(request.headers_mut()));
     let ends = request.body().is_end_stream();

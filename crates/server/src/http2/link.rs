@@ -29,9 +29,11 @@ struct Ends<T> {
     received: BytesMut,
     /// Bytes that the client has sent.
     total: u64,
-    /// Bytes that the socket had taken when it last took no more.
+    /// Bytes that the socket had taken when this was last looked at.
     taken: u64,
     timer: SendTimer,
+    /// What h2 writes waits in the transport until h2 has nothing to do.
+    gathers: bool,
     /// How long the client may take nothing.
     send_timeout: Duration,
 }
@@ -40,7 +42,8 @@ impl<T: Transport> Link<T> {
     /// `received` has what the client has sent already.
     pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
-        let ends = Ends { transport, received, total, taken: 0, timer, send_timeout };
+        let gathers = false;
+        let ends = Ends { transport, received, total, taken: 0, timer, gathers, send_timeout };
         Self(Rc::new(RefCell::new(ends)))
     }
 
@@ -51,6 +54,16 @@ impl<T: Transport> Link<T> {
     /// Bytes that the client has sent.
     pub(super) fn received(&self) -> u64 {
         self.0.borrow().total
+    }
+
+    /// From now on what h2 writes may wait for [`poll_send_gathered`](Self::poll_send_gathered).
+    pub(super) fn gather(&self, gathers: bool) {
+        self.0.borrow_mut().gathers = gathers;
+    }
+
+    /// Sends what waits. To be called when h2 has nothing to do.
+    pub(super) fn poll_send_gathered(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_flush(cx)
     }
 
     /// Whether the connection should end when its streams have.
@@ -98,9 +111,14 @@ impl<T: Transport> Ends<T> {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            match self.transport.try_send(pieces, false) {
+            let sent = if self.gathers {
+                self.transport.try_take(pieces)
+            } else {
+                self.transport.try_send(pieces, false)
+            };
+            match sent {
                 Ok(n) => {
-                    self.timer.stop();
+                    self.note_progress();
                     return Poll::Ready(Ok(n));
                 }
                 Err(error) => ready!(self.poll_again(cx, error))?,
@@ -111,9 +129,20 @@ impl<T: Transport> Ends<T> {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match self.transport.try_flush() {
-                Ok(()) => return Poll::Ready(Ok(())),
+                Ok(()) => {
+                    self.note_progress();
+                    return Poll::Ready(Ok(()));
+                }
                 Err(error) => ready!(self.poll_again(cx, error))?,
             }
+        }
+    }
+
+    /// Stops the timer if the socket has taken anything. What was only gathered, or a flush of nothing, is no progress.
+    fn note_progress(&mut self) {
+        let taken = self.transport.taken();
+        if taken > std::mem::replace(&mut self.taken, taken) {
+            self.timer.stop();
         }
     }
 
@@ -121,10 +150,7 @@ impl<T: Transport> Ends<T> {
     fn poll_again(&mut self, cx: &mut Context<'_>, error: io::Error) -> Poll<io::Result<()>> {
         match error.kind() {
             io::ErrorKind::WouldBlock => {
-                let taken = self.transport.taken();
-                if taken > std::mem::replace(&mut self.taken, taken) {
-                    self.timer.stop();
-                }
+                self.note_progress();
                 self.timer.check(cx, self.send_timeout)?;
                 self.transport.poll_writable(cx)
             }
@@ -170,12 +196,17 @@ impl<T: Transport> AsyncWrite for Link<T> {
         true
     }
 
+    /// h2 flushes after each frame with contents. The records of those that are made in one go are sent together, by
+    /// [`poll_send_gathered`](Link::poll_send_gathered).
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().poll_flush(cx)
+        let mut ends = self.0.borrow_mut();
+        if ends.gathers { Poll::Ready(Ok(())) } else { ends.poll_flush(cx) }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().transport.finish();
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut ends = self.0.borrow_mut();
+        ready!(ends.poll_flush(cx))?;
+        ends.transport.finish();
         Poll::Ready(Ok(()))
     }
 }

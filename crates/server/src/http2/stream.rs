@@ -47,10 +47,11 @@ pub(super) async fn serve<S: Service>(
 ) {
     let streams = open.streams();
     let service = streams.services.get();
+    // `None` only where the client left the path out.
     let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
     let path = Bytes::copy_from_slice(path.as_bytes());
+    let (head, size) = fields::checked(&mut incoming, path.clone());
     let asked = Asked { method: incoming.method().clone(), path, began: Instant::now() };
-    let (head, size) = fields::checked(&mut incoming);
     streams.note_useful(size);
     let mut body = incoming.into_body();
     let received = match head {

@@ -31,6 +31,9 @@ pub fn decode_path(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     if path.first() != Some(&b'/') {
         return Err(BadPath("the path does not start with a slash"));
     }
+    if !path.contains(&b'%') {
+        return normalise(path);
+    }
     check_escapes(path)?;
     let decoded: Vec<u8> = percent_decode(path).collect();
     normalise(&decoded)

@@ -53,6 +53,15 @@ pub(crate) trait Transport {
     /// `WouldBlock`: the connection takes nothing now.
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
 
+    /// As [`try_send`](Self::try_send), but what is taken may wait in the transport for [`try_flush`](Self::try_flush), so that several
+    /// pieces leave in one system call.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the connection takes nothing now.
+    fn try_take(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.try_send(pieces, false)
+    }
+
     /// Sends a range of a file whose contents do not change while they are in flight. 0: the file ends before the range.
     ///
     /// # Errors

@@ -17,6 +17,9 @@ use super::{Tcp, Transport};
 /// Bytes that are encrypted at a time: four records of the largest size, rustls' own limit.
 const AT_ONCE: usize = 64 * 1024;
 
+/// Bytes whose records may wait for others before the socket gets them. With [`AT_ONCE`] rustls could have no room for the last ones.
+const WAITS: usize = AT_ONCE / 2;
+
 /// Bytes up to this size that more will follow share a record with it: a response head with the beginning of the body.
 const SHARES_RECORD: usize = 4096;
 
@@ -32,6 +35,8 @@ pub(crate) struct Tls {
     connection: Box<ServerConnection>,
     /// Bytes that were taken but not encrypted: more follows at once.
     staged: Vec<u8>,
+    /// Bytes in records that the socket has not taken completely.
+    waiting: usize,
     /// Bytes taken from the send queue.
     sent: u64,
     /// Decrypted bytes wait to be read.
@@ -47,6 +52,7 @@ impl Tls {
             tcp,
             connection,
             staged: Vec::new(),
+            waiting: 0,
             sent: 0,
             has_plaintext: false,
             is_over: false,
@@ -111,6 +117,7 @@ impl Tls {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut Socket(&mut self.tcp))?;
         }
+        self.waiting = 0;
         Ok(())
     }
 
@@ -129,6 +136,7 @@ impl Tls {
         let taken = n.checked_sub(staged.len());
         let taken = taken.ok_or_else(|| io::Error::other("a record could not be made"))?;
         self.sent += taken as u64;
+        self.waiting += n;
         Ok(taken)
     }
 }
@@ -183,6 +191,14 @@ impl Transport for Tls {
             sent => sent?,
         }
         Ok(taken)
+    }
+
+    fn try_take(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.waiting > 0 && self.waiting + len > WAITS {
+            self.send_records()?;
+        }
+        self.encrypt(pieces)
     }
 
     fn try_send_file(

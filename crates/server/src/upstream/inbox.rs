@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use sendoff_fastcgi::direct::Sent;
@@ -62,8 +64,8 @@ pub(super) struct Inbox {
     bytes: Cell<usize>,
     /// The last event was taken.
     ended: Cell<bool>,
-    /// For the connection's task: something is in the inbox.
-    pub(super) arrived: Notify,
+    /// The connection's task, if it waits for an event.
+    reader: RefCell<Option<Waker>>,
     /// For the upstream's task: the inbox has room again.
     pub(super) room: Notify,
 }
@@ -72,13 +74,22 @@ impl Inbox {
     pub(super) fn push(&self, event: Event) {
         self.bytes.set(self.bytes.get() + event.len());
         self.events.borrow_mut().push_back(event);
-        self.arrived.notify_one();
+        self.wake_reader();
+    }
+
+    /// Has the connection's task look again.
+    pub(super) fn wake_reader(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
     }
 
     pub(super) fn take(&self) -> Option<Event> {
+        let was_full = self.is_full();
         let event = self.events.borrow_mut().pop_front()?;
         self.bytes.set(self.bytes.get() - event.len());
-        if !self.is_full() {
+        // The upstream's task waits only while the inbox is full.
+        if was_full && !self.is_full() {
             self.room.notify_one();
         }
         self.ended.set(event.is_last());
@@ -86,12 +97,14 @@ impl Inbox {
     }
 
     pub(super) async fn next(&self) -> Event {
-        loop {
+        poll_fn(|cx| {
             if let Some(event) = self.take() {
-                return event;
+                return Poll::Ready(event);
             }
-            self.arrived.notified().await;
-        }
+            *self.reader.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 
     /// Whether the connection's task knows how it ended, so that nothing is left to abandon.

@@ -61,7 +61,7 @@ impl Claims {
         let claim = self.0.borrow_mut().remove(&secret)?.upgrade()?;
         let inbox = Rc::clone(&claim.inbox);
         *claim.give_up.borrow_mut() = Some(Box::new(move || give_up(&inbox)));
-        claim.inbox.arrived.notify_one();
+        claim.inbox.wake_reader();
         Some(Rc::clone(&claim.inbox))
     }
 }
