@@ -131,6 +131,18 @@ impl Worker {
         Ok(())
     }
 
+    /// Cuts the response: what was written leaves, but no end of the response, and no other request is taken. The web server
+    /// sees a closed connection in the middle of a response.
+    pub(crate) fn cut(&mut self) {
+        // If the client has gone, there is nothing to send.
+        let _gone = self.flush();
+        let mut state = self.shared.lock();
+        // It fails only where the other end has closed the connection.
+        let _closed = shutdown(&self.shared.links[0], Shutdown::Both);
+        state.lost = true;
+        state.discard_queue();
+    }
+
     /// Ends the response and the connection. If the server is still sending its request, the rest is read first
     /// (lingering close): a reset would destroy the part of the response that it has not read.
     pub fn close(mut self) {
