@@ -37,6 +37,8 @@ class BuildWithLibrary(build_ext):
 
     def build_extension(self, ext):
         ext.extra_objects = [static_library()]
+        # A module of an older library is made anew.
+        ext.depends += ext.extra_objects
         super().build_extension(ext)
 
 
