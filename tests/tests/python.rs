@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+mod languages;
 #[path = "python/server.rs"]
 mod server;
 #[path = "python/sites.rs"]
@@ -12,11 +13,12 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
+    Broken, Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
 };
 use server::{Python, Reference};
 
 const APPLICATION: &str = "conformance:application";
+const COROUTINES: &str = "coroutines:application";
 const MB: usize = 1 << 20;
 
 fn made(n: usize) -> Vec<u8> {
@@ -145,7 +147,12 @@ fn every_size_in_every_mode() {
 
 /// What of the response the front sent from files, by its own account.
 fn from_files(server: &Server, target: &str) -> u64 {
-    let table = server.explain(target, &[]).unwrap();
+    from_files_with(server, target, &[])
+}
+
+/// The same with options of `sendoff explain`.
+fn from_files_with(server: &Server, target: &str, options: &[&str]) -> u64 {
+    let table = server.explain(target, options).unwrap();
     let rows = table.lines().filter(|line| line.contains("  file"));
     rows.map(|line| line.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
 }
@@ -245,9 +252,10 @@ fn a_response_that_fails_in_the_middle_is_cut() {
     for mode in ["relay", "region", "direct"] {
         let server = python.front(&["--delivery", mode]);
         let cut = ["/fail_written", "/recovers_late"].map(str::to_owned);
+        let others = ["type", "read"].map(|how| format!("/fail_{how}?n=70000"));
         let middle = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}"));
         let length = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}&length=1"));
-        for target in cut.iter().chain(&middle).chain(&length) {
+        for target in cut.iter().chain(&others).chain(&middle).chain(&length) {
             // Twice: on a connection that is new to the application, and on a kept one.
             for _ in 0..2 {
                 let answer = server.connect().try_ask(&Request::get(target));
@@ -257,8 +265,78 @@ fn a_response_that_fails_in_the_middle_is_cut() {
         }
     }
     let server = python.front(&[]);
-    // 3 modes, 6 targets, 2 times.
-    assert_eq!(server.page("/closed?name=middle"), "36");
+    // 3 modes, 8 targets, 2 times.
+    assert_eq!(server.page("/closed?name=middle"), "48");
+}
+
+#[test]
+fn delivery_is_the_same_in_every_mode() {
+    let site = Site::new();
+    let file = pattern(3, 3 * MB);
+    site.write_at(site.outside("a"), &file);
+    let options = ["--workers", "2", "--threads", "2", "--user", "www-data"];
+    let python = Python::start_in(site, APPLICATION, &options);
+    let page = |target: &str, n| (format!("/{target}n={n}&piece=30000"), made(n));
+    let mut pages: Vec<_> = ["one?", "list?", "generator?"]
+        .iter()
+        .flat_map(|target| [100, 200_000, 0, 70_000, 2 * MB].map(|n| page(target, n)))
+        .collect();
+    pages.push(("/file?name=a".to_owned(), file));
+    for mode in languages::MODES {
+        let server = python.front(&["--delivery", mode]);
+        languages::kept_and_pipelined_connections(&server, &pages);
+        languages::the_same_over_http2(&server, &pages);
+        for page in [&page("generator?", 3 * MB), pages.last().unwrap()] {
+            languages::clients_that_leave_in_the_middle(&server, page);
+        }
+    }
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+#[test]
+#[ignore = "heavy: 1,000 slow clients in every mode"]
+fn a_thousand_slow_clients_hold_no_process() {
+    let site = Site::new();
+    let file = pattern(3, 8 * MB);
+    site.write_at(site.outside("a"), &file);
+    let options = ["--workers", "2", "--threads", "2", "--user", "www-data"];
+    let python = Python::start_in(site, APPLICATION, &options);
+    let pages = [
+        ("/file?name=a".to_owned(), file),
+        (format!("/one?n={}", 8 * MB), made(8 * MB)),
+        (format!("/generator?n={}&piece=50000", 2 * MB), made(2 * MB)),
+    ];
+    for mode in languages::MODES {
+        let server = python.front(&["--delivery", mode, "--send-timeout", "600"]);
+        languages::a_thousand_slow_clients(&server, &pages, "/hello");
+    }
+}
+
+/// Whether the response breaks off behind the first half of a file.
+#[track_caller]
+fn assert_cut_in_the_middle(server: &Server, target: &str, file: &[u8]) {
+    match server.connect().try_ask(&Request::get(target)) {
+        Err(Broken::Cut(part)) => assert!(part.body == file[..file.len() / 2], "other bytes"),
+        other => panic!("{other:?}"),
+    }
+    server.await_log("it has become shorter");
+    assert_eq!(server.page("/hello"), "hello");
+}
+
+#[test]
+fn a_file_that_becomes_shorter_cuts_its_response() {
+    let file = pattern(1, 300_000);
+    let large = pattern(2, 8 * MB);
+    for (application, page) in [(APPLICATION, "/file?name=b"), (COROUTINES, "/path?name=b")] {
+        let site = Site::new();
+        site.write_at(site.outside("a"), &file);
+        let path = site.write_at(site.outside("b"), &large);
+        site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+        let python = Python::start_in(site, application, &["--workers", "1"]);
+        assert_cut_in_the_middle(&python.front(&[]), "/fail_shrinks?name=a", &file);
+        let socket = python.site.outside("socket");
+        languages::a_file_that_becomes_shorter(&socket, page, &path, &large);
+    }
 }
 
 #[test]
@@ -421,7 +499,7 @@ fn asgi_applications_share_an_event_loop() {
     let file = pattern(9, 300_000);
     site.write_at(site.outside("a"), &file);
     let options = ["--workers", "1", "--threads", "4", "--user", "www-data"];
-    let python = Python::start_in(site, "coroutines:application", &options);
+    let python = Python::start_in(site, COROUTINES, &options);
     let server = python.front(&[]);
     assert_eq!(server.page("/hello"), "hello");
     let request = Request::get("/scope?a=%C3%A9").header("X-Own", "field");
@@ -441,12 +519,16 @@ fn asgi_applications_share_an_event_loop() {
     assert_eq!(pages, ["first", "second"]);
     assert!(server.get("/path?name=a").expect(200) == file);
     assert_eq!(from_files(&server, "/path?name=a"), 300_000);
-    for name in ["first", "started", "silent"] {
+    for name in ["first", "started", "silent", "path"] {
         assert_eq!(server.get(&format!("/fail_{name}")).status(), 500, "{name}");
     }
-    for target in ["/fail_middle?n=1", "/fail_middle?n=1000000", "/fail_open"] {
-        assert!(server.connect().try_ask(&Request::get(target)).is_err(), "{target}");
+    for name in ["middle", "cancelled", "exit", "open"] {
+        for n in [1, 1_000_000] {
+            let target = format!("/fail_{name}?n={n}");
+            assert!(server.connect().try_ask(&Request::get(&target)).is_err(), "{target}");
+        }
     }
+    assert_eq!(server.get("/late_path?name=a").expect(200), [b"first ", &file[..]].concat());
     assert_eq!(server.page("/fail_after"), "whole");
     server.await_log("LookupError: after the end");
     let mut client = server.connect();
@@ -459,6 +541,20 @@ fn asgi_applications_share_an_event_loop() {
     assert!(wait::until(LIMIT, || stopped.exists()), "{}", python.log());
     let (status, log) = python.end();
     assert!(status.success() && !log.contains("Traceback"), "{log}");
+}
+
+/// A process without an event loop would answer nothing.
+#[test]
+fn a_process_whose_event_loop_ends_is_replaced() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1"]);
+    let server = python.front(&[]);
+    let before = server.page("/pid");
+    assert!(server.connect().try_ask(&Request::get("/loop")).is_err());
+    python.await_log("SystemExit: a task wants to end");
+    python.await_log("has ended with status 5");
+    assert_ne!(server.page("/pid"), before);
 }
 
 fn server_page(server: &Server, who: &str) -> String {

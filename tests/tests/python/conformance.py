@@ -273,6 +273,45 @@ def on_fail_middle(environ, start_response):
     return Closing("middle", blocks())
 
 
+def on_fail_type(environ, start_response):
+    """A block that is no bytes, behind one that is."""
+    start_response("200 OK", text())
+    return Closing("middle", [made(environ), "text"])
+
+
+def on_fail_read(environ, start_response):
+    """A file that can be read once."""
+
+    class Failing(Closing):
+        def read(self, size=-1):
+            for block in self.blocks:
+                return block
+            raise OSError("the disk has failed")
+
+    start_response("200 OK", text())
+    return environ["wsgi.file_wrapper"](Failing("middle", [made(environ)]))
+
+
+def shrink(path):
+    """The file becomes half as long as soon as its size has been taken."""
+    fstat = os.fstat
+
+    def once(fd):
+        facts = fstat(fd)
+        os.fstat = fstat
+        os.truncate(path, facts.st_size // 2)
+        return facts
+
+    os.fstat = once
+
+
+def on_fail_shrinks(environ, start_response):
+    path = os.path.join(FOLDER, environ["query"]["name"])
+    start_response("200 OK", text())
+    shrink(path)
+    return environ["wsgi.file_wrapper"](open(path, "rb"))
+
+
 def on_fail_written(environ, start_response):
     write = start_response("200 OK", text())
     write(b"written")
