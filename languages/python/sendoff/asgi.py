@@ -13,6 +13,7 @@ import queue
 import threading
 import traceback
 
+from .files import FileWrapper
 from .head import Head
 from .log import log
 from .streams import Errors
@@ -110,7 +111,7 @@ class Exchange:
         response = self.response
         response.head = self.head
         with open(path, "rb") as file:
-            if response.sent or not response.send_file(file):
+            if response.sent or not response.send_file(FileWrapper(file)):
                 while data := file.read(BODY_PIECE):
                     response.put(data)
         if not response.sent:

@@ -30,6 +30,42 @@ def closes_at_once(wrapper):
     return type(getattr(close, "__self__", None)) in (io.BufferedReader, io.FileIO)
 
 
+def plain_part(body):
+    """The descriptor of a regular file, the offset and the number of the bytes that the body would give.
+
+    None, if it might give anything but bytes of that file. Beside our own wrapper, it knows two classes that answer
+    requests with a ``Range`` field: Werkzeug's iterator around the wrapper, and WhiteNoise's file inside it.
+    """
+    skipped, most = 0, None
+    try:
+        if _is(body, "werkzeug.wsgi", "_RangeWrapper"):
+            if body.seekable or body.read_length:
+                return None
+            skipped, most, body = body.start_byte, body.byte_range, body.iterable
+        if type(body) is not FileWrapper:
+            return None
+        filelike = body.filelike
+        if _is(filelike, "whitenoise.responders", "SlicedFile"):
+            if most is not None:
+                return None
+            most, filelike = filelike.remaining, filelike.fileobj
+    except AttributeError:
+        return None  # Another version of the class.
+    plain = plain_file(filelike)
+    if plain is None:
+        return None
+    fd, position, left = plain
+    left -= skipped
+    if most is not None:
+        left = min(left, most)
+    return (fd, position + skipped, left) if left > 0 else None
+
+
+def _is(value, module, name):
+    kind = type(value)
+    return kind.__name__ == name and kind.__module__ == module
+
+
 def plain_file(filelike):
     """The descriptor of a regular file, the position, and the number of bytes that reading would give.
 

@@ -2,7 +2,7 @@
 
 import traceback
 
-from .files import FileWrapper, closes_at_once, plain_file
+from .files import FileWrapper, closes_at_once, plain_part
 from .head import Head
 from .streams import Errors, Input
 
@@ -88,12 +88,9 @@ class Response:
     def send(self, result):
         """Sends what the application has returned."""
         kind = type(result)
-        if kind is FileWrapper and not self.sent and self.head is not None:
-            if self.send_file(result.filelike):
-                return
         if kind is list or kind is tuple:
             self.send_blocks(result)
-        else:
+        elif self.sent or self.head is None or not self.send_file(result):
             # A block must leave before the next one is asked for.
             for data in result:
                 if data:
@@ -113,12 +110,12 @@ class Response:
             if data:
                 self.put(data)
 
-    def send_file(self, filelike):
-        """Makes the rest of a plain file the body; False if it is none."""
-        plain = plain_file(filelike)
-        if plain is None or not self.head.may_have_body():
+    def send_file(self, body):
+        """Makes a part of a plain file the body; False if it is none."""
+        part = plain_part(body)
+        if part is None or not self.head.may_have_body():
             return False
-        fd, position, length = plain
+        fd, position, length = part
         announced = self.head.announced()
         if announced is not None:
             length = min(length, announced)
