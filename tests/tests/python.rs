@@ -7,6 +7,8 @@ mod languages;
 mod server;
 #[path = "python/sites.rs"]
 mod sites;
+#[path = "languages/valgrind.rs"]
+mod valgrind;
 
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
@@ -309,6 +311,53 @@ fn a_thousand_slow_clients_hold_no_process() {
     for mode in languages::MODES {
         let server = python.front(&["--delivery", mode, "--send-timeout", "600"]);
         languages::a_thousand_slow_clients(&server, &pages, "/hello");
+    }
+}
+
+#[test]
+#[ignore = "heavy: Python under valgrind"]
+fn valgrind_finds_nothing_in_the_extension() {
+    for application in [APPLICATION, COROUTINES] {
+        let site = Site::new();
+        site.write_at(site.outside("a"), pattern(1, 300_000));
+        site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+        let reports = Site::new();
+        let python = Python::start_under_valgrind(site, application, reports.root());
+        for mode in languages::MODES {
+            let server = python.front(&["--delivery", mode]);
+            let mut pages = vec!["/fail_first", "/fail_started", "/fail_silent"];
+            let breaking = if application == APPLICATION {
+                pages.extend(["/list?n=5000", "/one?n=3000000", "/generator?n=100000&piece=9000"]);
+                pages.extend(["/write?n=3000", "/fields", "/late?n=70000", "/log", "/nothing"]);
+                pages.extend(["/types", "/file?name=a", "/file?name=a&how=seek&at=70001"]);
+                pages.extend(["/fail_str", "/fail_status", "/fail_in_close", "/recovers"]);
+                &["/fail_middle?n=70000", "/fail_type?n=9", "/fail_read?n=9", "/recovers_late"][..]
+            } else {
+                pages.extend(["/made?n=300000&piece=50000", "/path?name=a", "/fail_path"]);
+                &["/fail_middle?n=70000", "/fail_cancelled?n=9", "/fail_open"]
+            };
+            for page in pages {
+                server.get(page);
+            }
+            for page in breaking {
+                assert!(server.connect().try_ask(&Request::get(page)).is_err(), "{page}");
+            }
+            for way in ["read", "lines", "short", "unread"] {
+                let target = format!("/echo?way={way}");
+                server.ask(&Request::post(&target, "text/plain", made(200_000))).expect(200);
+            }
+            let mut client = server.connect();
+            let endless = if application == APPLICATION { "/endless" } else { "/gone" };
+            client.send(Request::get(endless).bytes());
+            client.read(100_000);
+            drop(client);
+            server.page("/hello");
+        }
+        python.signal(Signal::TERM);
+        let (status, log) = python.end();
+        assert!(status.success(), "{log}");
+        let findings = valgrind::findings(reports.root(), "/_sendoff.");
+        assert!(findings.is_empty(), "{}", findings.join("\n\n"));
     }
 }
 
