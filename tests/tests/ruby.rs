@@ -11,6 +11,8 @@ mod redmine;
 mod sites;
 #[path = "ruby/storm.rs"]
 mod storm;
+#[path = "languages/valgrind.rs"]
+mod valgrind;
 
 use std::os::unix::net::UnixListener;
 use std::process::Command;
@@ -266,6 +268,45 @@ fn a_thousand_slow_clients_hold_no_thread() {
         let server = front(&site, &application, &["--delivery", mode, "--send-timeout", "600"]);
         languages::a_thousand_slow_clients(&server, &pages, "/pid");
     }
+}
+
+#[test]
+#[ignore = "heavy: Ruby under valgrind"]
+fn valgrind_finds_nothing_in_the_extension() {
+    let (site, reports) = (Site::new(), Site::new());
+    let file = pattern(1, 300_000);
+    site.write("a.bin", &file);
+    let application = Application::start_under_valgrind(&site, &test_application(), reports.root());
+    for mode in languages::MODES {
+        let server = front(&site, &application, &["--delivery", mode]);
+        for page in ["/", "/env?a=1", "/headers", "/log", "/streaming", "/raise", "/bad-header"] {
+            server.get(page);
+        }
+        for kind in ["array", "string", "each", "length", "chunked"] {
+            for size in [0, 70_000, 1_000_000] {
+                server.get(&format!("/{kind}/{size}")).expect(200);
+            }
+        }
+        for path in ["/files/a.bin", "/proxied/a.bin", "/unannounced/a.bin"] {
+            server.get(path).expect(200);
+            server.ask(&Request::get(path).header("Range", "bytes=1000-200000"));
+        }
+        for page in ["/each-raise", "/length-raise"] {
+            assert!(server.connect().try_ask(&Request::get(page)).is_err(), "{page}");
+        }
+        let _killed = server.connect().try_ask(&Request::post("/kill", "text/plain", "x"));
+        let echo = Request::post("/echo", "application/octet-stream", pattern(2, 500_000));
+        server.ask(&echo).expect(200);
+        let mut client = server.connect();
+        client.send(Request::get("/endless").bytes());
+        client.read(100_000);
+        drop(client);
+        assert!(server.get("/files/a.bin").expect(200) == file);
+    }
+    processes::signal(application.pid(), Signal::TERM);
+    assert!(application.end().success());
+    let findings = valgrind::findings(reports.root(), "/native.so");
+    assert!(findings.is_empty(), "{}", findings.join("\n\n"));
 }
 
 #[test]
