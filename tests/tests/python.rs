@@ -11,7 +11,7 @@ mod sites;
 mod valgrind;
 
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use sendoff_tests::{
@@ -92,6 +92,16 @@ fn responses_are_those_of_wsgiref() {
         Some("1000")
     );
     assert_eq!(server.ask(&Request::new("HEAD", "/fields")).status(), 418);
+}
+
+#[test]
+fn parts_that_frameworks_reach() {
+    let output = Command::new(server::programs().join("python"))
+        .args(["-c", include_str!("python/units.py")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text == "done\n", "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -17,7 +17,7 @@ from .files import FileWrapper
 from .head import Head
 from .log import log
 from .streams import Errors
-from .wsgi import Response, complete, content_length, report
+from .wsgi import PROMISED, Response, complete, content_length, report
 
 # Bytes of a request body in one `http.request` message, at most.
 BODY_PIECE = 64 * 1024
@@ -247,7 +247,7 @@ class AsgiHandler:
 
     def handle(self, thread):
         """Answers the current request of a thread."""
-        environ = thread.environ({})
+        environ = thread.environ(PROMISED)
         complete(environ)
         exchange = Exchange(thread, environ, self.loop)
         errors = Errors(thread)

@@ -216,8 +216,13 @@ static PyObject *name_of(Thread *self, size_t at, const sendoff_param *param)
 	return text;
 }
 
+/* An empty value replaces none that is there before. */
 static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
 {
+	if (name && param->value_len == 0 && PyDict_Contains(environ, name) == 1) {
+		Py_DECREF(name);
+		return 0;
+	}
 	PyObject *value = PyUnicode_DecodeLatin1(param->value, (Py_ssize_t)param->value_len, NULL);
 	int result = name && value ? PyDict_SetItem(environ, name, value) : -1;
 

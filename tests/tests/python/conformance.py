@@ -9,6 +9,11 @@ import threading
 import time
 from urllib.parse import parse_qs
 
+try:
+    from sendoff import _sendoff
+except ImportError:
+    pass  # In the server that ours is compared with.
+
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 closed = []
 barrier = threading.Barrier(2)
@@ -293,16 +298,16 @@ def on_fail_read(environ, start_response):
 
 
 def shrink(path):
-    """The file becomes half as long as soon as its size has been taken."""
-    fstat = os.fstat
+    """The file becomes half as long as soon as the server has taken its size."""
+    regular_size = _sendoff.regular_size
 
     def once(fd):
-        facts = fstat(fd)
-        os.fstat = fstat
-        os.truncate(path, facts.st_size // 2)
-        return facts
+        size = regular_size(fd)
+        _sendoff.regular_size = regular_size
+        os.truncate(path, size // 2)
+        return size
 
-    os.fstat = once
+    _sendoff.regular_size = once
 
 
 def on_fail_shrinks(environ, start_response):
