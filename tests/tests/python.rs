@@ -21,6 +21,7 @@ use server::{Python, Reference};
 
 const APPLICATION: &str = "conformance:application";
 const COROUTINES: &str = "coroutines:application";
+const COROUTINES_PY: &str = include_str!("python/coroutines.py");
 const MB: usize = 1 << 20;
 
 fn made(n: usize) -> Vec<u8> {
@@ -330,7 +331,7 @@ fn valgrind_finds_nothing_in_the_extension() {
     for application in [APPLICATION, COROUTINES] {
         let site = Site::new();
         site.write_at(site.outside("a"), pattern(1, 300_000));
-        site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+        site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
         let reports = Site::new();
         let python = Python::start_under_valgrind(site, application, reports.root());
         for mode in languages::MODES {
@@ -390,7 +391,7 @@ fn a_file_that_becomes_shorter_cuts_its_response() {
         let site = Site::new();
         site.write_at(site.outside("a"), &file);
         let path = site.write_at(site.outside("b"), &large);
-        site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+        site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
         let python = Python::start_in(site, application, &["--workers", "1"]);
         assert_cut_in_the_middle(&python.front(&[]), "/fail_shrinks?name=a", &file);
         let socket = python.site.outside("socket");
@@ -554,7 +555,7 @@ fn a_listener_may_be_descriptor_0() {
 #[test]
 fn asgi_applications_share_an_event_loop() {
     let site = Site::new();
-    site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
     let file = pattern(9, 300_000);
     site.write_at(site.outside("a"), &file);
     let options = ["--workers", "1", "--threads", "4", "--user", "www-data"];
@@ -602,11 +603,40 @@ fn asgi_applications_share_an_event_loop() {
     assert!(status.success() && !log.contains("Traceback"), "{log}");
 }
 
+/// What is loaded before the fork has no event loop; each process starts and ends the application in its own.
+#[test]
+fn asgi_processes_are_preloaded_replaced_and_reloaded() {
+    let site = Site::new();
+    let module = site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let options = ["--preload", "--workers", "1", "--threads", "2", "--max-requests", "5"];
+    let python = Python::start_in(site, COROUTINES, &options);
+    let server = python.front(&[]);
+    let stopped = python.site.outside("shutdown");
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let pid = server.page("/pid");
+        if seen.last() != Some(&pid) {
+            seen.push(pid);
+        }
+        assert_eq!(server.page("/loaded"), python.pid().to_string());
+    }
+    assert!(seen.len() >= 4, "{seen:?}");
+    assert!(stopped.exists(), "no process has ended its lifespan");
+    let changed = COROUTINES_PY.replace("b\"hello\"", "b\"version 2\"");
+    std::fs::write(&module, changed).unwrap();
+    python.signal(Signal::HUP);
+    python.await_log("reloaded");
+    assert_eq!(server.page("/hello"), "version 2");
+    python.signal(Signal::TERM);
+    let (status, log) = python.end();
+    assert!(status.success() && !log.contains("Traceback"), "{log}");
+}
+
 /// A process without an event loop would answer nothing.
 #[test]
 fn a_process_whose_event_loop_ends_is_replaced() {
     let site = Site::new();
-    site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
     let python = Python::start_in(site, COROUTINES, &["--workers", "1"]);
     let server = python.front(&[]);
     let before = server.page("/pid");

@@ -8,6 +8,8 @@ from conformance import shrink
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 meeting = None
+# The process that has loaded the application.
+loader = os.getpid()
 
 
 async def application(scope, receive, send):
@@ -182,3 +184,8 @@ async def on_loop(scope, query, receive, send):
 async def on_pid(scope, query, receive, send):
     await start(send)
     await body(send, str(os.getpid()).encode())
+
+
+async def on_loaded(scope, query, receive, send):
+    await start(send)
+    await body(send, str(loader).encode())
