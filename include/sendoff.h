@@ -293,8 +293,9 @@ struct sendoff_worker *sendoff_worker_on(int connection, unsigned int roles);
 /**
  * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
  * server is still sending, its request is read first (until it is silent for 2 s): otherwise it
- * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
- * right for a parent that leaves the connection to its child.)
+ * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor: right
+ * for a parent that leaves the connection to its child, and, after sendoff_flush(), for a response
+ * that fails after its head: without an end the client does not take it for a whole one.)
  */
 void sendoff_worker_close(struct sendoff_worker *worker);
 

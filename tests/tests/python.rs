@@ -282,28 +282,38 @@ fn a_response_that_fails_in_the_middle_is_cut() {
     assert_eq!(server.page("/closed?name=middle"), "48");
 }
 
-#[test]
-fn delivery_is_the_same_in_every_mode() {
+fn delivered_alike(application: &str, ways: &[&str], sends_file: &str) {
     let site = Site::new();
     let file = pattern(3, 3 * MB);
     site.write_at(site.outside("a"), &file);
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
     let options = ["--workers", "2", "--threads", "2", "--user", "www-data"];
-    let python = Python::start_in(site, APPLICATION, &options);
-    let page = |target: &str, n| (format!("/{target}n={n}&piece=30000"), made(n));
-    let mut pages: Vec<_> = ["one?", "list?", "generator?"]
+    let python = Python::start_in(site, application, &options);
+    let page = |way: &str, n| (format!("/{way}?n={n}&piece=30000"), made(n));
+    let mut pages: Vec<_> = ways
         .iter()
-        .flat_map(|target| [100, 200_000, 0, 70_000, 2 * MB].map(|n| page(target, n)))
+        .flat_map(|way| [100, 200_000, 0, 70_000, 2 * MB].map(|n| page(way, n)))
         .collect();
-    pages.push(("/file?name=a".to_owned(), file));
+    pages.push((format!("/{sends_file}?name=a"), file));
     for mode in languages::MODES {
         let server = python.front(&["--delivery", mode]);
         languages::kept_and_pipelined_connections(&server, &pages);
         languages::the_same_over_http2(&server, &pages);
-        for page in [&page("generator?", 3 * MB), pages.last().unwrap()] {
+        for page in [&page(ways[0], 3 * MB), pages.last().unwrap()] {
             languages::clients_that_leave_in_the_middle(&server, page);
         }
     }
     assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+#[test]
+fn delivery_is_the_same_in_every_mode() {
+    delivered_alike(APPLICATION, &["generator", "one", "list"], "file");
+}
+
+#[test]
+fn coroutines_deliver_the_same_in_every_mode() {
+    delivered_alike(COROUTINES, &["made"], "path");
 }
 
 #[test]
