@@ -263,7 +263,7 @@ fn delivery_is_the_same_in_every_mode() {
 fn a_thousand_slow_clients_hold_no_thread() {
     let site = Site::new();
     let application = Application::start(&site, &test_application(), &["workers=2"]);
-    let pages = pages(&site, 4 << 20);
+    let pages = pages(&site, 1 << 20);
     for mode in languages::MODES {
         let server = front(&site, &application, &["--delivery", mode, "--send-timeout", "600"]);
         languages::a_thousand_slow_clients(&server, &pages, "/pid");
