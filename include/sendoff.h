@@ -293,8 +293,9 @@ struct sendoff_worker *sendoff_worker_on(int connection, unsigned int roles);
 /**
  * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
  * server is still sending, its request is read first (until it is silent for 2 s): otherwise it
- * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
- * right for a parent that leaves the connection to its child.)
+ * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor: right
+ * for a parent that leaves the connection to its child, and, after sendoff_flush(), for a response
+ * that fails after its head: without an end the client does not take it for a whole one.)
  */
 void sendoff_worker_close(struct sendoff_worker *worker);
 
@@ -463,12 +464,15 @@ void sendoff_sends_files(struct sendoff_worker *worker);
 
 /**
  * A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
- * body that is `len` bytes of the open file `fd` from `offset` on, or fewer if the file is shorter.
- * Only sendoff_finish() may follow. If the front takes files and a lease can guard this one, the
- * file is handed over; what another process writes to it later does not change the response.
- * Otherwise it is read and sent. `fd` may be closed afterwards; its position is not used.
+ * body that is `len` bytes of the open file `fd` from `offset` on. Only sendoff_finish() may
+ * follow. If the front takes files and a lease can guard this one, the file is handed over; what
+ * another process writes to it later does not change the response. Otherwise it is read and sent.
+ * If reading fails, or the file is too short, the connection is closed without an end of the
+ * response, so that the client does not take it for a whole one; the log says why. `fd` may be
+ * closed afterwards; its position is not used.
  *
- * 1: handed over. 0: copied (or no body was wanted). -1: the client has gone.
+ * 1: handed over. 0: copied (or no body was wanted). -1: the client has gone, or the connection
+ * was closed; sendoff_accept() will return 0.
  */
 int sendoff_send_file(struct sendoff_worker *worker,
                       const struct sendoff_sender *sender,

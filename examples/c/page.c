@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void answer(sendoff_worker *worker)
+/* Whether the response is whole. */
+static int answer(sendoff_worker *worker)
 {
 	static const char head[] = "Status: 200 OK\r\nContent-Type: text/plain\r\n\r\n";
 	char body[16384];
@@ -28,6 +29,7 @@ static void answer(sendoff_worker *worker)
 	while ((n = sendoff_read(worker, body, sizeof(body))) > 0) {
 		sendoff_write(worker, body, (size_t)n);
 	}
+	return n == 0;
 }
 
 int main(int argc, char **argv)
@@ -42,11 +44,13 @@ int main(int argc, char **argv)
 	while ((connection = sendoff_accept_connection(listener, NULL)) >= 0) {
 		sendoff_worker *worker = sendoff_worker_on(connection, SENDOFF_RESPONDER);
 
-		/* The next call also ends the response to the previous request. */
-		while (sendoff_accept(worker) == 1) {
-			answer(worker);
+		int whole = 1;
+
+		/* sendoff_accept() also ends the response to the previous request. */
+		while (sendoff_accept(worker) == 1 && (whole = answer(worker))) {
 		}
-		sendoff_worker_close(worker);
+		/* Without its end a client does not take a response for a whole one. */
+		(whole ? sendoff_worker_close : sendoff_worker_free)(worker);
 	}
 	return 1;
 }

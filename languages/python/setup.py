@@ -37,6 +37,8 @@ class BuildWithLibrary(build_ext):
 
     def build_extension(self, ext):
         ext.extra_objects = [static_library()]
+        # A module of an older library is made anew.
+        ext.depends += ext.extra_objects
         super().build_extension(ext)
 
 
@@ -45,7 +47,7 @@ setup(
     ext_modules=[
         Extension(
             "sendoff._sendoff",
-            ["src/module.c", "src/thread.c"],
+            ["src/module.c", "src/thread.c", "src/head.c"],
             depends=["src/thread.h"],
             include_dirs=[str(HERE / "include"), str(REPOSITORY / "include")],
             define_macros=[("Py_LIMITED_API", "0x03090000")],

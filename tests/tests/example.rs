@@ -1,9 +1,15 @@
 //! The example site works, and demonstrates each way of handing over. The example in C answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+use bytes::BytesMut;
+use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
+use sendoff_fastcgi::{Decoder, Part};
 use sendoff_tests::{Request, Server, Site, dies_with_us, pattern, static_library, wait};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -79,6 +85,22 @@ fn the_program_in_c_answers() {
         let echo = server.ask(&Request::post("/page", "text/plain", body.clone()));
         assert!(echo.expect(200).ends_with(&body));
     }
+    assert!(!ends_a_broken_request(&socket));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// Whether the response to a request whose body breaks off has an end.
+fn ends_a_broken_request(socket: &Path) -> bool {
+    let mut server = UnixStream::connect(socket).unwrap();
+    let mut request = BeginRequest { keep_conn: true }.encode(1).to_vec();
+    request.extend(Header::new(Kind::PARAMS, 1, 0).encode());
+    request.extend(Header::new(Kind::STDIN, 1, 4).encode());
+    server.write_all(&[&request[..], b"body"].concat()).unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    let (mut decoder, mut received) = (Decoder::default(), Vec::new());
+    server.read_to_end(&mut received).unwrap();
+    let mut received = BytesMut::from(&received[..]);
+    let mut parts = std::iter::from_fn(|| decoder.next(&mut received).unwrap());
+    parts.any(|part| matches!(part, Part::Record { kind: Kind::END_REQUEST, .. }))
 }

@@ -2,21 +2,26 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+mod languages;
 #[path = "python/server.rs"]
 mod server;
 #[path = "python/sites.rs"]
 mod sites;
+#[path = "languages/valgrind.rs"]
+mod valgrind;
 
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
+    Broken, Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
 };
 use server::{Python, Reference};
 
 const APPLICATION: &str = "conformance:application";
+const COROUTINES: &str = "coroutines:application";
+const COROUTINES_PY: &str = include_str!("python/coroutines.py");
 const MB: usize = 1 << 20;
 
 fn made(n: usize) -> Vec<u8> {
@@ -91,6 +96,16 @@ fn responses_are_those_of_wsgiref() {
 }
 
 #[test]
+fn parts_that_frameworks_reach() {
+    let output = Command::new(server::programs().join("python"))
+        .args(["-c", include_str!("python/units.py")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text == "done\n", "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn request_bodies_are_streams_that_end() {
     let python = Python::start(APPLICATION, &["--workers", "1"]);
     let server = python.front(&[]);
@@ -145,7 +160,12 @@ fn every_size_in_every_mode() {
 
 /// What of the response the front sent from files, by its own account.
 fn from_files(server: &Server, target: &str) -> u64 {
-    let table = server.explain(target, &[]).unwrap();
+    from_files_with(server, target, &[])
+}
+
+/// The same with options of `sendoff explain`.
+fn from_files_with(server: &Server, target: &str, options: &[&str]) -> u64 {
+    let table = server.explain(target, options).unwrap();
     let rows = table.lines().filter(|line| line.contains("  file"));
     rows.map(|line| line.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
 }
@@ -245,9 +265,10 @@ fn a_response_that_fails_in_the_middle_is_cut() {
     for mode in ["relay", "region", "direct"] {
         let server = python.front(&["--delivery", mode]);
         let cut = ["/fail_written", "/recovers_late"].map(str::to_owned);
+        let others = ["type", "read"].map(|how| format!("/fail_{how}?n=70000"));
         let middle = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}"));
         let length = [1, 70_000, 3 * MB].map(|n| format!("/fail_middle?n={n}&length=1"));
-        for target in cut.iter().chain(&middle).chain(&length) {
+        for target in cut.iter().chain(&others).chain(&middle).chain(&length) {
             // Twice: on a connection that is new to the application, and on a kept one.
             for _ in 0..2 {
                 let answer = server.connect().try_ask(&Request::get(target));
@@ -257,8 +278,135 @@ fn a_response_that_fails_in_the_middle_is_cut() {
         }
     }
     let server = python.front(&[]);
-    // 3 modes, 6 targets, 2 times.
-    assert_eq!(server.page("/closed?name=middle"), "36");
+    // 3 modes, 8 targets, 2 times.
+    assert_eq!(server.page("/closed?name=middle"), "48");
+}
+
+fn delivered_alike(application: &str, ways: &[&str], sends_file: &str) {
+    let site = Site::new();
+    let file = pattern(3, 3 * MB);
+    site.write_at(site.outside("a"), &file);
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let options = ["--workers", "2", "--threads", "2", "--user", "www-data"];
+    let python = Python::start_in(site, application, &options);
+    let page = |way: &str, n| (format!("/{way}?n={n}&piece=30000"), made(n));
+    let mut pages: Vec<_> = ways
+        .iter()
+        .flat_map(|way| [100, 200_000, 0, 70_000, 2 * MB].map(|n| page(way, n)))
+        .collect();
+    pages.push((format!("/{sends_file}?name=a"), file));
+    for mode in languages::MODES {
+        let server = python.front(&["--delivery", mode]);
+        languages::kept_and_pipelined_connections(&server, &pages);
+        languages::the_same_over_http2(&server, &pages);
+        for page in [&page(ways[0], 3 * MB), pages.last().unwrap()] {
+            languages::clients_that_leave_in_the_middle(&server, page);
+        }
+    }
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+#[test]
+fn delivery_is_the_same_in_every_mode() {
+    delivered_alike(APPLICATION, &["generator", "one", "list"], "file");
+}
+
+#[test]
+fn coroutines_deliver_the_same_in_every_mode() {
+    delivered_alike(COROUTINES, &["made"], "path");
+}
+
+#[test]
+#[ignore = "heavy: 1,000 slow clients in every mode"]
+fn a_thousand_slow_clients_hold_no_process() {
+    let site = Site::new();
+    let file = pattern(3, 8 * MB);
+    site.write_at(site.outside("a"), &file);
+    let options = ["--workers", "2", "--threads", "2", "--user", "www-data"];
+    let python = Python::start_in(site, APPLICATION, &options);
+    let pages = [
+        ("/file?name=a".to_owned(), file),
+        (format!("/one?n={}", 8 * MB), made(8 * MB)),
+        (format!("/generator?n={}&piece=50000", 2 * MB), made(2 * MB)),
+    ];
+    for mode in languages::MODES {
+        let server = python.front(&["--delivery", mode, "--send-timeout", "600"]);
+        languages::a_thousand_slow_clients(&server, &pages, "/hello");
+    }
+}
+
+#[test]
+#[ignore = "heavy: Python under valgrind"]
+fn valgrind_finds_nothing_in_the_extension() {
+    for application in [APPLICATION, COROUTINES] {
+        let site = Site::new();
+        site.write_at(site.outside("a"), pattern(1, 300_000));
+        site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+        let reports = Site::new();
+        let python = Python::start_under_valgrind(site, application, reports.root());
+        for mode in languages::MODES {
+            let server = python.front(&["--delivery", mode]);
+            let mut pages = vec!["/fail_first", "/fail_started", "/fail_silent"];
+            let breaking = if application == APPLICATION {
+                pages.extend(["/list?n=5000", "/one?n=3000000", "/generator?n=100000&piece=9000"]);
+                pages.extend(["/write?n=3000", "/fields", "/late?n=70000", "/log", "/nothing"]);
+                pages.extend(["/types", "/file?name=a", "/file?name=a&how=seek&at=70001"]);
+                pages.extend(["/fail_str", "/fail_status", "/fail_in_close", "/recovers"]);
+                &["/fail_middle?n=70000", "/fail_type?n=9", "/fail_read?n=9", "/recovers_late"][..]
+            } else {
+                pages.extend(["/made?n=300000&piece=50000", "/path?name=a", "/fail_path"]);
+                &["/fail_middle?n=70000", "/fail_cancelled?n=9", "/fail_open"]
+            };
+            for page in pages {
+                server.get(page);
+            }
+            for page in breaking {
+                assert!(server.connect().try_ask(&Request::get(page)).is_err(), "{page}");
+            }
+            for way in ["read", "lines", "short", "unread"] {
+                let target = format!("/echo?way={way}");
+                server.ask(&Request::post(&target, "text/plain", made(200_000))).expect(200);
+            }
+            let mut client = server.connect();
+            let endless = if application == APPLICATION { "/endless" } else { "/gone" };
+            client.send(Request::get(endless).bytes());
+            client.read(100_000);
+            drop(client);
+            server.page("/hello");
+        }
+        python.signal(Signal::TERM);
+        let (status, log) = python.end();
+        assert!(status.success(), "{log}");
+        let findings = valgrind::findings(reports.root(), "/_sendoff.");
+        assert!(findings.is_empty(), "{}", findings.join("\n\n"));
+    }
+}
+
+/// Whether the response breaks off behind the first half of a file.
+#[track_caller]
+fn assert_cut_in_the_middle(server: &Server, target: &str, file: &[u8]) {
+    match server.connect().try_ask(&Request::get(target)) {
+        Err(Broken::Cut(part)) => assert!(part.body == file[..file.len() / 2], "other bytes"),
+        other => panic!("{other:?}"),
+    }
+    server.await_log("it has become shorter");
+    assert_eq!(server.page("/hello"), "hello");
+}
+
+#[test]
+fn a_file_that_becomes_shorter_cuts_its_response() {
+    let file = pattern(1, 300_000);
+    let large = pattern(2, 8 * MB);
+    for (application, page) in [(APPLICATION, "/file?name=b"), (COROUTINES, "/path?name=b")] {
+        let site = Site::new();
+        site.write_at(site.outside("a"), &file);
+        let path = site.write_at(site.outside("b"), &large);
+        site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+        let python = Python::start_in(site, application, &["--workers", "1"]);
+        assert_cut_in_the_middle(&python.front(&[]), "/fail_shrinks?name=a", &file);
+        let socket = python.site.outside("socket");
+        languages::a_file_that_becomes_shorter(&socket, page, &path, &large);
+    }
 }
 
 #[test]
@@ -417,11 +565,11 @@ fn a_listener_may_be_descriptor_0() {
 #[test]
 fn asgi_applications_share_an_event_loop() {
     let site = Site::new();
-    site.write_at(site.outside("coroutines.py"), include_bytes!("python/coroutines.py"));
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
     let file = pattern(9, 300_000);
     site.write_at(site.outside("a"), &file);
     let options = ["--workers", "1", "--threads", "4", "--user", "www-data"];
-    let python = Python::start_in(site, "coroutines:application", &options);
+    let python = Python::start_in(site, COROUTINES, &options);
     let server = python.front(&[]);
     assert_eq!(server.page("/hello"), "hello");
     let request = Request::get("/scope?a=%C3%A9").header("X-Own", "field");
@@ -441,12 +589,16 @@ fn asgi_applications_share_an_event_loop() {
     assert_eq!(pages, ["first", "second"]);
     assert!(server.get("/path?name=a").expect(200) == file);
     assert_eq!(from_files(&server, "/path?name=a"), 300_000);
-    for name in ["first", "started", "silent"] {
+    for name in ["first", "started", "silent", "path"] {
         assert_eq!(server.get(&format!("/fail_{name}")).status(), 500, "{name}");
     }
-    for target in ["/fail_middle?n=1", "/fail_middle?n=1000000", "/fail_open"] {
-        assert!(server.connect().try_ask(&Request::get(target)).is_err(), "{target}");
+    for name in ["middle", "cancelled", "exit", "open"] {
+        for n in [1, 1_000_000] {
+            let target = format!("/fail_{name}?n={n}");
+            assert!(server.connect().try_ask(&Request::get(&target)).is_err(), "{target}");
+        }
     }
+    assert_eq!(server.get("/late_path?name=a").expect(200), [b"first ", &file[..]].concat());
     assert_eq!(server.page("/fail_after"), "whole");
     server.await_log("LookupError: after the end");
     let mut client = server.connect();
@@ -459,6 +611,49 @@ fn asgi_applications_share_an_event_loop() {
     assert!(wait::until(LIMIT, || stopped.exists()), "{}", python.log());
     let (status, log) = python.end();
     assert!(status.success() && !log.contains("Traceback"), "{log}");
+}
+
+/// What is loaded before the fork has no event loop; each process starts and ends the application in its own.
+#[test]
+fn asgi_processes_are_preloaded_replaced_and_reloaded() {
+    let site = Site::new();
+    let module = site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let options = ["--preload", "--workers", "1", "--threads", "2", "--max-requests", "5"];
+    let python = Python::start_in(site, COROUTINES, &options);
+    let server = python.front(&[]);
+    let stopped = python.site.outside("shutdown");
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let pid = server.page("/pid");
+        if seen.last() != Some(&pid) {
+            seen.push(pid);
+        }
+        assert_eq!(server.page("/loaded"), python.pid().to_string());
+    }
+    assert!(seen.len() >= 4, "{seen:?}");
+    assert!(stopped.exists(), "no process has ended its lifespan");
+    let changed = COROUTINES_PY.replace("b\"hello\"", "b\"version 2\"");
+    std::fs::write(&module, changed).unwrap();
+    python.signal(Signal::HUP);
+    python.await_log("reloaded");
+    assert_eq!(server.page("/hello"), "version 2");
+    python.signal(Signal::TERM);
+    let (status, log) = python.end();
+    assert!(status.success() && !log.contains("Traceback"), "{log}");
+}
+
+/// A process without an event loop would answer nothing.
+#[test]
+fn a_process_whose_event_loop_ends_is_replaced() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1"]);
+    let server = python.front(&[]);
+    let before = server.page("/pid");
+    assert!(server.connect().try_ask(&Request::get("/loop")).is_err());
+    python.await_log("SystemExit: a task wants to end");
+    python.await_log("has ended with status 5");
+    assert_ne!(server.page("/pid"), before);
 }
 
 fn server_page(server: &Server, who: &str) -> String {

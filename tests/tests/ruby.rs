@@ -4,12 +4,15 @@
 
 #[path = "ruby/application.rs"]
 mod application;
+mod languages;
 #[path = "ruby/redmine.rs"]
 mod redmine;
 #[path = "ruby/sites.rs"]
 mod sites;
 #[path = "ruby/storm.rs"]
 mod storm;
+#[path = "languages/valgrind.rs"]
+mod valgrind;
 
 use std::os::unix::net::UnixListener;
 use std::process::Command;
@@ -138,6 +141,14 @@ fn files_are_handed_over() {
     assert!(explained.contains("it hands over files"), "{explained}");
     let explained = server.explain("/array/60000", &[]).unwrap();
     assert!(explained.contains("did not in this response"), "{explained}");
+    // Rack::Files answers with one range of the file, also inside of what waits for its close().
+    site.write("1m.bin", pattern(5, 1_000_000));
+    for path in ["/files/1m.bin", "/proxied/1m.bin"] {
+        let explained = server.explain(path, &["-H", "Range: bytes=1000-500999"]).unwrap();
+        assert!(explained.contains("500000  file, sendfile"), "{explained}");
+    }
+    let explained = server.explain("/files/1m.bin", &["-H", "Range: bytes=0-1,5-70000"]).unwrap();
+    assert!(!explained.contains("file, sendfile"), "{explained}");
     // The lease is kept for the next response, and given up when the file is overwritten.
     let (held, changed) = (pattern(1, 60_000), pattern(2, 60_000));
     assert!(server.get("/files/60.bin").expect(200) == held);
@@ -206,6 +217,96 @@ fn what_raises_before_the_head_is_a_500_and_later_a_cut() {
     let ended = server.connect().try_ask(&Request::post("/kill", "text/plain", "x"));
     assert!(ended.is_err() || ended.unwrap().status() == 502);
     assert_eq!(server.page("/array/3"), "\0\u{1}\u{2}");
+}
+
+#[test]
+fn a_file_that_becomes_shorter_cuts_its_response() {
+    let (site, application, _server) = started(&["workers=1"]);
+    let contents = pattern(4, 8 << 20);
+    let path = site.write("short.bin", &contents);
+    let socket = application.socket();
+    languages::a_file_that_becomes_shorter(socket, "/unannounced/short.bin", &path, &contents);
+}
+
+/// What the test's application sends of every kind, and a file.
+fn pages(site: &Site, size: usize) -> Vec<languages::Page> {
+    let file = pattern(6, size);
+    site.write("sent.bin", &file);
+    let row: Vec<u8> = (0..=255).cycle().take(size).collect();
+    let mut pages: Vec<_> = ["array", "string", "each", "length"]
+        .iter()
+        .flat_map(|kind| [size, 100, 70_000].map(|n| (format!("/{kind}/{n}"), row[..n].to_vec())))
+        .collect();
+    pages.push(("/files/sent.bin".to_owned(), file));
+    pages
+}
+
+#[test]
+fn delivery_is_the_same_in_every_mode() {
+    let site = Site::new();
+    let application = Application::start(&site, &test_application(), &["workers=2"]);
+    let pages = pages(&site, 3 << 20);
+    for mode in languages::MODES {
+        let server = front(&site, &application, &["--delivery", mode]);
+        languages::kept_and_pipelined_connections(&server, &pages);
+        languages::the_same_over_http2(&server, &pages);
+        for page in
+            pages.iter().filter(|(page, _)| page.starts_with("/each/3") || page.contains("sent"))
+        {
+            languages::clients_that_leave_in_the_middle(&server, page);
+        }
+    }
+}
+
+#[test]
+#[ignore = "heavy: 1,000 slow clients in every mode"]
+fn a_thousand_slow_clients_hold_no_thread() {
+    let site = Site::new();
+    let application = Application::start(&site, &test_application(), &["workers=2"]);
+    let pages = pages(&site, 1 << 20);
+    for mode in languages::MODES {
+        let server = front(&site, &application, &["--delivery", mode, "--send-timeout", "600"]);
+        languages::a_thousand_slow_clients(&server, &pages, "/pid");
+    }
+}
+
+#[test]
+#[ignore = "heavy: Ruby under valgrind"]
+fn valgrind_finds_nothing_in_the_extension() {
+    let (site, reports) = (Site::new(), Site::new());
+    let file = pattern(1, 300_000);
+    site.write("a.bin", &file);
+    let application = Application::start_under_valgrind(&site, &test_application(), reports.root());
+    for mode in languages::MODES {
+        let server = front(&site, &application, &["--delivery", mode]);
+        for page in ["/", "/env?a=1", "/headers", "/log", "/streaming", "/raise", "/bad-header"] {
+            server.get(page);
+        }
+        for kind in ["array", "string", "each", "length", "chunked"] {
+            for size in [0, 70_000, 1_000_000] {
+                server.get(&format!("/{kind}/{size}")).expect(200);
+            }
+        }
+        for path in ["/files/a.bin", "/proxied/a.bin", "/unannounced/a.bin"] {
+            server.get(path).expect(200);
+            server.ask(&Request::get(path).header("Range", "bytes=1000-200000"));
+        }
+        for page in ["/each-raise", "/length-raise"] {
+            assert!(server.connect().try_ask(&Request::get(page)).is_err(), "{page}");
+        }
+        let _killed = server.connect().try_ask(&Request::post("/kill", "text/plain", "x"));
+        let echo = Request::post("/echo", "application/octet-stream", pattern(2, 500_000));
+        server.ask(&echo).expect(200);
+        let mut client = server.connect();
+        client.send(Request::get("/endless").bytes());
+        client.read(100_000);
+        drop(client);
+        assert!(server.get("/files/a.bin").expect(200) == file);
+    }
+    processes::signal(application.pid(), Signal::TERM);
+    assert!(application.end().success());
+    let findings = valgrind::findings(reports.root(), "/native.so");
+    assert!(findings.is_empty(), "{}", findings.join("\n\n"));
 }
 
 #[test]

@@ -125,8 +125,9 @@ pub unsafe extern "C" fn sendoff_worker_on(connection: c_int, roles: c_uint) -> 
 
 /// Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
 /// server is still sending, its request is read first (until it is silent for 2 s): otherwise it
-/// might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor:
-/// right for a parent that leaves the connection to its child.)
+/// might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor: right
+/// for a parent that leaves the connection to its child, and, after sendoff_flush(), for a response
+/// that fails after its head: without an end the client does not take it for a whole one.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_close(worker: *mut Handle) {
     if !worker.is_null() {

@@ -42,12 +42,15 @@ pub unsafe extern "C" fn sendoff_sends_files(worker: *mut Handle) {
 }
 
 /// A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
-/// body that is `len` bytes of the open file `fd` from `offset` on, or fewer if the file is shorter.
-/// Only sendoff_finish() may follow. If the front takes files and a lease can guard this one, the
-/// file is handed over; what another process writes to it later does not change the response.
-/// Otherwise it is read and sent. `fd` may be closed afterwards; its position is not used.
+/// body that is `len` bytes of the open file `fd` from `offset` on. Only sendoff_finish() may
+/// follow. If the front takes files and a lease can guard this one, the file is handed over; what
+/// another process writes to it later does not change the response. Otherwise it is read and sent.
+/// If reading fails, or the file is too short, the connection is closed without an end of the
+/// response, so that the client does not take it for a whole one; the log says why. `fd` may be
+/// closed afterwards; its position is not used.
 ///
-/// 1: handed over. 0: copied (or no body was wanted). -1: the client has gone.
+/// 1: handed over. 0: copied (or no body was wanted). -1: the client has gone, or the connection
+/// was closed; sendoff_accept() will return 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_send_file(
     worker: *mut Handle,

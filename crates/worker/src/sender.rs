@@ -91,10 +91,10 @@ impl Sender {
     }
 
     /// Sends a response on a connection that is `len` bytes of an open file from `offset` on. The response must be ended
-    /// afterwards. If the file is shorter, so is the body.
+    /// afterwards.
     ///
     /// # Errors
-    /// The client has gone.
+    /// The client has gone, or the file cannot be read to the end of the range, which is logged. No end of the response follows.
     pub fn send(
         &self,
         connection: &mut Worker,
@@ -241,6 +241,7 @@ fn open_again(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<OwnedFd> {
     Err(Errno::OPNOTSUPP.into())
 }
 
+/// Reads a range and sends it. A body that breaks off must not look whole, so the response is cut then.
 fn copy(
     connection: &mut Worker,
     file: BorrowedFd<'_>,
@@ -251,18 +252,29 @@ fn copy(
     while len > 0 {
         let most = buffer.len().min(usize::try_from(len).unwrap_or(usize::MAX));
         match rustix::io::pread(file, &mut buffer[..most], offset) {
-            Ok(0) => break,
+            Ok(0) if has_more(file, offset) => return Ok(()),
+            Ok(0) => return Err(cut(connection, "it has become shorter")),
             Ok(n) => {
                 connection.write(&buffer[..n])?;
                 offset += n as u64;
                 len -= n as u64;
             }
             Err(Errno::INTR) => {}
-            Err(error) => {
-                connection.log(format!("a file cannot be read: {error}").as_bytes());
-                break;
-            }
+            Err(error) => return Err(cut(connection, &error.to_string())),
         }
     }
     Ok(())
+}
+
+/// Whether the file says that it has bytes behind `offset`, although none can be read: files of sysfs have the size of a page
+/// and give less.
+fn has_more(file: BorrowedFd<'_>, offset: u64) -> bool {
+    fstat(file).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size > offset))
+}
+
+fn cut(connection: &mut Worker, why: &str) -> Gone {
+    let entry = format!("the response is cut, because its file cannot be read to the end: {why}");
+    connection.log(entry.as_bytes());
+    connection.cut();
+    Gone
 }

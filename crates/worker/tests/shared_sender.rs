@@ -14,7 +14,7 @@ use front::registry::Registry;
 use front::{Link, Seen, request_accepting};
 use sendoff_fastcgi::channel::Secret;
 use sendoff_fastcgi::handover::Record;
-use sendoff_worker::{Roles, Sender, Way, Worker};
+use sendoff_worker::{Gone, Roles, Sender, Way, Worker};
 
 const HEAD: &[u8] = b"Status: 200\r\n\r\n";
 const RESPONDER: Roles = Roles { responder: true, authorizer: false, filter: false };
@@ -132,6 +132,51 @@ fn what_cannot_be_handed_over_is_copied_or_left_out() {
     rustix::io::ioctl_fionbio(&registry.socket, true).unwrap();
     let registered = rustix::net::accept(&registry.socket);
     assert_eq!(registered.unwrap_err(), rustix::io::Errno::AGAIN, "no links were needed");
+}
+
+/// A response whose file ends too early, or cannot be read, must not look whole.
+#[test]
+fn a_body_that_breaks_off_is_cut() {
+    let file = Temporary::new("short", &[b'x'; 50_000]);
+    let sender = Sender::new(8);
+    let unreadable = File::options().write(true).open(&file.0).unwrap();
+    for (what, open, body, why) in [
+        ("shorter", File::open(&file.0).unwrap(), 50_000, "it has become shorter"),
+        ("unreadable", unreadable, 0, "Bad file descriptor"),
+    ] {
+        let (mut link, mut worker) = connect();
+        ask(&mut link, "GET", None);
+        assert!(worker.accept_on_connection().unwrap());
+        let sent = sender.send(&mut worker, HEAD, open.as_fd(), 0, LEN + 1);
+        assert_eq!(sent, Err(Gone), "{what}");
+        worker.finish(0, false);
+        assert!(!worker.accept_on_connection().unwrap(), "{what}: another request");
+        let (mut bytes, mut log) = (Vec::new(), Vec::new());
+        while let Some(seen) = link.next() {
+            match seen {
+                Seen::Stdout(more) => bytes.extend(more),
+                Seen::Stderr(more) => log.extend(more),
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        assert!(bytes == [HEAD, &vec![b'x'; body]].concat(), "{what}: {} bytes", bytes.len());
+        let log = String::from_utf8(log).unwrap();
+        assert!(log.contains(why), "{what}: {log}");
+    }
+}
+
+/// Files of sysfs have the size of a page and give less.
+#[test]
+fn a_size_that_promises_too_much_cuts_nothing() {
+    let (mut link, mut worker) = connect();
+    ask(&mut link, "GET", None);
+    let path = "/sys/devices/system/cpu/possible";
+    let open = File::open(path).unwrap();
+    let size = open.metadata().unwrap().len();
+    let contents = fs::read(path).unwrap();
+    assert!(size > contents.len() as u64);
+    assert_eq!(answer(&mut worker, &Sender::new(8), &open, 0, size), Way::Copied);
+    assert_eq!(link.response(), [Seen::Stdout([HEAD, &contents].concat()), Seen::End(0)]);
 }
 
 #[test]

@@ -8,14 +8,16 @@ requests of a process are open at a time.
 
 import asyncio
 import http
+import os
 import queue
 import threading
 import traceback
 
+from .files import FileWrapper
 from .head import Head
 from .log import log
 from .streams import Errors
-from .wsgi import Response, complete, content_length, report
+from .wsgi import PROMISED, Response, complete, content_length, report
 
 # Bytes of a request body in one `http.request` message, at most.
 BODY_PIECE = 64 * 1024
@@ -25,6 +27,9 @@ LOOK_INTERVAL = 1.0
 
 # How long the application's startup and shutdown may take, in seconds.
 LIFESPAN_LIMIT = 60.0
+
+# Exit status of a process whose event loop has ended.
+LOOP_ENDED = 5
 
 _ASGI = {"version": "3.0", "spec_version": "2.4"}
 
@@ -50,6 +55,9 @@ class Exchange:
         self.left = content_length(environ)
         self.body_ended = False
         self.head = None
+        # The application has said that nothing follows.
+        self.ended = False
+        # All of the response has been given to libsendoff.
         self.complete = False
         # Set when the response is complete or the client has gone: what receive() waits for behind the body.
         self.over = asyncio.Event()
@@ -97,16 +105,18 @@ class Exchange:
             response.put(data)
         if not is_last:
             response.flush()
+        self.complete = is_last
 
     def _send_path(self, path):
         response = self.response
         response.head = self.head
         with open(path, "rb") as file:
-            if not response.send_file(file):
+            if response.sent or not response.send_file(FileWrapper(file)):
                 while data := file.read(BODY_PIECE):
                     response.put(data)
         if not response.sent:
             response.send_blocks([])
+        self.complete = True
 
     # In the event loop.
 
@@ -140,14 +150,14 @@ class Exchange:
             fields = [(_text(name), _text(value)) for name, value in message.get("headers", ())]
             self.head = Head(_status_line(message["status"]), fields)
             return
-        if self.head is None or self.complete:
-            when = "after the end" if self.complete else "before http.response.start"
+        if self.head is None or self.ended:
+            when = "after the end" if self.ended else "before http.response.start"
             raise RuntimeError(f"{kind} was sent {when}")
         if kind == "http.response.body":
-            self.complete = not message.get("more_body", False)
-            order = (self._write, bytes(message.get("body", b"")), self.complete)
+            self.ended = not message.get("more_body", False)
+            order = (self._write, bytes(message.get("body", b"")), self.ended)
         elif kind == "http.response.pathsend":
-            self.complete = True
+            self.ended = True
             order = (self._send_path, message["path"])
         else:
             raise RuntimeError(f"{kind} is not known here")
@@ -158,8 +168,16 @@ class Exchange:
                 raise
             self.over.set()
             raise Disconnected("the client has gone") from None
-        if self.complete:
+        if self.ended:
             self.over.set()
+
+    async def answer(self, application, scope):
+        """Runs the application. What it has raised, which must not end the event loop or look as if nothing was raised."""
+        try:
+            await application(scope, self.receive, self.send)
+        except BaseException as error:
+            return error
+        return None
 
 
 class AsgiHandler:
@@ -168,12 +186,20 @@ class AsgiHandler:
     def __init__(self, application):
         self.application = application
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="sendoff-loop", daemon=True).start()
+        threading.Thread(target=self._run_loop, name="sendoff-loop", daemon=True).start()
         # What startup has stored for all requests.
         self.state = {}
         self.messages = asyncio.Queue()
         self.lifespan = None
         self._run(self._start())
+
+    def _run_loop(self):
+        try:
+            self.loop.run_forever()
+        except BaseException:
+            # A task of the application has raised SystemExit. Without the loop no request would ever be answered.
+            log(f"the event loop has ended:\n{traceback.format_exc().rstrip()}")
+            os._exit(LOOP_ENDED)
 
     def _run(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(LIFESPAN_LIMIT)
@@ -221,26 +247,25 @@ class AsgiHandler:
 
     def handle(self, thread):
         """Answers the current request of a thread."""
-        environ = thread.environ({})
+        environ = thread.environ(PROMISED)
         complete(environ)
         exchange = Exchange(thread, environ, self.loop)
         errors = Errors(thread)
         scope = scope_of(environ)
         scope["state"] = self.state.copy()
-        ended = asyncio.run_coroutine_threadsafe(
-            self.application(scope, exchange.receive, exchange.send), self.loop
-        )
+        ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
         ended.add_done_callback(lambda _: exchange.orders.put(None))
         exchange.work()
-        error = ended.exception()
-        if exchange.response.gone or (error is None and exchange.complete):
-            thread.finish()
-            return
-        if error is None:
+        error = ended.result()
+        if error is None and not exchange.complete:
             error = RuntimeError("the application has ended without a complete response")
-        report(errors, error)
+        if error is not None and not exchange.response.gone:
+            report(errors, error)
+        errors.end()
         if exchange.complete:
             thread.finish()
+        elif exchange.response.gone:
+            thread.cut()
         else:
             exchange.response.fail()
 

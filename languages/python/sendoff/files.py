@@ -1,8 +1,9 @@
 """``wsgi.file_wrapper``: files as response bodies."""
 
 import io
-import os
-import stat
+
+from . import _sendoff
+from .known import is_named
 
 
 class FileWrapper:
@@ -24,10 +25,40 @@ class FileWrapper:
         raise StopIteration
 
 
-def closes_at_once(wrapper):
-    """Whether close() only closes a file, and runs nothing of the application."""
-    close = getattr(wrapper, "close", None)
+def closes_at_once(close):
+    """Whether a close() only closes a file, and runs nothing of the application."""
     return type(getattr(close, "__self__", None)) in (io.BufferedReader, io.FileIO)
+
+
+def plain_part(body):
+    """The descriptor of a regular file, the offset and the number of the bytes that the body would give.
+
+    None, if it might give anything but bytes of that file. Beside our own wrapper, it knows two classes that answer
+    requests with a ``Range`` field: Werkzeug's iterator around the wrapper, and WhiteNoise's file inside it.
+    """
+    skipped, most = 0, None
+    try:
+        if is_named(body, "werkzeug.wsgi", "_RangeWrapper"):
+            if body.seekable or body.read_length:
+                return None
+            skipped, most, body = body.start_byte, body.byte_range, body.iterable
+        if type(body) is not FileWrapper:
+            return None
+        filelike = body.filelike
+        if is_named(filelike, "whitenoise.responders", "SlicedFile"):
+            if most is not None:
+                return None
+            most, filelike = filelike.remaining, filelike.fileobj
+    except AttributeError:
+        return None  # Another version of the class.
+    plain = plain_file(filelike)
+    if plain is None:
+        return None
+    fd, position, left = plain
+    left -= skipped
+    if most is not None:
+        left = min(left, most)
+    return (fd, position + skipped, left) if left > 0 else None
 
 
 def plain_file(filelike):
@@ -43,11 +74,11 @@ def plain_file(filelike):
         return None
     try:
         fd = raw.fileno()
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode) or not raw.readable():
+        size = _sendoff.regular_size(fd)
+        if size is None or not raw.readable():
             return None
         position = file.tell()
     except (OSError, ValueError):
         return None
-    left = facts.st_size - position
+    left = size - position
     return (fd, position, left) if left > 0 else None

@@ -122,6 +122,8 @@ class Process:
                     self.count()
         except BaseException:
             log(f"a thread has ended:\n{traceback.format_exc().rstrip()}")
+            # close() would end a response that is not whole.
+            thread.cut()
             self.stopping = True
         finally:
             thread.close()

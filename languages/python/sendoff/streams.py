@@ -97,5 +97,6 @@ class Errors:
 
     def end(self):
         """The request has ended. The application may still have the stream."""
-        self.flush()
+        if self._parts:
+            self.flush()
         self._thread = None

@@ -2,16 +2,19 @@
 
 import traceback
 
-from .files import FileWrapper, closes_at_once, plain_file
+from .files import FileWrapper, closes_at_once, plain_part
 from .head import Head
+from .known import is_at_hand
 from .streams import Errors, Input
 
 _ERROR_HEADERS = [("Content-Type", "text/plain; charset=utf-8")]
 _ERROR_BODY = b"Internal Server Error\n"
 
-# Names that PEP 3333 promises, for web servers that leave them out or empty.
-_PROMISED = {
+# Parameters that PEP 3333 promises, or that are taken for granted here, for web servers that leave them out or empty.
+PROMISED = {
     "REQUEST_METHOD": "GET",
+    "SCRIPT_NAME": "",
+    "QUERY_STRING": "",
     "SERVER_NAME": "localhost",
     "SERVER_PORT": "80",
     "SERVER_PROTOCOL": "HTTP/1.0",
@@ -85,20 +88,18 @@ class Response:
             self.gone = True
             raise
 
-    def send(self, result):
-        """Sends what the application has returned."""
+    def send(self, result, at_hand):
+        """Sends what the application has returned. ``at_hand``: no block has to be waited for."""
         kind = type(result)
-        if kind is FileWrapper and not self.sent and self.head is not None:
-            if self.send_file(result.filelike):
-                return
         if kind is list or kind is tuple:
             self.send_blocks(result)
-        else:
-            # A block must leave before the next one is asked for.
+        elif self.sent or self.head is None or not self.send_file(result):
             for data in result:
                 if data:
                     self.put(data)
-                    self.flush()
+                    if not at_hand:
+                        # A block must leave before the next one is asked for.
+                        self.flush()
         if not self.sent:
             self._send_head(0 if self.wants_body else None)
 
@@ -113,12 +114,12 @@ class Response:
             if data:
                 self.put(data)
 
-    def send_file(self, filelike):
-        """Makes the rest of a plain file the body; False if it is none."""
-        plain = plain_file(filelike)
-        if plain is None or not self.head.may_have_body():
+    def send_file(self, body):
+        """Makes a part of a plain file the body; False if it is none."""
+        part = plain_part(body)
+        if part is None or not self.head.may_have_body():
             return False
-        fd, position, length = plain
+        fd, position, length = part
         announced = self.head.announced()
         if announced is not None:
             length = min(length, announced)
@@ -146,6 +147,7 @@ class WsgiHandler:
     def __init__(self, application, multithread, multiprocess):
         self.application = application
         self.base = {
+            **PROMISED,
             "wsgi.version": (1, 0),
             "wsgi.multithread": multithread,
             "wsgi.multiprocess": multiprocess,
@@ -179,12 +181,14 @@ class WsgiHandler:
 
     def _run(self, environ, response, errors):
         """Calls the application and sends what it returns. Whether the response is whole."""
-        result = None
+        close = None
         whole = True
         try:
             result = self.application(environ, response.start_response)
-            response.send(result)
-            if hasattr(result, "close") and not closes_at_once(result):
+            close = getattr(result, "close", None)
+            at_hand = is_at_hand(result)
+            response.send(result, at_hand)
+            if close is not None and not at_hand and not closes_at_once(close):
                 # The client need not wait for what the application does then.
                 response.flush()
         except BaseException as error:
@@ -193,7 +197,6 @@ class WsgiHandler:
                 whole = False
                 report(errors, error)
         finally:
-            close = getattr(result, "close", None)
             if close is not None:
                 try:
                     close()
@@ -210,12 +213,8 @@ def report(errors, error):
 
 
 def complete(environ):
-    """Adds what PEP 3333 promises and web servers do not say, or say otherwise."""
-    for name, value in _PROMISED.items():
-        if not environ.get(name):
-            environ[name] = value
-    environ.setdefault("QUERY_STRING", "")
-    script = environ.setdefault("SCRIPT_NAME", "")
+    """Adds to the parameters, of which those of ``PROMISED`` are there, what web servers do not say, or say otherwise."""
+    script = environ["SCRIPT_NAME"]
     if "PATH_INFO" not in environ:
         # Servers whose parameters were made for PHP give the whole path as the script's.
         environ["PATH_INFO"], environ["SCRIPT_NAME"] = script, ""
@@ -223,8 +222,8 @@ def complete(environ):
         # Attached to "/": the application's own name is empty there, and paths begin with a slash.
         environ["SCRIPT_NAME"] = script[:-1]
         environ["PATH_INFO"] = "/" + environ["PATH_INFO"].lstrip("/")
-    secure = environ.get("HTTPS", "").lower() in ("on", "1", "true")
-    secure = secure or environ.get("REQUEST_SCHEME") == "https"
+    https = environ.get("HTTPS")
+    secure = environ.get("REQUEST_SCHEME") == "https" or (https and https.lower() in ("on", "1", "true"))
     environ["wsgi.url_scheme"] = "https" if secure else "http"
 
 

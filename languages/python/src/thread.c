@@ -216,8 +216,13 @@ static PyObject *name_of(Thread *self, size_t at, const sendoff_param *param)
 	return text;
 }
 
+/* An empty value replaces none that is there before. */
 static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
 {
+	if (name && param->value_len == 0 && PyDict_Contains(environ, name) == 1) {
+		Py_DECREF(name);
+		return 0;
+	}
 	PyObject *value = PyUnicode_DecodeLatin1(param->value, (Py_ssize_t)param->value_len, NULL);
 	int result = name && value ? PyDict_SetItem(environ, name, value) : -1;
 
@@ -364,6 +369,9 @@ static PyObject *thread_cut(PyObject *object, PyObject *unused)
 	PyThreadState *state;
 
 	(void)unused;
+	if (!self->busy && !self->has_request) {
+		Py_RETURN_NONE;
+	}
 	if (!has_request(self)) {
 		return NULL;
 	}
@@ -435,7 +443,7 @@ static PyMethodDef methods[] = {
 	 "was handed over."},
 	{"flush", thread_flush, METH_NOARGS, "Sends what is queued."},
 	{"finish", thread_finish, METH_NOARGS, "Ends the response."},
-	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response."},
+	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response, if there is one."},
 	{"close", thread_close, METH_NOARGS, "Closes connection, links and files, for good."},
 	{"log", thread_log, METH_VARARGS, "log(entry): an entry for the web server's log."},
 	{"aborted", thread_aborted, METH_NOARGS, "Whether the client has gone."},

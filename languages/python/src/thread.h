@@ -10,4 +10,7 @@
 /* The class _sendoff.Thread; a new reference, or NULL. */
 PyObject *thread_type(void);
 
+/* The function _sendoff.header_lines(). */
+PyObject *header_lines(PyObject *module, PyObject *args);
+
 #endif

@@ -126,5 +126,11 @@ run(lambda do |env|
   _, path, rest = env['PATH_INFO'].split('/', 3)
   return FILES.call(env.merge('PATH_INFO' => "/#{rest}")) if path == 'files'
 
+  if path == 'proxied'
+    status, headers, body = FILES.call(env.merge('PATH_INFO' => "/#{rest}"))
+    return [status, headers, Rack::BodyProxy.new(Rack::BodyProxy.new(body) { nil }) { nil }]
+  end
+  return [200, {}, Named.new("#{FOLDER}/#{rest}", 'each')] if path == 'unannounced'
+
   kinds(path, rest.to_i) || page(env, path, rest)
 end)

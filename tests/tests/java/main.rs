@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+#[path = "../languages/mod.rs"]
+mod languages;
 mod tomcat;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Broken, Client, LIMIT, Request, Response, Server, Site, pattern, processes, wait,
+};
 use tomcat::{Tomcat, copy_tree};
 
 /// Fields of one connection or server.
@@ -183,6 +187,10 @@ fn files_are_handed_over() {
     assert_eq!(pair.server.get(&range).expect(200), &pattern(0, 61_440)[100..50_100]);
     assert!(pair.front_has("60k"), "through the attributes");
     pair.same(&get(&range));
+    // DefaultServlet cuts ranges out.
+    std::fs::write(pair.tomcat.path("ranges"), pattern(8, 5 << 20)).unwrap();
+    pair.same(&get("/ranges").header("Range", "bytes=1000000-2999999"));
+    assert!(pair.front_has("ranges"), "a range");
     // A new version is sent as it is.
     std::fs::write(&path, pattern(9, 70_000)).unwrap();
     let range = range.replace("50100", "70000");
@@ -202,11 +210,20 @@ fn what_fails_after_the_head_is_no_complete_response() {
     let missing = "/servlet/file?path=/no/such/file&start=0&end=100000";
     let long =
         format!("/servlet/file?path={}&start=0&end=100000", pair.tomcat.path("60k").display());
-    for request in [get("/servlet/throw-late"), get(missing), get(&long)] {
+    let late = ["/servlet/throw-late", "/servlet/async-late"];
+    for request in late.into_iter().chain([missing, &long]).map(get) {
         assert!(pair.tomcat.try_ask(&request).is_err(), "the HTTP connector cuts it, too");
         let broken = Client::connect(pair.server.addr()).try_ask(&request);
         assert!(broken.as_ref().is_err() || broken.unwrap().status() == 502);
     }
+    // Only the end of the response could tell the client that bytes are missing.
+    let unannounced = pair.server.connect().try_ask(&get(&format!("{long}&unannounced=1")));
+    assert!(matches!(unannounced, Err(Broken::Cut(_))), "{unannounced:?}");
+    pair.server.await_log("it has become shorter");
+    let (path, contents) = (pair.tomcat.path("8m"), pattern(4, 8 << 20));
+    std::fs::write(&path, &contents).unwrap();
+    let page = format!("/servlet/file?path={}&start=0&end=8388608&unannounced=1", path.display());
+    languages::a_file_that_becomes_shorter(&pair.tomcat.socket(), &page, &path, &contents);
     assert_eq!(pair.server.get("/servlet/size?n=3").expect(200).len(), 3, "it goes on");
     let refused = pair.server.ask(&get("/servlet/upgrade").header("Upgrade", "x"));
     assert_eq!(refused.status(), 500);
@@ -237,31 +254,51 @@ fn the_virtual_machine_finds_no_fault_with_the_native_code() {
     }
     pair.same(&Request::post("/servlet/echo", "text/plain", pattern(1, 200_000)));
     pair.server.get("/servlet/file?path=/no/such/file&start=0&end=1");
+    for page in ["/servlet/throw-late", "/servlet/async-late"] {
+        assert!(pair.server.connect().try_ask(&get(page)).is_err(), "{page}");
+    }
+    let long = (
+        "/servlet/size?n=3000000".to_owned(),
+        pair.tomcat.ask(&get("/servlet/size?n=3000000")).body,
+    );
+    languages::clients_that_leave_in_the_middle(&pair.server, &long);
     let log = pair.tomcat.log();
     for complaint in ["FATAL ERROR in native", "WARNING in native", "WARNING: JNI"] {
         assert!(!log.contains(complaint), "{log}");
     }
 }
 
+/// What the servlet and DefaultServlet send, as the HTTP connector does.
+fn pages(pair: &Pair) -> Vec<languages::Page> {
+    ["/servlet/size?n=3000000", "/servlet/size?n=70000", "/servlet/size?n=0", "/5m", "/60k", "/1k"]
+        .into_iter()
+        .chain(["/servlet/pieces?n=2000000&piece=9000&flushes=20"])
+        .map(|page| (page.to_owned(), pair.tomcat.ask(&get(page)).expect(200).to_vec()))
+        .collect()
+}
+
 #[test]
-#[ignore = "heavy: 1,000 slow clients"]
+#[ignore = "heavy: starts Tomcat four times"]
+fn delivery_is_the_same_in_every_mode() {
+    for mode in languages::MODES {
+        let pair = Pair::start("threads=\"8\"", &["--delivery", mode]);
+        let pages = pages(&pair);
+        languages::kept_and_pipelined_connections(&pair.server, &pages);
+        languages::the_same_over_http2(&pair.server, &pages);
+        for page in pages.iter().filter(|(_, body)| body.len() > 1 << 20) {
+            languages::clients_that_leave_in_the_middle(&pair.server, page);
+        }
+    }
+}
+
+#[test]
+#[ignore = "heavy: 1,000 slow clients in every mode"]
 fn a_thousand_slow_clients_hold_no_threads() {
-    let pair = Pair::start("threads=\"4\"", &[]);
-    pair.server.get("/60k").expect(200);
-    let mut clients: Vec<Client> = (0..1000)
-        .map(|at| {
-            let mut client = Client::connect_narrow(pair.server.addr(), 4096);
-            let path = if at % 2 == 0 { "/5m" } else { "/servlet/size?n=1000000" };
-            client.send(get(path).bytes());
-            client
-        })
-        .collect();
-    let heads: Vec<_> = clients.iter_mut().map(|client| client.head().unwrap()).collect();
-    assert_eq!(pair.server.get("/servlet/size?n=7").expect(200).len(), 7, "others are served");
-    for (at, (client, head)) in clients.iter_mut().zip(heads).enumerate().step_by(7) {
-        let response = client.body_of(head, "GET").unwrap();
-        let expected = if at % 2 == 0 { 5 << 20 } else { 1_000_000 };
-        assert_eq!(response.expect(200).len(), expected);
+    for mode in languages::MODES {
+        let options = ["--delivery", mode, "--send-timeout", "600"];
+        let pair = Pair::start("threads=\"4\"", &options);
+        let pages = pages(&pair);
+        languages::a_thousand_slow_clients(&pair.server, &pages, "/servlet/size?n=7");
     }
 }
 

@@ -144,9 +144,14 @@ impl Tomcat {
 
     /// As `--fastcgi` wants it.
     pub fn attached(&self) -> String {
-        let own = self.folder.root().join("tomcat.sock");
+        let own = self.socket();
         let path = self.inherited.as_ref().map_or(&own, |(_, path)| path);
         format!("/=unix:{}", path.display())
+    }
+
+    /// The socket that it has made.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.root().join("tomcat.sock")
     }
 
     /// A path in the folder of the web application.

@@ -9,6 +9,11 @@ import threading
 import time
 from urllib.parse import parse_qs
 
+try:
+    from sendoff import _sendoff
+except ImportError:
+    pass  # In the server that ours is compared with.
+
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 closed = []
 barrier = threading.Barrier(2)
@@ -271,6 +276,45 @@ def on_fail_middle(environ, start_response):
     fields = [("Content-Length", "5000000")] if environ["query"].get("length") else []
     start_response("200 OK", [*text(), *fields])
     return Closing("middle", blocks())
+
+
+def on_fail_type(environ, start_response):
+    """A block that is no bytes, behind one that is."""
+    start_response("200 OK", text())
+    return Closing("middle", [made(environ), "text"])
+
+
+def on_fail_read(environ, start_response):
+    """A file that can be read once."""
+
+    class Failing(Closing):
+        def read(self, size=-1):
+            for block in self.blocks:
+                return block
+            raise OSError("the disk has failed")
+
+    start_response("200 OK", text())
+    return environ["wsgi.file_wrapper"](Failing("middle", [made(environ)]))
+
+
+def shrink(path):
+    """The file becomes half as long as soon as the server has taken its size."""
+    regular_size = _sendoff.regular_size
+
+    def once(fd):
+        size = regular_size(fd)
+        _sendoff.regular_size = regular_size
+        os.truncate(path, size // 2)
+        return size
+
+    _sendoff.regular_size = once
+
+
+def on_fail_shrinks(environ, start_response):
+    path = os.path.join(FOLDER, environ["query"]["name"])
+    start_response("200 OK", text())
+    shrink(path)
+    return environ["wsgi.file_wrapper"](open(path, "rb"))
 
 
 def on_fail_written(environ, start_response):

@@ -4,8 +4,12 @@ import asyncio
 import os
 from urllib.parse import parse_qs
 
+from conformance import shrink
+
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 meeting = None
+# The process that has loaded the application.
+loader = os.getpid()
 
 
 async def application(scope, receive, send):
@@ -131,3 +135,57 @@ async def on_fail_after(scope, query, receive, send):
     await start(send)
     await body(send, b"whole")
     raise LookupError("after the end")
+
+
+async def on_fail_cancelled(scope, query, receive, send):
+    await start(send)
+    await body(send, b"x" * int(query["n"]), True)
+    raise asyncio.CancelledError
+
+
+async def on_fail_exit(scope, query, receive, send):
+    await start(send)
+    await body(send, b"x" * int(query["n"]), True)
+    raise SystemExit("the application wants to end")
+
+
+async def on_fail_path(scope, query, receive, send):
+    """A file that is not there."""
+    await start(send)
+    await send({"type": "http.response.pathsend", "path": os.path.join(FOLDER, "no such file")})
+
+
+async def on_fail_shrinks(scope, query, receive, send):
+    path = os.path.join(FOLDER, query["name"])
+    await start(send)
+    shrink(path)
+    await send({"type": "http.response.pathsend", "path": path})
+
+
+async def on_late_path(scope, query, receive, send):
+    """A file behind other bytes."""
+    await start(send)
+    await body(send, b"first ", True)
+    await send({"type": "http.response.pathsend", "path": os.path.join(FOLDER, query["name"])})
+
+
+async def on_loop(scope, query, receive, send):
+    """Ends the event loop."""
+
+    async def end():
+        raise SystemExit("a task wants to end")
+
+    await start(send)
+    await body(send, b"begun", True)
+    asyncio.ensure_future(end())
+    await asyncio.sleep(3600)
+
+
+async def on_pid(scope, query, receive, send):
+    await start(send)
+    await body(send, str(os.getpid()).encode())
+
+
+async def on_loaded(scope, query, receive, send):
+    await start(send)
+    await body(send, str(loader).encode())

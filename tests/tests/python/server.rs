@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use crate::valgrind;
 use rustix::process::Signal;
 use sendoff_tests::{
     Client, LIMIT, Request, Response, Server, Site, dies_with_us, processes, static_library, wait,
@@ -86,8 +87,32 @@ impl Python {
 
     /// The same, which may fail to become ready.
     pub fn spawn(site: Site, application: &str, options: &[&str], stdin: Stdio) -> Self {
+        let program = dies_with_us(&programs().join("sendoff-python"), "KILL");
+        Self::spawn_by(program, site, application, options, stdin)
+    }
+
+    /// The same under valgrind, whose findings go to files in `folder`.
+    pub fn start_under_valgrind(site: Site, application: &str, folder: &Path) -> Self {
+        site.write_at(site.outside("conformance.py"), include_bytes!("conformance.py"));
+        let mut valgrind = valgrind::command(folder);
+        // Otherwise most objects would share blocks that Python never gives back.
+        valgrind.env("PYTHONMALLOC", "malloc");
+        valgrind.args(["python", "sendoff-python"].map(|name| programs().join(name)));
+        let options = ["--workers", "1", "--threads", "2"];
+        let python = Self::spawn_by(valgrind, site, application, &options, Stdio::null());
+        let ready = wait::until(4 * LIMIT, || python.log().contains("ready: "));
+        assert!(ready, "{}", python.log());
+        python
+    }
+
+    fn spawn_by(
+        mut command: Command,
+        site: Site,
+        application: &str,
+        options: &[&str],
+        stdin: Stdio,
+    ) -> Self {
         let folder = site.outside(".");
-        let mut command = dies_with_us(&programs().join("sendoff-python"), "KILL");
         command.args(options).arg(application);
         if !options.contains(&"fd:0") {
             command.arg("--bind").arg(format!("unix:{}", site.outside("socket").display()));

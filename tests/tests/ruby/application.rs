@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::valgrind;
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Site, dies_with_us, processes, repository, static_library, wait};
 
@@ -72,6 +73,22 @@ impl Application {
         });
         command.arg(config);
         change(&mut command);
+        Self::run_to_readiness(command, socket)
+    }
+
+    /// One process under valgrind, whose findings go to files in `folder`.
+    pub fn start_under_valgrind(site: &Site, config: &Path, folder: &Path) -> Self {
+        let socket = site.outside("valgrind.sock");
+        let bind = format!("bind=unix:{}", socket.display());
+        let mut command = rack_in(valgrind::command(folder), site);
+        // Ruby's garbage collector looks at every word of the stack, whether something was written there or not.
+        command.args(["--undef-value-errors=no", "ruby", "-S", "rackup", "-s", "sendoff"]);
+        command.args(["-E", "production", "-O", &bind, "-O", "mode=0666", "-O", "workers=1"]);
+        command.arg(config);
+        Self::run_to_readiness(command, socket)
+    }
+
+    fn run_to_readiness(command: Command, socket: PathBuf) -> Self {
         let application = Self::run(command, socket);
         application.await_log("sendoff: FastCGI on");
         application
@@ -111,7 +128,7 @@ impl Application {
     }
 
     pub fn await_log(&self, text: &str) {
-        let said = wait::until(LIMIT, || self.log().contains(text));
+        let said = wait::until(2 * LIMIT, || self.log().contains(text));
         assert!(said, "{text:?} is not in the log:\n{}", self.log());
     }
 
@@ -141,7 +158,10 @@ impl Drop for Application {
 
 /// A program of Ruby's that finds our gem, in an environment of its own.
 pub fn rack(program: &str, site: &Site) -> Command {
-    let mut command = dies_with_us(Path::new(program), "TERM");
+    rack_in(dies_with_us(Path::new(program), "TERM"), site)
+}
+
+fn rack_in(mut command: Command, site: &Site) -> Command {
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GEM_HOME", gems());
     command.env("LANG", "C.UTF-8").env("FOLDER", site.root()).stdin(Stdio::null());
     command

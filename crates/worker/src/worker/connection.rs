@@ -37,7 +37,9 @@ impl Worker {
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
     pub fn accept_on_connection(&mut self) -> io::Result<bool> {
+        let is_sending = self.is_sending();
         if !self.end_request() || self.input_ended {
+            self.input_ended |= is_sending;
             return Ok(false);
         }
         match self.next_on_connection() {
@@ -51,6 +53,11 @@ impl Worker {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether the server has not sent all of the current request.
+    fn is_sending(&self) -> bool {
+        self.requests.running().is_some_and(|request| !request.is_complete())
     }
 
     fn next_on_connection(&mut self) -> Result<bool, Bad> {
@@ -131,11 +138,22 @@ impl Worker {
         Ok(())
     }
 
+    /// Cuts the response: what was written leaves, but no end of the response, and no other request is taken. The web server
+    /// sees a closed connection in the middle of a response.
+    pub(crate) fn cut(&mut self) {
+        // If the client has gone, there is nothing to send.
+        let _gone = self.flush();
+        let mut state = self.shared.lock();
+        // It fails only where the other end has closed the connection.
+        let _closed = shutdown(&self.shared.links[0], Shutdown::Both);
+        state.lost = true;
+        state.discard_queue();
+    }
+
     /// Ends the response and the connection. If the server is still sending its request, the rest is read first
     /// (lingering close): a reset would destroy the part of the response that it has not read.
     pub fn close(mut self) {
-        let cut_short = self.requests.running().is_some_and(|request| !request.is_complete());
-        let unread = cut_short || self.input_ended;
+        let unread = self.is_sending() || self.input_ended;
         self.finish(0, false);
         let connection = &self.shared.links[0];
         if shutdown(connection, Shutdown::Write).is_err() || !unread {

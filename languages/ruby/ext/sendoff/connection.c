@@ -418,8 +418,7 @@ static VALUE connection_flush(VALUE self)
 
 typedef struct file_call {
 	call call;
-	const char *path;
-	off_t size;
+	file_part part;
 } file_call;
 
 static void *file_without_gvl(void *pointer)
@@ -428,16 +427,22 @@ static void *file_without_gvl(void *pointer)
 	call *call = &file->call;
 
 	call->ran = true;
-	call->result =
-		send_file(call->connection->worker, call->data, call->len, file->path, file->size);
+	call->result = send_file(call->connection->worker, call->data, call->len, &file->part);
 	return NULL;
 }
 
+static off_t offset_or_none(VALUE number)
+{
+	return NIL_P(number) ? -1 : NUM2OFFT(number);
+}
+
 /*
- * file(block, path, size) -> :handed_over, :copied, :failed; nil if nothing was written. `size` is
- * the number of bytes that the file must have, or nil.
+ * file(block, path, size, start, length) -> :handed_over, :copied, :failed; nil if nothing was
+ * written. `size` is the number of bytes that the file must have, or nil; without `length` the rest
+ * of the file is sent.
  */
-static VALUE connection_file(VALUE self, VALUE block, VALUE path, VALUE size)
+static VALUE connection_file(VALUE self, VALUE block, VALUE path, VALUE size, VALUE start,
+							 VALUE len)
 {
 	static const char *const names[] = {
 		[FILE_COPIED] = "copied", [FILE_HANDED_OVER] = "handed_over", [FILE_FAILED] = "failed"};
@@ -452,8 +457,10 @@ static VALUE connection_file(VALUE self, VALUE block, VALUE path, VALUE size)
 		.call = {.connection = connection,
 				 .data = RSTRING_PTR(block),
 				 .len = (size_t)RSTRING_LEN(block)},
-		.path = StringValueCStr(path),
-		.size = NIL_P(size) ? -1 : NUM2OFFT(size),
+		.part = {.path = StringValueCStr(path),
+				 .size = offset_or_none(size),
+				 .start = NUM2OFFT(start),
+				 .len = offset_or_none(len)},
 	};
 	ssize_t result = run(file_without_gvl, &file.call);
 
@@ -565,7 +572,7 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_method(class, "head", connection_head, 1);
 	rb_define_method(class, "write", connection_write, -1);
 	rb_define_method(class, "flush", connection_flush, 0);
-	rb_define_method(class, "file", connection_file, 3);
+	rb_define_method(class, "file", connection_file, 5);
 	rb_define_method(class, "log", connection_log, 1);
 	rb_define_method(class, "finish", connection_finish, 0);
 	rb_define_method(class, "cut", connection_cut, 0);

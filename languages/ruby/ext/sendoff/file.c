@@ -68,25 +68,33 @@ static void put_back(idle_sender *sender)
 	pthread_mutex_unlock(&lock);
 }
 
-file_result send_file(sendoff_worker *worker, const char *head, size_t head_len, const char *path,
-					  off_t size)
+/* Whether the part lies in a file with these facts. */
+static bool has(const struct stat *st, const file_part *part)
+{
+	return S_ISREG(st->st_mode) && (part->size < 0 || st->st_size == part->size) &&
+		   part->start >= 0 && part->start <= st->st_size && part->len <= st->st_size - part->start;
+}
+
+file_result send_file(sendoff_worker *worker, const char *head, size_t head_len,
+					  const file_part *part)
 {
 	struct stat st;
 	file_result result = FILE_REFUSED;
 	/* O_NONBLOCK: open(2) of a FIFO would block. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	if (fd < 0) {
 		return FILE_REFUSED;
 	}
 	idle_sender *sender = NULL;
 
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size < 0 || st.st_size == size)) {
+	if (fstat(fd, &st) == 0 && has(&st, part)) {
 		sender = take();
 	}
 	if (sender) {
-		int sent =
-			sendoff_send_file(worker, sender->sender, head, head_len, fd, 0, (uint64_t)st.st_size);
+		off_t len = part->len < 0 ? st.st_size - part->start : part->len;
+		int sent = sendoff_send_file(worker, sender->sender, head, head_len, fd,
+									 (uint64_t)part->start, (uint64_t)len);
 
 		result = sent < 0 ? FILE_FAILED : sent == 0 ? FILE_COPIED : FILE_HANDED_OVER;
 		put_back(sender);

@@ -46,11 +46,21 @@ typedef enum file_result {
 unsigned forks(void);
 void count_forks(void);
 
+/* What a response wants of a file. */
+typedef struct file_part {
+	const char *path;
+	/* The size that the file must have; -1: any. */
+	off_t size;
+	off_t start;
+	/* -1: up to the end of the file. */
+	off_t len;
+} file_part;
+
 /*
- * Sends the response that consists of `head`, a whole header block, and the file at `path`, if the
- * file is regular and has `size` bytes; -1: any number. Called without the GVL.
+ * Sends the response that consists of `head`, a whole header block, and a part of a regular file.
+ * Called without the GVL.
  */
-file_result send_file(sendoff_worker *worker, const char *head, size_t head_len, const char *path,
-					  off_t size);
+file_result send_file(sendoff_worker *worker, const char *head, size_t head_len,
+					  const file_part *part);
 
 #endif

@@ -115,7 +115,7 @@ module Sendoff
     def send_body
       if @body.is_a?(Array)
         send_array(@body)
-      elsif @body.respond_to?(:to_path) && (sent = send_file)
+      elsif (part = file_part) && (sent = send_file(*part))
         sent != :failed
       elsif @body.respond_to?(:to_ary) && (pieces = @body.to_ary).is_a?(Array)
         send_array(pieces)
@@ -126,10 +126,29 @@ module Sendoff
       end
     end
 
-    def send_file
-      path = @body.to_path or return
-      sent = @connection.file(head, path, @length)
-      @begun = !sent.nil?
+    # Of a body that is a part of a file: its path, the size that the file must have (nil: any), start and length (nil: up to
+    # its end).
+    def file_part
+      path = @body.to_path if @body.respond_to?(:to_path)
+      path ? [path, @length, 0, nil] : range_part
+    end
+
+    # Rack::Files answers a request for one range with an object that has no to_path.
+    def range_part
+      body = @body
+      body = body.instance_variable_get(:@body) while body.class.name == 'Rack::BodyProxy'
+      return unless body.class.name == 'Rack::Files::BaseIterator' && body.ranges.size == 1
+
+      range = body.ranges.first
+      [body.path, body.options[:size], range.begin, range.size] unless @length && @length != range.size
+    end
+
+    # nil: nothing has been written.
+    def send_file(path, size, start, length)
+      # Also if an interrupt comes behind it.
+      @begun = true
+      sent = @connection.file(head, path, size, start, length)
+      @begun = false unless sent
       sent
     end
 

@@ -110,14 +110,14 @@ module Sendoff
       env = @environment.complete(parameters, connection, errors)
       response = Response.new(connection, env, @app.call(env))
       whole = response.send
-      finished(connection, env, response, nil)
+      finished(connection, env, response, nil, whole)
       whole
     rescue Environment::BodyCut
       false
     rescue Exception => e # rubocop:disable Lint/RescueException
       report(errors, e)
       whole = !response&.begun? && fail_with_page(connection)
-      finished(connection, env, response, e) if env
+      finished(connection, env, response, e, whole) if env
       whole
     end
 
@@ -142,11 +142,11 @@ module Sendoff
     end
 
     # Rack 3's callbacks behind a response, the last one first.
-    def finished(connection, env, response, error)
+    def finished(connection, env, response, error, whole)
       callbacks = env['rack.response_finished']
       return if callbacks.nil? || callbacks.empty?
 
-      response&.begun? && error ? connection.flush : connection.finish
+      whole ? connection.finish : connection.flush
       callbacks.reverse_each do |callback|
         callback.call(env, response&.status, response&.headers, error)
       rescue StandardError => e

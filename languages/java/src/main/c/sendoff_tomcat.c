@@ -262,7 +262,6 @@ NATIVE(void, sendFile)
 	}
 	name[name_len] = '\0';
 	if (fd >= 0) {
-		/* If the file has become shorter, the front misses bytes and cuts the response. */
 		if (sendoff_send_file(worker, sender, head, (size_t)head_len, fd, (uint64_t)start,
 							  (uint64_t)len) < 0) {
 			error = EPIPE;

@@ -21,6 +21,8 @@ final class Connection {
     /** The library's worker; 0 after the connection has been closed. */
     private long worker;
     private boolean isIdle = true;
+    /** There is a response, and not all of it has been sent. */
+    private volatile boolean isOpen;
 
     Connection(long worker) {
         this.worker = worker;
@@ -37,6 +39,7 @@ final class Connection {
         setIdle(true);
         int length = Native.next(worker, buffer);
         setIdle(false);
+        isOpen = length > 0;
         return length;
     }
 
@@ -61,11 +64,15 @@ final class Connection {
         if (!Native.send(worker, direct, headLength, length, then)) {
             throw new IOException("The client has closed the connection");
         }
+        if (then == THEN_FINISH) {
+            isOpen = false;
+        }
     }
 
     /** Sends a whole response: the head, at the start of a direct buffer, and a range of a file. */
     void sendFile(ByteBuffer direct, int headLength, String path, long start, long length) throws IOException {
         Native.sendFile(worker, direct, headLength, path.getBytes(FILE_NAMES), start, length);
+        isOpen = false;
     }
 
     private synchronized void setIdle(boolean isIdle) {
@@ -86,19 +93,10 @@ final class Connection {
         }
     }
 
-    /** Ends the response and the connection. */
-    void close() {
-        release(true);
-    }
-
-    /** Ends the connection without ending the response, which the front then takes for broken off. */
-    void cut() {
-        release(false);
-    }
-
-    private synchronized void release(boolean isWhole) {
+    /** Ends the connection. A response that is not whole is not ended: the front takes it for broken off. */
+    synchronized void close() {
         if (worker != 0) {
-            Native.release(worker, isWhole);
+            Native.release(worker, !isOpen);
             worker = 0;
         }
     }

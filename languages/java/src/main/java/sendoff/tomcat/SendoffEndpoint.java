@@ -136,7 +136,7 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
     protected void destroySocket(Connection connection) {
         countDownConnection();
         forget(connection);
-        connection.cut();
+        connection.close();
     }
 
     @Override

@@ -111,7 +111,7 @@ final class SendoffProcessor extends AbstractProcessor {
         }
         boolean isError = getErrorState().isError();
         if (isError && !getErrorState().isIoAllowed()) {
-            connection.cut();
+            connection.close();
         }
         request.getRequestProcessor().setStage(Constants.STAGE_ENDED);
         recycle();

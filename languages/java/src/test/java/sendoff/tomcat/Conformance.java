@@ -47,6 +47,7 @@ public final class Conformance extends HttpServlet {
             case "/redirect" -> response.sendRedirect("elsewhere?a=b");
             case "/async" -> async(request, response);
             case "/async-dispatch" -> dispatch(request);
+            case "/async-late" -> late(request, response);
             case "/async-timeout" -> timeout(request, response);
             case "/listeners" -> new Copier(request, response).begin();
             case "/upgrade" -> request.upgrade(Upgraded.class);
@@ -158,10 +159,17 @@ public final class Conformance extends HttpServlet {
         }
         long start = number(request, "start");
         long end = number(request, "end");
-        response.setContentLengthLong(end - start);
+        boolean isAnnounced = request.getParameter("unannounced") == null;
+        if (isAnnounced) {
+            response.setContentLengthLong(end - start);
+        }
         request.setAttribute("org.apache.tomcat.sendfile.filename", request.getParameter("path"));
         request.setAttribute("org.apache.tomcat.sendfile.start", start);
         request.setAttribute("org.apache.tomcat.sendfile.end", end);
+        if (!isAnnounced) {
+            // Otherwise Tomcat announces the length of what was written, 0.
+            response.flushBuffer();
+        }
     }
 
     private static void async(HttpServletRequest request, HttpServletResponse response) {
@@ -179,6 +187,13 @@ public final class Conformance extends HttpServlet {
     private static void dispatch(HttpServletRequest request) {
         AsyncContext context = request.startAsync();
         context.start(() -> context.dispatch("/servlet/request"));
+    }
+
+    /** A part of the response leaves, and the rest never comes. */
+    private static void late(HttpServletRequest request, HttpServletResponse response) throws IOException {
+        response.getOutputStream().write(pattern(20_000));
+        response.flushBuffer();
+        request.startAsync().setTimeout(100);
     }
 
     private static void timeout(HttpServletRequest request, HttpServletResponse response) {
