@@ -133,9 +133,9 @@ impl KernelTls {
             let mut line = self.line.borrow_mut();
             // Only the borrower writes to a lent socket.
             if self.lent.is_some() {
-                line.cut()
+                line.cut();
             } else {
-                line.fail(why)
+                line.fail(why);
             }
             self.has_ended = true;
             io::Error::new(ErrorKind::InvalidData, format!("the client's records: {why:?}"))
