@@ -256,9 +256,11 @@ impl Inner {
             "HTTP/1.1 201 Created\r\nReplay-Nonce: n\r\nContent-Length: 1000000000000\r\n\r\n{";
         wire.get_mut().write_all(head.as_bytes())?;
         wire.get_mut().flush()?;
-        while lie == Lie::Endless {
-            wire.get_mut().write_all(&[b' '; 16 * 1024])?;
-            self.sent.fetch_add(16 * 1024, Ordering::Relaxed);
+        if lie == Lie::Endless {
+            loop {
+                wire.get_mut().write_all(&[b' '; 16 * 1024])?;
+                self.sent.fetch_add(16 * 1024, Ordering::Relaxed);
+            }
         }
         wire.read_until(0, &mut Vec::new()).map(drop)
     }
