@@ -147,7 +147,7 @@ mod tests {
     fn head(fields: &[(&str, &str)]) -> Http2Head {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
-            let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         Http2Head {
