@@ -6,13 +6,14 @@ use http::StatusCode;
 /// The largest CGI header block that is accepted, in bytes: room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
-const MAX_FIELDS: usize = 256;
+/// The most fields of a response head.
+pub(crate) const MAX_FIELDS: usize = 256;
 
 /// Fields of most heads.
 const FEW_FIELDS: usize = 16;
 
 /// Fields that concern one connection only (RFC 9110 §7.6.1). The server writes those of the client's connection itself.
-const HOP_BY_HOP: [&str; 7] = [
+pub(crate) const HOP_BY_HOP: [&str; 7] = [
     "connection",
     "keep-alive",
     "proxy-connection",
@@ -140,7 +141,8 @@ fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes
     Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
 }
 
-fn parse_length(value: &[u8]) -> Option<u64> {
+/// A number of bytes in decimal digits.
+pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok())
 }

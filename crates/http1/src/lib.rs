@@ -1,4 +1,5 @@
-//! HTTP/1.1 message heads and body framing (RFC 9112), the server's side, and the heads that applications write (RFC 3875).
+//! HTTP/1.1 message heads and body framing (RFC 9112): the server's side, the client's in [`client`], and the heads that applications
+//! write (RFC 3875).
 //! Request heads of HTTP/2 are checked by the same rules ([`Http2Head`]). No I/O and no clock.
 //!
 //! A request that two recipients could read differently is refused, because request smuggling uses such differences. After any
@@ -13,6 +14,7 @@
 mod body;
 mod cgi_head;
 mod cgi_head_reader;
+pub mod client;
 mod error;
 mod framing;
 mod head;

@@ -84,9 +84,7 @@ impl<'a> HeadEncoder<'a> {
         if !is_token(name) || !is_value(value) {
             return Err(InvalidField);
         }
-        for part in [name, b": ", value, b"\r\n"] {
-            self.out.extend_from_slice(part);
-        }
+        push_field(self.out, name, value);
         Ok(())
     }
 
@@ -127,6 +125,13 @@ impl<'a> HeadEncoder<'a> {
     }
 }
 
+/// Writes a field that has been checked.
+pub(crate) fn push_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
 /// Writes the header of a chunk of `len` bytes. `len` must not be 0, which would end the body.
 pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
     debug_assert_ne!(len, 0, "an empty chunk ends the body");
@@ -138,7 +143,7 @@ pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
 }
 
 /// Whether `name` is a `token` (RFC 9110 §5.6.2).
-fn is_token(name: &[u8]) -> bool {
+pub(crate) fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| IS_TOKEN[usize::from(*byte)])
 }
 
@@ -154,7 +159,7 @@ const IS_TOKEN: [bool; 256] = {
     table
 };
 
-fn is_value(value: &[u8]) -> bool {
+pub(crate) fn is_value(value: &[u8]) -> bool {
     memchr::memchr3(b'\r', b'\n', 0, value).is_none()
 }
 
