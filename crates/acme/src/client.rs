@@ -15,10 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use sendoff_tls::{Verify, client_config};
 use tokio::time::timeout;
 
 /// The time for one request with its response.
@@ -80,28 +77,7 @@ impl Https {
     /// # Errors
     /// A sentence: there are no roots.
     pub(crate) fn new(roots: Option<&Path>) -> Result<Self, String> {
-        let mut store = RootCertStore::empty();
-        if let Some(path) = roots {
-            let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-            for root in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-                let root = root.map_err(|error| wrong(&error))?;
-                store.add(root).map_err(|error| wrong(&error))?;
-            }
-        } else {
-            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        if store.is_empty() {
-            return Err(match roots {
-                Some(path) => format!("{}: there is no certificate in PEM", path.display()),
-                None => "the system has no root certificates: install the package ca-certificates"
-                    .to_owned(),
-            });
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(store)
-            .with_no_client_auth();
+        let config = client_config(roots, Verify::Certificate)?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.build());

@@ -21,6 +21,7 @@ mod path;
 pub mod php_ini;
 mod pool;
 mod proxies;
+mod proxy;
 mod route;
 mod sealed;
 mod site;
@@ -37,6 +38,9 @@ pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
+pub use proxy::{
+    ForwardedFields, Proxy, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls,
+};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
     PageCache, Route, Rules,

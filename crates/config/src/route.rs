@@ -196,6 +196,11 @@ pub enum Handler {
         /// Whether the path must lead to a file of the site.
         only_files: bool,
     },
+    /// An application that speaks HTTP, SCGI or AJP.
+    Proxy {
+        /// The number in `Site::proxies`.
+        proxy: usize,
+    },
     /// A redirect (RFC 9110 §15.4).
     Redirect {
         /// 301, 302, 303, 307 or 308.

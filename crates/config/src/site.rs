@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::SiteLog;
 use crate::compression::Compression;
+use crate::proxy::Proxy;
 use crate::route::Route;
 use crate::tls::Tls;
 
@@ -77,6 +78,8 @@ pub struct Site {
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.
     pub fastcgi_timeout: Duration,
+    /// Applications that routes pass requests on to.
+    pub proxies: Vec<Proxy>,
     /// Folders outside the root whose files applications may name in `X-Sendfile`.
     #[serde(with = "crate::path::list")]
     pub sendfile_from: Vec<PathBuf>,
@@ -122,6 +125,7 @@ impl Site {
             pool: None,
             fastcgi: Vec::new(),
             fastcgi_timeout: Duration::from_secs(60),
+            proxies: Vec::new(),
             sendfile_from: Vec::new(),
             accel: Vec::new(),
             delivery: Delivery::Auto,

@@ -55,6 +55,21 @@ fn config() -> Config {
                 .map(|a| a.parse().unwrap())
                 .to_vec(),
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
+            proxies: vec![Proxy {
+                address: "unix:/run/app.sock".parse().unwrap(),
+                protocol: ProxyProtocol::Http {
+                    host: ProxyHost::Fixed("app.test".to_owned()),
+                    tls: Some(ProxyTls {
+                        server_name: "app.test".to_owned(),
+                        roots: Some(OsStr::from_bytes(b"/etc/\x80").into()),
+                        verify: true,
+                    }),
+                    upgrade: true,
+                },
+                forwarded: ForwardedFields::Forwarded,
+                proxy_protocol: false,
+                timeouts: ProxyTimeouts::default(),
+            }],
             maintenance: Some("/run/maintenance".into()),
             pool: Some(0),
             ..Site::new(PathBuf::from(OsStr::from_bytes(b"/srv/\xff\xfe\n=")))

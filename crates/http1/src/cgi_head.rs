@@ -96,6 +96,33 @@ impl CgiHead {
         Ok(head)
     }
 
+    /// A head whose fields have come one by one, from an upstream that is held to them: `Content-Length` occurs once at most.
+    ///
+    /// # Errors
+    /// `Content-Length` is not a number of bytes, or occurs twice.
+    pub fn of_fields(
+        status: StatusCode,
+        reason: Option<Bytes>,
+        fields: Vec<(Bytes, Bytes)>,
+    ) -> Result<Self, BadHead> {
+        let kept = Vec::with_capacity(fields.len());
+        let mut head = Self { status, reason, fields: kept, content_length: None, dropped: None };
+        for (name, value) in fields {
+            if name.eq_ignore_ascii_case(b"content-length") {
+                if head.content_length.is_some() {
+                    return Err(BadHead("more than one Content-Length"));
+                }
+                let length = parse_length(&value).filter(|_| !value.is_empty());
+                let length =
+                    length.ok_or(BadHead("a Content-Length that is not a number of bytes"))?;
+                head.content_length = Some(length);
+            } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes())) {
+                head.fields.push((name, value));
+            }
+        }
+        Ok(head)
+    }
+
     /// Drops an invalid or contradictory Content-Length instead of refusing the response: the response can be framed without it.
     fn note_length(&mut self, value: &[u8]) {
         match parse_length(value) {

@@ -27,6 +27,12 @@ impl Cut {
         Self { fault: Fault::Application, why: why.into() }
     }
 
+    /// Nothing has passed between a client and an application for longer than is allowed.
+    pub(crate) fn idle_tunnel() -> Self {
+        let why = "nothing has passed in either direction for longer than tunnel_timeout";
+        Self { fault: Fault::Client, why: why.to_owned() }
+    }
+
     pub(crate) fn client_gone() -> Self {
         Self { fault: Fault::Client, why: "the client has closed the connection".to_owned() }
     }

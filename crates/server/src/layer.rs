@@ -8,7 +8,7 @@ use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
@@ -90,6 +90,10 @@ impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         if self.lends { self.client.lender() } else { None }
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        self.client.tunnel()
     }
 
     fn notes(&mut self) -> &mut Notes {

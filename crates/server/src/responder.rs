@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use http::StatusCode;
 use sendoff_fastcgi::direct::Sent;
 
@@ -104,11 +105,34 @@ pub(crate) trait Responder {
     /// The client's socket, to be lent to the application; `None` if the protocol or the transport does not allow it.
     fn lender(&mut self) -> Option<&mut dyn Lender>;
 
+    /// The client's connection, to be used for another protocol; `None` if the client's protocol knows no such change.
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        None
+    }
+
     /// What the access log will say about the request.
     fn notes(&mut self) -> &mut Notes;
 
     /// The report that collects remarks, if the response is explained.
     fn report(&mut self) -> Option<&mut Report>;
+}
+
+/// A client's connection that is used for another protocol (RFC 9110 §7.8).
+pub(crate) trait Tunnel {
+    /// Queues the head of the response, whose status is 101. Called once and first, in place of [`Responder::begin`].
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
+
+    /// Reads what the client sends; 0 at its end. `buffer` gets its room only when there is something.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>>;
+
+    /// Sends some of the bytes, behind the head. They may wait for [`poll_flush`](Self::poll_flush).
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Ready when nothing that was written waits here.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Ends the sending direction.
+    fn finish(&mut self);
 }
 
 /// What a process must know to which the client's socket is lent (`docs/handover.md` §7).

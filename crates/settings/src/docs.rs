@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Pool, Route, Site, Tls, Top};
+use crate::keys::{Auth, Pool, Proxy, Route, Site, Tls, Top};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -17,6 +17,7 @@ pub fn docs() -> String {
     section::<Site>(&mut text);
     section::<Route>(&mut text);
     section::<Auth>(&mut text);
+    section::<Proxy>(&mut text);
     section::<Tls>(&mut text);
     section::<Pool>(&mut text);
     text

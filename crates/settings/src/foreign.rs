@@ -5,7 +5,9 @@
 const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
-const NO_PROXY: &str = "requests are not passed on over HTTP; `fastcgi` speaks FastCGI";
+const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with scgi:// and ajp:// (docs/gateway.md)";
+const NO_UWSGI: &str =
+    "the protocol of uWSGI is not spoken: with `http-socket` or `scgi-socket` a route with proxy reaches it (docs/gateway.md)";
 const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
@@ -36,18 +38,10 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["http3", "quic"], "HTTP/3 is not implemented"),
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
     (
-        &[
-            "proxy",
-            "proxy_pass",
-            "proxypass",
-            "proxypassreverse",
-            "reverse_proxy",
-            "upstream",
-            "uwsgi_pass",
-            "scgi_pass",
-        ],
-        NO_PROXY,
+        &["balancermember", "jkworkersfile", "proxypassreverse"],
+        PROXY,
     ),
+    (&["uwsgi_pass"], NO_UWSGI),
     (
         &[
             "limit_conn",
@@ -165,11 +159,11 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::keys::{Pool, Route, Site, Tls, Top};
+    use crate::keys::{Pool, Proxy, Route, Site, Tls, Top};
     use crate::section::{Key, Section};
 
     fn keys() -> impl Iterator<Item = &'static Key> {
-        [Top::KEYS, Site::KEYS, Route::KEYS, Pool::KEYS, Tls::KEYS].into_iter().flatten()
+        [Top::KEYS, Site::KEYS, Route::KEYS, Pool::KEYS, Tls::KEYS, Proxy::KEYS].into_iter().flatten()
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, Free, FrontController, HeaderOp,
-    HeaderText, HostName, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath, Matching, Method,
-    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, QueryName, Raw, Replacement, Size,
+    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, FrontController, HeaderOp,
+    HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath, Matching, Method,
+    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size,
     Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
@@ -25,6 +25,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
     (Auth::TITLE, Auth::KEYS),
+    (Proxy::TITLE, Proxy::KEYS),
     (Tls::TITLE, Tls::KEYS),
 ];
 
@@ -234,7 +235,7 @@ section! {
 
 section! {
     /// A route: which requests it concerns, what it changes, and who answers. A site tries its routes in order. A route
-    /// whose conditions all hold applies its rules; if it has a handler (`static`, `php`, `fastcgi`, `redirect`, `respond`,
+    /// whose conditions all hold applies its rules; if it has a handler (`static`, `php`, `fastcgi`, `proxy`, `redirect`, `respond`,
     /// `deny`), that answers and no further route is tried. What no route answers is looked up in the root.
     Route "[[site.route]]"
 
@@ -325,6 +326,9 @@ section! {
     /// With `fastcgi`: only paths that lead to a file of the site go to the application.
     only_files: Yes,
         example "true";
+    /// Handler: an application that speaks HTTP, SCGI or AJP, by its URL, or with more about it as a table (gateway.md).
+    proxy: Short<Proxy>,
+        example "\"http://127.0.0.1:8080\"", also "proxy_pass" "reverse_proxy" "ProxyPass" "scgi_pass" "JkMount" "upstream" "backend";
     /// Handler: a redirect.
     redirect: Destination,
         example "\"https://example.org$uri\"", also "redir" "Redirect" "RedirectMatch" "return";
@@ -352,6 +356,59 @@ section! {
     /// What the client shows its user.
     realm: Free = Free("Restricted".to_owned()),
         example "\"Administration\"", also "AuthName" "name";
+}
+
+section! {
+    /// An application that requests are passed on to (gateway.md). Write it as one value: `proxy = { to = "...", host = "..." }`, or
+    /// shorter `proxy = "http://127.0.0.1:8080"`.
+    Proxy "proxy"
+
+    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, or `unix:` and the path of a socket.
+    to: ProxyUrl,
+        example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
+    /// With HTTP, the `Host` field of requests: `client` for the host that the client asked, `upstream` for that of `to`, or a text.
+    host: ProxyHost = ProxyHost::Client,
+        example "\"upstream\"", also "ProxyPreserveHost" "header_up";
+    /// Which fields tell the application about the client; `off`: it gets what the client has sent of them.
+    forwarded: ForwardedFields = ForwardedFields::XForwarded,
+        example "\"Forwarded\"", also "ProxyAddHeaders";
+    /// How long a connection may take to be made.
+    connect_timeout: PositiveTime = PositiveTime(seconds(5)),
+        example "\"2s\"", also "proxy_connect_timeout" "scgi_connect_timeout" "dial_timeout" "connectiontimeout";
+    /// How long the first byte of the response may take.
+    first_byte_timeout: PositiveTime, unless "as `timeout`",
+        example "\"5m\"", also "response_header_timeout";
+    /// How long the application may neither send anything nor take anything of the request.
+    timeout: PositiveTime = PositiveTime(seconds(60)),
+        example "\"2m\"", also "proxy_read_timeout" "proxy_send_timeout" "scgi_read_timeout" "read_timeout" "ProxyTimeout";
+    /// How long a response may take in all.
+    total_timeout: PositiveTime, unless "as long as it likes",
+        example "\"10m\"";
+    /// How long nothing may pass in either direction of a WebSocket, or after another change of the protocol.
+    tunnel_timeout: PositiveTime = PositiveTime(seconds(3600)),
+        example "\"1d\"", also "stream_timeout";
+    /// With HTTP, whether clients may change to another protocol, such as WebSocket.
+    upgrade: bool = true,
+        example "false";
+    /// With https, the name that the certificate of the application must have.
+    tls_name: HostText, unless "the host of `to`",
+        example "\"app.internal\"", also "proxy_ssl_name" "tls_server_name";
+    /// With https, the roots in PEM that its certificate must lead to.
+    roots: FilePath, unless "those of the system",
+        example "\"/etc/sendoff/internal-ca.pem\"", also "proxy_ssl_trusted_certificate" "SSLProxyCACertificateFile" "tls_trusted_ca_certs";
+    /// With https, whether its certificate is checked.
+    verify: bool = true,
+        example "false", also "proxy_ssl_verify" "SSLProxyVerify";
+    /// Whether a connection begins with a header of the PROXY protocol (version 2), which names the client. Connections are then not
+    /// kept.
+    proxy_protocol: bool = false,
+        example "true", also "ProxyProtocol" "send-proxy-v2";
+    /// With AJP, the secret of its connector.
+    secret: Free, unless "none",
+        example "\"s3cret\"", also "requiredSecret" "worker.secret";
+    /// With AJP, the size of the largest packet, as the connector has it: from 8192 to 65536.
+    packet_size: Number<8192, 65536> = Number(8192),
+        example "16384", also "max_packet_size" "packetSize" "ProxyIOBufferSize";
 }
 
 section! {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod challenge;
+mod client;
 mod credentials;
 mod examine;
 mod obtained;
@@ -17,6 +18,7 @@ mod server;
 mod vault;
 
 pub use challenge::{Challenge, challenge_config};
+pub use client::{Verify, client_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use obtained::{Obtained, usable_pem};

@@ -19,7 +19,7 @@ use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
@@ -399,6 +399,10 @@ impl Responder for Compressed<'_> {
     /// A worker that writes to the client itself would not compress.
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        self.client.tunnel()
     }
 
     fn notes(&mut self) -> &mut Notes {

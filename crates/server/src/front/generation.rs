@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use sendoff_config::{Address, Attachment, Config, PoolConfig, Proxy, Site};
 use sendoff_pool::ProgramState;
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use crate::auth::Auth;
 use crate::challenges::Challenges;
 use crate::observe::access_log::LogFile;
 use crate::observe::status::{PoolStatus, ProgramStatus, WorkerStatus};
-use crate::upstream::{Application, ApplicationLoad, Channel, Master, Pool, Program};
+use crate::upstream::{Application, ApplicationLoad, Channel, Gateway, Master, Pool, Program};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -30,6 +30,8 @@ pub(super) struct Generation {
     pub(super) challenges: Arc<Challenges>,
     /// Those of each site, by the numbers of both.
     pub(super) applications: Arc<[Vec<Arc<Application>>]>,
+    /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
+    pub(super) gateways: Arc<[Vec<Arc<Gateway>>]>,
     /// Where applications on this host may open links.
     pub(super) channel: Option<Channel>,
     /// Those of the configuration's log targets.
@@ -150,6 +152,21 @@ pub(super) fn applications<'c>(
         all.push(fastcgi.iter().map(application).collect());
     }
     all.into()
+}
+
+/// The applications that speak HTTP, SCGI or AJP, of each site. Routes that ask in the same way share one, and with it the connections;
+/// so do generations, if `known` are those of the one before.
+pub(super) fn gateways(config: &Config, known: &[Vec<Arc<Gateway>>]) -> Arc<[Vec<Arc<Gateway>>]> {
+    let mut all: Vec<_> = known.iter().flatten().cloned().collect();
+    let mut gateway = |proxy: &Proxy| {
+        if let Some(known) = all.iter().find(|known| known.proxy() == proxy) {
+            return Arc::clone(known);
+        }
+        let new = Gateway::new(proxy.clone());
+        all.push(Arc::clone(&new));
+        new
+    };
+    config.sites.iter().map(|site| site.proxies.iter().map(&mut gateway).collect()).collect()
 }
 
 /// What rustls needs to meet the clients of each site.

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
-use generation::{Generation, NewPool, PoolUse, applications, tls_of_sites};
+use generation::{Generation, NewPool, PoolUse, applications, gateways, tls_of_sites};
 use running::{End, LoopHandle, Running};
 use running_loop::Shared;
 
@@ -101,6 +101,7 @@ impl Front {
             tls,
             challenges: Arc::default(),
             applications: applications(&config, &used, HashMap::new()),
+            gateways: gateways(&config, &[]),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),
             auth: Arc::default(),

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::generation::{
+use super::generation::{gateways, 
     Generation, NewPool, NewProgram, PoolUse, Tasks, tls_of_sites, tls_replaced,
 };
 use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
@@ -286,6 +286,7 @@ impl Running {
         let used: Vec<_> = pools.iter().map(used).collect();
         let generation = Arc::new(Generation {
             applications: before.applications_for(&config, &used),
+            gateways: gateways(&config, &before.gateways),
             channel: before.channel.clone(),
             logs,
             auth: Arc::clone(&before.auth),

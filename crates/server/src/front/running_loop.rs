@@ -29,7 +29,9 @@ use crate::page_cache::PageCache;
 use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::transport::kernel_has_tls;
-use crate::upstream::{Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, tune};
+use crate::upstream::{
+    Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, sweep_gateways, tune,
+};
 
 /// What a running event loop is told. The loop answers by dropping `done`.
 #[derive(Debug)]
@@ -147,6 +149,7 @@ impl RunningLoop {
             page_cache: shared.page_cache,
             pools: pools(generation, &places),
             applications: Arc::clone(&generation.applications),
+            gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
             challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
@@ -264,6 +267,7 @@ impl RunningLoop {
             page_cache: Arc::clone(&before.page_cache),
             pools: pools(generation, &self.places.borrow()),
             applications: Arc::clone(&generation.applications),
+            gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
             challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
@@ -362,6 +366,10 @@ fn tasks(event_loop: usize, generation: &Generation, lifecycle: &Rc<Lifecycle>) 
     // One event loop looks after all connections.
     if event_loop == 0 && !applications.is_empty() {
         tasks.push(spawn_local(sweep(applications)));
+    }
+    let gateways: Arc<[_]> = generation.gateways.iter().flatten().cloned().collect();
+    if event_loop == 0 && !gateways.is_empty() {
+        tasks.push(spawn_local(sweep_gateways(gateways)));
     }
     Tasks(tasks)
 }

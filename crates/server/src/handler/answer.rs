@@ -27,6 +27,8 @@ pub(super) enum Answer {
     Begun(Begun),
     /// The worker has written it to the client itself.
     Sent(Sent),
+    /// The upstream has changed to a protocol that the client has offered.
+    Switch(CgiHead),
 }
 
 /// What has come up to the end of the header block.
@@ -92,6 +94,8 @@ struct Beginning {
     reader: CgiHeadReader,
     /// Bytes that followed an interim header block.
     rest: Bytes,
+    /// A head that needs no more parsing.
+    head: Option<CgiHead>,
     /// Interim header blocks so far.
     interim: usize,
     length: Option<u64>,
@@ -103,33 +107,35 @@ impl Beginning {
     /// The next header block. Loses nothing when its future is dropped.
     async fn next(&mut self, exchange: &Exchange) -> Result<Next, NoAnswer> {
         loop {
+            if let Some(head) = self.head.take() {
+                return self.headed(head, Bytes::new());
+            }
             let data = std::mem::take(&mut self.rest);
             if data.is_empty() {
                 let event = exchange.next().await;
-                if let Some(sent) = self.take(event)? {
-                    return Ok(Next::Answer(Answer::Sent(sent)));
+                if let Some(answer) = self.take(event)? {
+                    return Ok(Next::Answer(answer));
                 }
                 continue;
             }
             let read = self.reader.push(&data);
             let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
             let Some((head, rest)) = read.map_err(wrong)? else { continue };
-            if head.status.is_informational() {
-                (self.reader, self.rest) = (CgiHeadReader::new(), rest);
-                return self.interim(head).map(Next::Interim);
-            }
-            if let Some(dropped) = head.dropped {
+            if let Some(dropped) = head.dropped.filter(|_| !head.status.is_informational()) {
                 tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
             }
-            let Self { length, named, explanations, .. } = std::mem::take(self);
-            return Ok(Next::Answer(Answer::Begun(Begun {
-                head,
-                rest,
-                length,
-                explanations,
-                named,
-            })));
+            return self.headed(head, rest);
         }
+    }
+
+    /// What a head means that `rest` follows.
+    fn headed(&mut self, head: CgiHead, rest: Bytes) -> Result<Next, NoAnswer> {
+        if head.status.is_informational() {
+            (self.reader, self.rest) = (CgiHeadReader::new(), rest);
+            return self.interim(head).map(Next::Interim);
+        }
+        let Self { length, named, explanations, .. } = std::mem::take(self);
+        Ok(Next::Answer(Answer::Begun(Begun { head, rest, length, explanations, named })))
     }
 
     fn interim(&mut self, mut head: CgiHead) -> Result<ResponseHead, NoAnswer> {
@@ -146,7 +152,7 @@ impl Beginning {
     }
 
     /// Takes what has come. Bytes become `rest`.
-    fn take(&mut self, event: Event) -> Result<Option<Sent>, NoAnswer> {
+    fn take(&mut self, event: Event) -> Result<Option<Answer>, NoAnswer> {
         match event {
             Event::Segment(Segment::Bytes(data)) => self.rest = data,
             Event::Named(file) => self.named = Some(file),
@@ -156,7 +162,9 @@ impl Beginning {
                 }
             }
             Event::Length(announced) => self.length = Some(announced),
-            Event::Sent(sent) => return Ok(Some(sent)),
+            Event::Sent(sent) => return Ok(Some(Answer::Sent(sent))),
+            Event::Head(head) => self.head = Some(head),
+            Event::Switch(head) => return Ok(Some(Answer::Switch(head))),
             Event::Failed(error) if error.retry() == Retry::Safe && self.is_empty() => {
                 return Err(NoAnswer::Unread);
             }

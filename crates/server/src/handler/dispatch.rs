@@ -15,7 +15,7 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, kept, lua, pool_page, respond, script};
+use super::{error, explain, file, kept, lua, pool_page, proxy, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -142,7 +142,12 @@ impl Service for Services {
 
     fn wants_body(plan: &Plan) -> bool {
         let Who::Site(Planned { answer, .. }) = &plan.who else { return false };
-        matches!(answer, Answer::Route(Route::Script(_)) | Answer::Lua(ScriptAnswer::AfterBody))
+        matches!(
+            answer,
+            Answer::Route(Route::Script(_))
+                | Answer::Proxy { .. }
+                | Answer::Lua(ScriptAnswer::AfterBody)
+        )
     }
 
     async fn answer(
@@ -248,7 +253,9 @@ impl Services {
         let Planned { site, answer, effects, if_none_match, user } = planned;
         let of = effects.compress.unwrap_or(site.compression.of);
         let maker = match answer {
-            Answer::Route(Route::Script(_)) | Answer::Lua(ScriptAnswer::Body { .. }) => {
+            Answer::Route(Route::Script(_))
+            | Answer::Proxy { .. }
+            | Answer::Lua(ScriptAnswer::Body { .. }) => {
                 Maker::Application
             }
             _ => Maker::Server,
@@ -460,6 +467,10 @@ async fn handle(
             Some(wish) => Box::pin(wish.respond(responder)).await,
             None => script::respond(context, script, responder).await,
         },
+        Answer::Proxy { application, prefix } => {
+            let passed = proxy::Passed { application: *application, prefix: *prefix };
+            proxy::respond(context, passed, responder).await
+        }
         Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
         Answer::Route(Route::Folder) => {
             error::redirect_to_folder(request, responder).await?;
@@ -587,7 +598,7 @@ fn one_line(why: &str) -> String {
 /// What `sendoff explain` shows about the handler.
 fn before(answer: &Answer, request: &Request) -> explain::Before {
     match answer {
-        Answer::Route(Route::Script(_)) => explain::Before::Script,
+        Answer::Route(Route::Script(_)) | Answer::Proxy { .. } => explain::Before::Script,
         Answer::Route(Route::File(_)) => {
             explain::Before::File(String::from_utf8_lossy(&request.path).into_owned())
         }

@@ -18,6 +18,7 @@ mod named;
 mod parameters;
 pub(crate) mod patience;
 mod pool_page;
+mod proxy;
 mod ranges;
 mod relay;
 mod respond;

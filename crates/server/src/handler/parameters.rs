@@ -15,7 +15,7 @@ use crate::upstream::RequestMessageBuilder;
 
 /// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
 /// take the other two for statements of the server about how it sends files.
-const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
+pub(super) const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
 /// Parameters that `.htaccess` files do not set, although the server does not set them in every request.
 const NOT_FROM_FOLDERS: [&[u8]; 11] = [
@@ -35,18 +35,8 @@ const NOT_FROM_FOLDERS: [&[u8]; 11] = [
 /// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
 /// directory of its own.
 pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
-    let Context { services, site, request, effects, user, .. } = *context;
+    let Context { services, site, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
-    let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
-    let mut written: Vec<Vec<u8>> = Vec::new();
-    let mut param = |name: &str, value: &[u8]| {
-        if effects.params.is_empty() || !own(name) {
-            builder.param(name.as_bytes(), value);
-        }
-        if !effects.environment().is_empty() {
-            written.push(name.as_bytes().to_vec());
-        }
-    };
     let chroot = match script.upstream {
         Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
         Upstream::Application(number) => match services.applications[site.number][number].address()
@@ -59,7 +49,44 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
         },
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
-    of_request(&mut param, request, script, paths, &site.software, user);
+    write(context, [&script.name, &script.path_info], paths, |name, value| {
+        builder.param(name, value);
+    });
+    builder
+}
+
+/// The parameters of a request for an application that is no file: the first `prefix` bytes of the path are its name, the rest is its
+/// path info.
+pub(super) fn of_folder(
+    context: &Context<'_>,
+    prefix: usize,
+    param: impl FnMut(&[u8], &[u8]),
+) {
+    let (path, root) = (&context.request.path, context.site.router.root_bytes());
+    let filename = [root, &path[..]].concat();
+    let (name, rest) = path.split_at(prefix.min(path.len()));
+    write(context, [name, rest], [&filename, root], param);
+}
+
+/// All parameters. `names` are `SCRIPT_NAME` and `PATH_INFO`, `paths` `SCRIPT_FILENAME` and `DOCUMENT_ROOT`.
+fn write(
+    context: &Context<'_>,
+    names: [&[u8]; 2],
+    paths: [&[u8]; 2],
+    mut put: impl FnMut(&[u8], &[u8]),
+) {
+    let Context { site, request, effects, user, .. } = *context;
+    let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
+    let mut written: Vec<Vec<u8>> = Vec::new();
+    let mut param = |name: &str, value: &[u8]| {
+        if effects.params.is_empty() || !own(name) {
+            put(name.as_bytes(), value);
+        }
+        if !effects.environment().is_empty() {
+            written.push(name.as_bytes().to_vec());
+        }
+    };
+    of_request(&mut param, request, names, paths, &site.software, user);
     if !user.is_empty() {
         param("AUTH_TYPE", b"Basic");
     }
@@ -67,7 +94,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
     for (name, value) in &effects.params {
-        builder.param(name, value);
+        put(name, value);
     }
     // Authors of `.htaccess` files decide neither which script runs nor which user asks.
     let is_free = |name: &[u8]| {
@@ -76,16 +103,15 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
             && !NOT_FROM_FOLDERS.contains(&name)
     };
     for (name, value) in effects.environment().iter().filter(|(name, _)| is_free(name)) {
-        builder.param(name, value);
+        put(name, value);
     }
-    builder
 }
 
 /// All parameters but those that depend on what the server offers, in the order of nginx's `fastcgi.conf`.
 fn of_request(
     param: &mut impl FnMut(&str, &[u8]),
     request: &Request,
-    script: &Script,
+    [name, path_info]: [&[u8]; 2],
     [filename, document_root]: [&[u8]; 2],
     software: &[u8],
     user: &[u8],
@@ -96,11 +122,11 @@ fn of_request(
     param("CONTENT_TYPE", request.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()));
     let length = if request.has_body { request.body.len().to_string() } else { String::new() };
     param("CONTENT_LENGTH", length.as_bytes());
-    param("SCRIPT_NAME", &script.name);
-    param("PATH_INFO", &script.path_info);
+    param("SCRIPT_NAME", name);
+    param("PATH_INFO", path_info);
     param("REQUEST_URI", &request.uri);
     // Without the path info, as nginx sets it after `try_files $fastcgi_script_name`.
-    param("DOCUMENT_URI", &script.name);
+    param("DOCUMENT_URI", if name.is_empty() { path_info } else { name });
     param("DOCUMENT_ROOT", document_root);
     param("SERVER_PROTOCOL", protocol(request.version).as_bytes());
     param("REQUEST_SCHEME", request.scheme.as_str().as_bytes());
@@ -222,13 +248,8 @@ mod tests {
             id: Some("id-1".into()),
             listener: 0,
             peer: crate::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
+            via: None,
             local: crate::request::Endpoint::Ip("[2001:db8::1]:8443".parse().unwrap()),
-        };
-        let script = Script {
-            filename: b"/srv/a".to_vec(),
-            name: b"/a".to_vec(),
-            path_info: b"/b".to_vec(),
-            upstream: Upstream::Workers(0),
         };
         let told = |request: &Request| {
             let mut all = std::collections::HashMap::new();
@@ -236,8 +257,7 @@ mod tests {
                 let value = String::from_utf8(value.to_vec()).unwrap();
                 assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice");
             };
-            let paths = [&script.filename, &b"/srv"[..]];
-            of_request(&mut note, request, &script, paths, b"software", b"");
+            of_request(&mut note, request, [b"/a", b"/b"], [b"/srv/a", b"/srv"], b"software", b"");
             all
         };
         let all = told(&request);

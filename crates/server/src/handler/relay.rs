@@ -184,7 +184,11 @@ impl Relay<'_> {
                 self.push(Segment::Bytes(bytes))?;
             }
             // These have no effect any more, because the head has been queued.
-            Event::Length(_) | Event::Named(_) | Event::Sent(_) => {}
+            Event::Length(_)
+            | Event::Named(_)
+            | Event::Sent(_)
+            | Event::Head(_)
+            | Event::Switch(_) => {}
             Event::End => {
                 if let Wait::Until(_) = self.wait {
                     self.patience.paid_off();

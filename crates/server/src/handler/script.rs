@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
+use sendoff_config::ProxyProtocol;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::response::ResponseHead;
 use crate::site::router::{Script, Upstream};
-use crate::site::sendable::Denied;
+use crate::site::sendable::{Denied, Sendable};
 use crate::upstream::{
     Application, Claim, Exchange, LocalPool, RequestMessage, RequestMessageBuilder,
     StreamedRequest, UpstreamErrorKind,
@@ -34,8 +35,8 @@ use crate::upstream::{
 /// Workers that may die one after the other before they have read a request; then the request is answered with 502.
 const MAX_TRIES: usize = 8;
 
-/// A request to a script.
-struct Call<'a> {
+/// A request to an upstream.
+pub(super) struct Call<'a> {
     context: Context<'a>,
     log_name: Rc<str>,
     /// When the answering worker got the request.
@@ -72,8 +73,7 @@ pub(super) async fn respond(
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     let Context { services, site, request, .. } = *context;
-    let mut call =
-        Call { context: *context, log_name: request.shown().into(), since: Instant::now() };
+    let mut call = Call::new(*context);
     let parameters = parameters(context, script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(pool) => {
@@ -95,7 +95,7 @@ pub(super) async fn respond(
     let notes = responder.notes();
     match &exchange {
         Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
-        Exchange::Application(_) => notes.upstream = Some(exchange.who()),
+        Exchange::Application(_) | Exchange::Gateway(_) => notes.upstream = Some(exchange.who()),
     }
     // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
@@ -104,6 +104,8 @@ pub(super) async fn respond(
         Answer::Sent(sent) => {
             direct::take_over(context, responder, exchange, sent).await.map(|()| Outcome::Sent)
         }
+        // Scripts change no protocol.
+        Answer::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
     }?;
     if request.method != Method::HEAD && responder.status() != Some(StatusCode::NOT_MODIFIED) {
         let generated = responder.generated();
@@ -114,6 +116,12 @@ pub(super) async fn respond(
         }
     }
     Ok(outcome)
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(context: Context<'a>) -> Self {
+        Self { context, log_name: context.request.shown().into(), since: Instant::now() }
+    }
 }
 
 impl Call<'_> {
@@ -231,7 +239,7 @@ impl Call<'_> {
     }
 
     /// Answers with an error page, unless another process has written to the client.
-    async fn fail(
+    pub(super) async fn fail(
         &self,
         failure: Failure,
         was_lent: bool,
@@ -251,7 +259,7 @@ impl Call<'_> {
     }
 
     /// Sends the response, or the file that it names instead.
-    async fn pass_on(
+    pub(super) async fn pass_on(
         &self,
         exchange: Exchange,
         mut begun: Begun,
@@ -259,7 +267,9 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         let sendable = &self.context.site.sendable;
         explain(responder, &exchange, &begun);
-        match named::named_file(sendable, &begun.head, begun.named.take()) {
+        let may_name = may_name_files(&exchange, sendable);
+        let named = begun.named.take();
+        match may_name.then(|| named::named_file(sendable, &begun.head, named)).flatten() {
             None => {}
             Some(Ok(entry)) => {
                 exchange.drain();
@@ -267,7 +277,7 @@ impl Call<'_> {
             }
             Some(Err(denied)) => return Ok(self.refuse(exchange, denied)),
         }
-        if let Some(value) = ranges::ranges(&begun.head) {
+        if let Some(value) = ranges::ranges(&begun.head).filter(|_| may_name) {
             return match ranges::open(sendable, value) {
                 Ok(segments) => {
                     exchange.drain();
@@ -280,7 +290,9 @@ impl Call<'_> {
         let zero_copy = match exchange {
             // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field.
             Exchange::Worker(_) => None,
-            Exchange::Application(_) => ZeroCopy::announced(&begun.head),
+            Exchange::Application(_) | Exchange::Gateway(_) => {
+                may_name.then(|| ZeroCopy::announced(&begun.head)).flatten()
+            }
         };
         match zero_copy.transpose() {
             Ok(zero_copy) => {
@@ -328,6 +340,12 @@ impl Call<'_> {
     }
 }
 
+/// Whether the upstream may name files in its response. One that speaks HTTP, SCGI or AJP may be any server: it names files of this
+/// machine only where the operator has listed folders for that.
+fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
+    !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
+}
+
 /// Whether nothing has reached the client.
 fn is_untouched(responder: &mut dyn Responder) -> bool {
     responder.lender().is_none_or(|lender| lender.is_untouched())
@@ -348,6 +366,18 @@ fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
             how: "bytes".to_owned(),
             what: "a FastCGI application".to_owned(),
             why: handover(exchange.application(), exchange.is_framed()).to_owned(),
+            ..Remark::default()
+        });
+    } else if let Exchange::Gateway(exchange) = exchange {
+        let protocol = match exchange.gateway().proxy().protocol {
+            ProxyProtocol::Http { .. } => "HTTP",
+            ProxyProtocol::Scgi => "SCGI",
+            ProxyProtocol::Ajp { .. } => "AJP",
+        };
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            what: format!("an application that speaks {protocol}"),
+            why: "the protocol knows no files".to_owned(),
             ..Remark::default()
         });
     }

@@ -19,7 +19,7 @@ use crate::observe::explain::Secret;
 use crate::observe::status::Counters;
 use crate::page_cache::PageCache;
 use crate::site::sites::Sites;
-use crate::upstream::{Application, Channel, Claims, LocalPool};
+use crate::upstream::{Application, Channel, Claims, Gateway, LocalPool};
 
 /// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
 pub(crate) struct Services {
@@ -39,6 +39,8 @@ pub(crate) struct Services {
     pub(crate) pools: Vec<LocalPool>,
     /// Those of each site, by the numbers of both.
     pub(crate) applications: Arc<[Vec<Arc<Application>>]>,
+    /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
+    pub(crate) gateways: Arc<[Vec<Arc<Gateway>>]>,
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,

@@ -1,7 +1,7 @@
 //! One response of an HTTP/1 connection: the responder that handlers answer to.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, ready};
 
@@ -18,7 +18,7 @@ use crate::lifecycle::Lifecycle;
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::request::{Endpoint, Request};
-use crate::responder::{Fit, Lender, Responder, Room, Terms};
+use crate::responder::{Fit, Lender, Responder, Room, Terms, Tunnel};
 use crate::response::{Field, Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::service::Service;
@@ -30,6 +30,9 @@ const READ_AHEAD: usize = 16 * 1024;
 
 /// The size of one such read, in bytes.
 const READ_MORE: usize = 1024;
+
+/// The size of one read of another protocol's bytes.
+const READ_TUNNEL: usize = 16 * 1024;
 
 /// Bytes of a response head beside its fields: the status line, and what frames the body.
 const OTHER_LINES: usize = 192;
@@ -80,7 +83,7 @@ impl fmt::Display for RequestLine {
 ///  Waiting ────────────────────▶ Begun ──────────▶ Ended
 ///   ▲ └── lend() ──▶ Lent ─────────▲
 ///   │                 │ resume(), or begin() if the borrower has declined
-///   └── interim() ────┘
+///   └── interim() ────┘        Waiting ── Tunnel::begin() ──▶ Tunnel
 /// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -91,6 +94,8 @@ enum State {
     Lent(Framing),
     /// The head is sent or queued.
     Begun { status: StatusCode, framing: Framing, head_len: u64 },
+    /// The connection is used for another protocol.
+    Tunnel { head_len: u64 },
     /// The end is sent or queued.
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
 }
@@ -237,6 +242,9 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         let sent = self.transport.sent() - self.sent_before;
         let (status, sent) = match self.state {
             State::Waiting | State::Lent(_) => self.unanswered,
+            State::Tunnel { head_len } => {
+                (StatusCode::SWITCHING_PROTOCOLS.as_u16(), sent.saturating_sub(head_len))
+            }
             State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
                 (status.as_u16(), sent.saturating_sub(head_len + self.interim_len))
             }
@@ -360,6 +368,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     fn status(&self) -> Option<StatusCode> {
         match self.state {
             State::Waiting | State::Lent(_) => None,
+            State::Tunnel { .. } => Some(StatusCode::SWITCHING_PROTOCOLS),
             State::Begun { status, .. } | State::Ended { status, .. } => Some(status),
         }
     }
@@ -385,12 +394,90 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         Some(self)
     }
 
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        Some(self)
+    }
+
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
     }
 
     fn report(&mut self) -> Option<&mut Report> {
         None
+    }
+}
+
+impl<T: Transport, S: Service> Exchange<'_, T, S> {
+    /// Ready when the head of the response has left, and everything before it.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.queue.is_empty() {
+            match self.queue.try_send(self.transport)? {
+                Progress::Done => {}
+                Progress::Blocked => ready!(self.transport.poll_writable(cx))?,
+                Progress::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        let mut out = BytesMut::new();
+        self.encode(&head, &mut out).finish();
+        self.state = State::Tunnel { head_len: out.len() as u64 };
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        if !self.read_ahead.is_empty() {
+            *buffer = std::mem::take(self.read_ahead);
+            return Poll::Ready(Ok(buffer.len()));
+        }
+        ready!(self.transport.poll_readable(cx))?;
+        let was_empty = buffer.is_empty();
+        buffer.reserve(READ_TUNNEL);
+        let read = self.transport.poll_read(cx, buffer);
+        if read.is_pending() && was_empty {
+            *buffer = BytesMut::new();
+        }
+        read
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_send(&[IoSlice::new(bytes)], false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.transport.finish();
     }
 }
 
@@ -448,7 +535,7 @@ impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
         self.log();
         *self.kept_up_before = self.kept_up;
         let ends_by_close = match self.state {
-            State::Waiting => return,
+            State::Waiting | State::Tunnel { .. } => return,
             State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
             State::Ended { .. } if self.queue.is_empty() => return,
             State::Ended { keep_alive, .. } => !keep_alive,

@@ -58,6 +58,8 @@ pub struct Request {
     pub listener: usize,
     /// The client's end of its connection; the client may be connected to a trusted proxy.
     pub peer: Endpoint,
+    /// The trusted proxy that has passed the request on, if one has.
+    pub via: Option<Endpoint>,
     /// The end of the connection at this server.
     pub local: Endpoint,
 }
@@ -140,6 +142,7 @@ pub(crate) mod tests {
             id: None,
             listener: 0,
             peer: Endpoint::Ip("127.0.0.1:5".parse().unwrap()),
+            via: None,
             local: Endpoint::Ip("127.0.0.1:80".parse().unwrap()),
         }
     }

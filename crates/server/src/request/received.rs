@@ -41,6 +41,7 @@ pub(crate) fn request(
         id: None,
         listener: origin.listener,
         peer: origin.peer.clone(),
+        via: proxies.map(|_| origin.peer.clone()),
         local: origin.local.clone(),
     };
     request.id = ids.then(|| new_id(proxies.map(|_| &request.headers)));

@@ -79,6 +79,8 @@ impl Effects {
 pub(crate) enum Answer {
     /// What the site's folders have, or an error page.
     Route(Route),
+    /// An application that speaks HTTP, SCGI or AJP, by its number; `prefix` bytes of the path are those of the route.
+    Proxy { application: usize, prefix: usize },
     /// A redirect to this URI.
     Redirect { status: StatusCode, location: Bytes },
     /// A fixed response.
@@ -102,6 +104,7 @@ impl Answer {
     pub(crate) fn has_contents(&self) -> bool {
         match self {
             Self::Route(Route::Script(_) | Route::File(_))
+            | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_) => true,
@@ -117,6 +120,7 @@ impl Answer {
         match self {
             Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
             Self::Route(Route::Script(_) | Route::File(_) | Route::Folder)
+            | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_) => false,

@@ -136,6 +136,7 @@ enum OneHandler {
     Static,
     Php { pool: usize, script: Option<Vec<u8>> },
     FastCgi { application: usize, only_files: bool },
+    Proxy { application: usize },
     Redirect { status: StatusCode, to: Text },
     Respond { status: StatusCode, content_type: Bytes, body: Text },
     Deny { status: StatusCode },
@@ -530,6 +531,7 @@ impl OneHandler {
             Handler::FastCgi { application, only_files } => {
                 Self::FastCgi { application: *application, only_files: *only_files }
             }
+            Handler::Proxy { proxy } => Self::Proxy { application: *proxy },
             Handler::Redirect { status: code, to } => {
                 Self::Redirect { status: status(*code)?, to: Text::parse(to) }
             }
@@ -566,6 +568,9 @@ impl OneHandler {
             Self::FastCgi { application, only_files: false } => {
                 let (name, rest) = path.split_at(matched.prefix.min(path.len()));
                 Answer::Route(router.application(name, rest, *application))
+            }
+            Self::Proxy { application } => {
+                Answer::Proxy { application: *application, prefix: matched.prefix }
             }
             Self::Redirect { status, to } => {
                 let location = to.render(request, &matched.groups, Use::Uri);

@@ -1,6 +1,7 @@
-//! One request and its response, the same for handlers whether a worker or an application answers.
+//! One request and its response, the same for handlers whichever upstream answers.
 
 use super::fastcgi::application::FastcgiExchange;
+use super::gateway::GatewayExchange;
 use super::inbox::Event;
 use super::worker::link::WorkerExchange;
 
@@ -12,6 +13,8 @@ pub enum Exchange {
     Worker(WorkerExchange),
     /// With a FastCGI application that was started elsewhere.
     Application(FastcgiExchange),
+    /// With an application that speaks HTTP, SCGI or AJP.
+    Gateway(GatewayExchange),
 }
 
 impl Exchange {
@@ -21,6 +24,7 @@ impl Exchange {
         match self {
             Self::Worker(exchange) => exchange.inbox().take(),
             Self::Application(exchange) => exchange.try_next(),
+            Self::Gateway(exchange) => exchange.try_next(),
         }
     }
 
@@ -29,6 +33,7 @@ impl Exchange {
         match self {
             Self::Worker(exchange) => exchange.inbox().next().await,
             Self::Application(exchange) => exchange.next().await,
+            Self::Gateway(exchange) => exchange.next().await,
         }
     }
 
@@ -38,6 +43,7 @@ impl Exchange {
         match self {
             Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
             Self::Application(exchange) => exchange.application().address().to_string(),
+            Self::Gateway(exchange) => exchange.gateway().name().to_owned(),
         }
     }
 
@@ -47,6 +53,7 @@ impl Exchange {
         match self {
             Self::Worker(_) => true,
             Self::Application(exchange) => exchange.knows_direct(),
+            Self::Gateway(_) => false,
         }
     }
 

@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use sendoff_fastcgi::direct::Sent;
+use sendoff_http1::CgiHead;
 use tokio::sync::Notify;
 
 use super::error::UpstreamError;
@@ -30,8 +31,12 @@ pub enum Event {
     Named(OwnedFd),
     /// About the segments that follow, for `sendoff explain`.
     Explanation(Bytes),
-    /// The CGI header block and then the body.
+    /// The CGI header block and then the body; or the body alone, behind a [`Head`](Self::Head).
     Segment(Segment),
+    /// A response head, from upstreams whose protocol has one of its own; an interim one, if its status is 1xx.
+    Head(CgiHead),
+    /// The upstream has changed to another protocol, which the client has offered. Nothing follows.
+    Switch(CgiHead),
     /// Bytes of the body that the worker can still change: they go to the kernel, or are copied before they are looked at.
     Piece(Bytes),
     /// The response is complete.
@@ -43,7 +48,7 @@ pub enum Event {
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        matches!(self, Self::End | Self::Failed(_))
+        matches!(self, Self::End | Self::Failed(_) | Self::Switch(_))
     }
 
     /// Bytes in memory.

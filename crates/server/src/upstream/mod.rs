@@ -1,12 +1,14 @@
-//! Upstreams, which run scripts: workers of the pool, and FastCGI applications that were started elsewhere.
+//! Upstreams, which answer requests: workers of the pool, FastCGI applications that were started elsewhere, and applications that speak
+//! HTTP, SCGI or AJP.
 //!
-//! Imports point one way: `exchange` uses `fastcgi` and `worker`; `fastcgi` uses `worker`, because an application may answer
+//! Imports point one way: `exchange` uses `fastcgi`, `gateway` and `worker`; `fastcgi` uses `worker`, because an application may answer
 //! on a link and share memory; both use the other files of this folder, which use neither.
 
 mod cgi;
 mod error;
 mod exchange;
 mod fastcgi;
+mod gateway;
 mod inbox;
 mod packets;
 mod queue;
@@ -19,6 +21,9 @@ pub use exchange::Exchange;
 pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange, sweep};
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
+pub use gateway::{
+    Gateway, GatewayExchange, GatewayRequest, Kind as GatewayKind, Patience as GatewayPatience, Stream as GatewayStream, sweep_gateways,
+};
 pub use inbox::Event;
 pub(crate) use packets::Packets;
 pub use queue::QueueLimits;

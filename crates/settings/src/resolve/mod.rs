@@ -6,6 +6,7 @@ mod listen;
 mod paths;
 mod pool;
 mod program;
+mod proxy;
 mod route;
 mod site;
 mod tls;

@@ -2,7 +2,7 @@
 
 use sendoff_config::{
     Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
-    Matching, Network, Route, Rules,
+    Matching, Network, Proxy, Route, Rules,
 };
 
 use super::context::{Context, unusable};
@@ -16,6 +16,7 @@ use crate::words::{AppAddress, Candidate, Change, Client, FieldTest, HeaderOp, H
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
     attached: &'a mut Vec<Attachment>,
+    proxies: Vec<Proxy>,
     /// The pool of the site.
     pool: Option<usize>,
     pools: &'a mut Pools,
@@ -23,19 +24,20 @@ pub(crate) struct Routes<'a, 'c> {
 }
 
 impl<'a, 'c> Routes<'a, 'c> {
-    /// The routes of a site. Applications that only routes name are added to `attached`.
+    /// The routes of a site, and the applications that they pass requests on to. FastCGI applications that only routes name are added to
+    /// `attached`.
     pub(crate) fn resolve(
         site: &keys::Site,
         attached: &'a mut Vec<Attachment>,
         pool: Option<usize>,
         pools: &'a mut Pools,
         context: &'a mut Context<'c>,
-    ) -> Vec<Route> {
-        let mut this = Self { attached, pool, pools, context };
+    ) -> (Vec<Route>, Vec<Proxy>) {
+        let mut this = Self { attached, proxies: Vec::new(), pool, pools, context };
         let sections = &site.route.value.0;
         let routes: Vec<_> = sections.iter().map(|section| this.route(section)).collect();
         this.reachable(sections, &routes);
-        routes
+        (routes, this.proxies)
     }
 
     fn route(&mut self, section: &keys::Route) -> Route {
@@ -155,6 +157,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             section.statics.as_ref().map(|at| ("static", at.place)),
             section.php.as_ref().map(|at| ("php", at.place)),
             section.fastcgi.as_ref().map(|at| ("fastcgi", at.place)),
+            section.proxy.as_ref().map(|at| ("proxy", at.place)),
             section.redirect.as_ref().map(|at| ("redirect", at.place)),
             section.respond.as_ref().map(|at| ("respond", at.place)),
             section.deny.as_ref().map(|at| ("deny", at.place)),
@@ -202,6 +205,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             "static" => Handler::Static,
             "php" => self.php(section)?,
             "fastcgi" => self.fastcgi(section)?,
+            "proxy" => self.context.proxy(&section.proxy.as_ref()?.value.0, &mut self.proxies)?,
             "redirect" => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
                 to: section.redirect.as_ref()?.value.0.text.clone(),

@@ -32,7 +32,7 @@ impl Context<'_> {
             pools.program(&value.0, *place, self);
         }
         let replaced = attached.iter().any(Attachment::replaces_workers);
-        let routes = Routes::resolve(section, &mut attached, pool, pools, self);
+        let (routes, proxies) = Routes::resolve(section, &mut attached, pool, pools, self);
         let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
         let aliases = aliases.into_iter().map(|(prefix, folder)| Alias { prefix, folder });
         let accel = self.folders(section.accel.as_ref(), |path| &path.0);
@@ -93,6 +93,7 @@ impl Context<'_> {
             pool: pool.filter(|_| !replaced),
             fastcgi: attached,
             fastcgi_timeout: section.fastcgi_timeout.value.0,
+            proxies,
             sendfile_from,
             accel: accel.collect(),
             delivery,

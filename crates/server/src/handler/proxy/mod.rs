@@ -1,0 +1,167 @@
+//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the client (`docs/gateway.md`).
+
+mod ajp;
+mod forwarded;
+mod http;
+mod scgi;
+mod target;
+mod tunnel;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{Method, StatusCode, Version};
+use sendoff_config::ProxyProtocol;
+
+use super::answer::{self, Answer, NoAnswer};
+use super::context::Context;
+use super::error::Outcome;
+use super::script::Call;
+use super::status::Failure;
+use crate::cut::Cut;
+use crate::responder::{Responder, unless_gone};
+use crate::response::{CgiHead, ResponseHead};
+use crate::upstream::{
+    Exchange, Gateway, GatewayExchange, GatewayKind, GatewayPatience, GatewayRequest,
+};
+
+/// How a route passes a request on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passed {
+    /// The number of the application among those of the site.
+    pub(super) application: usize,
+    /// Bytes of the path that the route's `prefix` has matched.
+    pub(super) prefix: usize,
+}
+
+/// Answers a request with an application's response.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(super) async fn respond(
+    context: &Context<'_>,
+    passed: Passed,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    let gateway = &context.services.gateways[context.site.number][passed.application];
+    let call = Call::new(*context);
+    let failure = match message(context, gateway, passed, responder) {
+        Ok(message) => match ask(context, gateway, Rc::new(message), responder).await? {
+            Ok((exchange, answer)) => {
+                responder.notes().upstream = Some(exchange.who());
+                return pass_on(&call, gateway, exchange, answer, responder).await;
+            }
+            Err(failure) => failure,
+        },
+        Err(failure) => failure,
+    };
+    call.fail(failure.of(&gateway.name()), false, responder).await
+}
+
+/// The request as the application gets it.
+fn message(
+    context: &Context<'_>,
+    gateway: &Gateway,
+    passed: Passed,
+    responder: &mut dyn Responder,
+) -> Result<GatewayRequest, Failure> {
+    let request = context.request;
+    let (head, kind) = match &gateway.proxy().protocol {
+        ProxyProtocol::Http { host, upgrade, .. } => {
+            let may_change = *upgrade
+                && request.version == Version::HTTP_11
+                && request.method == Method::GET
+                && request.body.is_empty()
+                && responder.tunnel().is_some();
+            let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
+            (head, GatewayKind::Http { upgrade })
+        }
+        ProxyProtocol::Scgi => (scgi::head(context, passed.prefix), GatewayKind::Scgi),
+        ProxyProtocol::Ajp { secret, packet_size } => {
+            let head = ajp::head(context, secret.as_deref(), *packet_size)?;
+            (head, GatewayKind::Ajp { packet_size: *packet_size })
+        }
+    };
+    let is_head = request.method == Method::HEAD;
+    Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
+}
+
+async fn ask(
+    context: &Context<'_>,
+    gateway: &Arc<Gateway>,
+    message: Rc<GatewayRequest>,
+    responder: &mut dyn Responder,
+) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
+    // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
+    let mut repeatable = context.request.method.is_idempotent();
+    let patience = patience(context, gateway);
+    loop {
+        let message = Rc::clone(&message);
+        let begun =
+            GatewayExchange::begin(gateway, message, context.request, repeatable, patience);
+        let exchange = match unless_gone(responder, begun).await? {
+            Ok(exchange) => Exchange::Gateway(exchange),
+            Err(error) => return Ok(Err(error.into())),
+        };
+        match answer::read(&exchange, responder).await? {
+            Ok(answer) => return Ok(Ok((exchange, answer))),
+            // Repeats the request, over a new connection.
+            Err(NoAnswer::Unread) if repeatable => repeatable = false,
+            Err(NoAnswer::Unread) => {
+                return Ok(Err(Failure::bad_gateway("it closed its connection unread")));
+            }
+            Err(NoAnswer::Failed(failure)) => return Ok(Err(failure)),
+        }
+    }
+}
+
+/// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.
+fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
+    let timeouts = &gateway.proxy().timeouts;
+    let of_route = context.effects.request_timeout;
+    let limit = |own: Duration| match of_route {
+        Some(Duration::ZERO) => None,
+        Some(limit) => Some(limit),
+        None => Some(own),
+    };
+    GatewayPatience {
+        first_byte: limit(timeouts.first_byte),
+        silence: limit(timeouts.silence),
+        total: timeouts.total,
+    }
+}
+
+async fn pass_on(
+    call: &Call<'_>,
+    gateway: &Gateway,
+    exchange: Exchange,
+    answer: Answer,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    match (answer, exchange) {
+        (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, responder).await,
+        (Answer::Switch(head), Exchange::Gateway(exchange)) => {
+            let Some((stream, received)) = exchange.into_tunnel() else {
+                return Err(Cut::application("a connection that has ended changed its protocol"));
+            };
+            let limit = gateway.proxy().timeouts.tunnel;
+            let Some(client) = responder.tunnel() else {
+                return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
+            };
+            client.begin(switched(head))?;
+            tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
+        }
+        // Only workers are lent the client's socket.
+        (Answer::Sent(_) | Answer::Switch(_), _) => {
+            Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
+        }
+    }
+}
+
+/// The head of the response that tells the client of the other protocol.
+fn switched(head: CgiHead) -> ResponseHead {
+    let mut head = ResponseHead::of(head);
+    head.field("Connection", "Upgrade");
+    head
+}

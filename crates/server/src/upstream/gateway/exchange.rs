@@ -1,0 +1,267 @@
+//! One request to an application and its response: the input and output around `request.rs` and `reader.rs`.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::{Instant, timeout_at};
+
+use super::peer::Gateway;
+use super::reader::{Reader, Said};
+use super::request::{GatewayRequest, Outgoing};
+use super::stream::Stream;
+use crate::request::Request;
+use crate::segment::Segment;
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::inbox::Event;
+
+/// How long an application may take; `None`: for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until the first byte of the response.
+    pub first_byte: Option<Duration>,
+    /// From then on, while nothing moves.
+    pub silence: Option<Duration>,
+    /// In all.
+    pub total: Option<Duration>,
+}
+
+/// A request and its response. Dropped before the last event, it closes the connection. [`next`](Self::next) loses nothing when its
+/// future is dropped.
+#[derive(Debug)]
+pub struct GatewayExchange {
+    gateway: Arc<Gateway>,
+    patience: Patience,
+    began: Instant,
+    driver: RefCell<Driver>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    /// `None` when the exchange has ended.
+    stream: Option<Stream>,
+    /// The connection has served other requests.
+    is_kept: bool,
+    outgoing: Outgoing,
+    /// The application takes no more of the request. It may have answered all the same.
+    is_deaf: bool,
+    /// Bytes were written that wait in TLS.
+    must_flush: bool,
+    reader: Reader,
+    received: BytesMut,
+    /// Something of the response has come.
+    was_heard: bool,
+}
+
+/// What has happened.
+enum Step {
+    Said(Said),
+    /// Bytes have moved; nothing is complete yet.
+    Moved,
+}
+
+impl GatewayExchange {
+    /// Gives an application a request, which `client` has sent. It goes over a kept connection only if it is `repeatable`: it may then
+    /// have to be sent again.
+    ///
+    /// # Errors
+    /// The application cannot be reached.
+    pub async fn begin(
+        gateway: &Arc<Gateway>,
+        request: Rc<GatewayRequest>,
+        client: &Request,
+        repeatable: bool,
+        patience: Patience,
+    ) -> Result<Self, UpstreamError> {
+        let kept = gateway.kept(repeatable, request.kind).await;
+        let is_kept = kept.is_some();
+        let stream = match kept {
+            Some(stream) => stream,
+            None => gateway.connect(client).await?,
+        };
+        let reader = Reader::new(&request);
+        let driver = Driver {
+            stream: Some(stream),
+            is_kept,
+            outgoing: Outgoing::new(request).map_err(|error| unreadable(&error))?,
+            is_deaf: false,
+            must_flush: false,
+            reader,
+            received: BytesMut::new(),
+            was_heard: false,
+        };
+        Ok(Self { gateway: Arc::clone(gateway), patience, began: Instant::now(), driver: RefCell::new(driver) })
+    }
+
+    /// The application.
+    #[must_use]
+    pub fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// The next event that follows from what has been received.
+    pub(in crate::upstream) fn try_next(&self) -> Option<Event> {
+        let said = self.driver.borrow_mut().said();
+        match said {
+            Ok(None) => None,
+            Ok(Some(said)) => Some(self.event(said)),
+            Err(error) => Some(self.failed(error)),
+        }
+    }
+
+    /// The next event.
+    pub(in crate::upstream) async fn next(&self) -> Event {
+        loop {
+            let step = poll_fn(|cx| self.driver.borrow_mut().poll(cx));
+            let step = match self.deadline() {
+                Some(deadline) => timeout_at(deadline, step).await.unwrap_or_else(|_| {
+                    let total = self.patience.total.is_some_and(|most| self.began.elapsed() >= most);
+                    Err(if total { too_long() } else { UpstreamError::silent() })
+                }),
+                None => step.await,
+            };
+            match step {
+                Ok(Step::Moved) => {}
+                Ok(Step::Said(said)) => return self.event(said),
+                Err(error) => return self.failed(error),
+            }
+        }
+    }
+
+    /// Gives the connection away, on which another protocol is spoken now, and what has come of that.
+    #[must_use]
+    pub fn into_tunnel(self) -> Option<(Stream, BytesMut)> {
+        let Driver { stream, received, .. } = self.driver.into_inner();
+        stream.map(|stream| (stream, received))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let was_heard = self.driver.borrow().was_heard;
+        let patience = &self.patience;
+        let silence = if was_heard { patience.silence } else { patience.first_byte };
+        let silent = silence.and_then(|most| Instant::now().checked_add(most));
+        let total = patience.total.and_then(|most| self.began.checked_add(most));
+        [silent, total].into_iter().flatten().min()
+    }
+
+    fn event(&self, said: Said) -> Event {
+        match said {
+            Said::Head(head) => Event::Head(head),
+            Said::Switch(head) => Event::Switch(head),
+            Said::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
+            Said::End { may_stay } => {
+                let mut driver = self.driver.borrow_mut();
+                let is_clean = driver.received.is_empty() && driver.outgoing.is_done();
+                let stream = driver.stream.take();
+                if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush) {
+                    self.gateway.keep(stream);
+                }
+                Event::End
+            }
+            // `Driver::said` handles these.
+            Said::Wants(_) | Said::Nothing => Event::Failed(out_of_place()),
+        }
+    }
+
+    fn failed(&self, error: UpstreamError) -> Event {
+        self.driver.borrow_mut().stream = None;
+        if error.kind() == UpstreamErrorKind::Broken {
+            let upstream = self.gateway.name();
+            tracing::error!(upstream, "an application breaks the protocol: {error}");
+        }
+        Event::Failed(error)
+    }
+}
+
+impl Driver {
+    /// What follows from what has been received; `None`: nothing.
+    fn said(&mut self) -> Result<Option<Said>, UpstreamError> {
+        loop {
+            match self.reader.next(&mut self.received)? {
+                Said::Nothing => return Ok(None),
+                Said::Wants(bytes) => {
+                    self.outgoing.wants(bytes).map_err(|error| unreadable(&error))?;
+                }
+                said => return Ok(Some(said)),
+            }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, UpstreamError>> {
+        loop {
+            if let Some(said) = self.said()? {
+                return Poll::Ready(Ok(Step::Said(said)));
+            }
+            let has_sent = self.poll_send(cx)?;
+            let Some(stream) = &mut self.stream else {
+                return Poll::Ready(Err(out_of_place()));
+            };
+            match stream.poll_read(cx, &mut self.received) {
+                Poll::Ready(Ok(1..)) => self.was_heard = true,
+                Poll::Ready(Ok(0)) => {
+                    let ends = self.reader.closed()?;
+                    let end = Step::Said(Said::End { may_stay: false });
+                    return Poll::Ready(if ends { Ok(end) } else { Err(self.died()) });
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died())),
+                Poll::Pending if has_sent => return Poll::Ready(Ok(Step::Moved)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Sends what the connection takes. Returns whether it took anything.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut has_sent = false;
+        let Some(stream) = &mut self.stream else { return Ok(false) };
+        while !self.is_deaf && !self.outgoing.bytes().is_empty() {
+            match stream.poll_write(cx, self.outgoing.bytes()) {
+                Poll::Ready(Ok(n)) => {
+                    self.outgoing.advance(n).map_err(|error| unreadable(&error))?;
+                    (has_sent, self.must_flush) = (true, true);
+                }
+                Poll::Ready(Err(_)) => self.is_deaf = true,
+                Poll::Pending => break,
+            }
+        }
+        if self.must_flush && !self.is_deaf {
+            match stream.poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.must_flush = false,
+                Poll::Ready(Err(_)) => self.is_deaf = true,
+                Poll::Pending => {}
+            }
+        }
+        Ok(has_sent)
+    }
+
+    /// The application has closed the connection too early. One that was idle may have closed a kept connection before the request
+    /// came: then no byte of a response has come.
+    fn died(&self) -> UpstreamError {
+        let is_unread = self.is_kept && !self.was_heard;
+        let retry = if is_unread { Retry::Safe } else { Retry::Unsafe };
+        let why = match self.was_heard {
+            true => "it closed the connection before the end of its response",
+            false => "it closed the connection without a response",
+        };
+        UpstreamError::new(UpstreamErrorKind::Died, retry, why)
+    }
+}
+
+fn unreadable(error: &io::Error) -> UpstreamError {
+    let why = format!("the request body cannot be read: {error}");
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+}
+
+fn too_long() -> UpstreamError {
+    let why = "its response took longer than total_timeout";
+    UpstreamError::new(UpstreamErrorKind::Silent, Retry::Unsafe, why)
+}
+
+fn out_of_place() -> UpstreamError {
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, "its exchange has ended already")
+}

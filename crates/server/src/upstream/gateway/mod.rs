@@ -1,0 +1,21 @@
+//! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
+//!
+//! ```text
+//!  GatewayRequest ──▶ Outgoing ──▶ Stream ──▶ Reader ──▶ Event
+//!                        ▲                      │
+//!                        └── Wants (AJP) ───────┘
+//! ```
+//! An exchange does its input and output when it is asked for the next event, and in no task of its own: while the client is slow,
+//! nothing is read from the application.
+
+mod exchange;
+mod peer;
+mod proxy_header;
+mod reader;
+mod request;
+mod stream;
+
+pub use exchange::{GatewayExchange, Patience};
+pub use peer::{Gateway, sweep_gateways};
+pub use request::{GatewayRequest, Kind};
+pub use stream::Stream;

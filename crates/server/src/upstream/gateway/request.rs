@@ -1,0 +1,187 @@
+//! A request on its way to an application.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::request::Body;
+
+/// Bytes of a body in a file that are read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// A request as an application gets it. It may be sent again over another connection.
+#[derive(Debug)]
+pub struct GatewayRequest {
+    /// Everything before the body.
+    pub head: Bytes,
+    /// The body.
+    pub body: Body,
+    /// Whether the response has no body whatever it says (HEAD).
+    pub is_head: bool,
+    /// What the application speaks.
+    pub kind: Kind,
+}
+
+/// What the application speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// HTTP/1.1.
+    Http {
+        /// The client offers to change to another protocol.
+        upgrade: bool,
+    },
+    /// SCGI.
+    Scgi,
+    /// AJP 1.3.
+    Ajp {
+        /// The largest packet, in bytes.
+        packet_size: usize,
+    },
+}
+
+/// What is still to be sent of a request.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    request: Rc<GatewayRequest>,
+    /// What leaves next.
+    pending: Bytes,
+    /// Where the rest of the body begins.
+    at: u64,
+    /// With AJP, the bytes of the body that the application has asked for; `None`: for none.
+    asked: Option<u16>,
+}
+
+impl Outgoing {
+    /// The whole request.
+    pub(super) fn new(request: Rc<GatewayRequest>) -> io::Result<Self> {
+        let pending = request.head.clone();
+        // The first piece of a body comes unasked.
+        let asked = (!request.body.is_empty()).then_some(u16::MAX);
+        let mut outgoing = Self { request, pending: Bytes::new(), at: 0, asked };
+        outgoing.refill()?;
+        // Both leave with one system call.
+        outgoing.pending = match outgoing.pending.is_empty() {
+            true => pending,
+            false => [pending, outgoing.pending].concat().into(),
+        };
+        Ok(outgoing)
+    }
+
+    /// What leaves next; nothing while there is nothing to send.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// This many of the bytes have left.
+    pub(super) fn advance(&mut self, n: usize) -> io::Result<()> {
+        drop(self.pending.split_to(n));
+        if self.pending.is_empty() { self.refill() } else { Ok(()) }
+    }
+
+    /// The application wants this many bytes more (AJP).
+    pub(super) fn wants(&mut self, bytes: u16) -> io::Result<()> {
+        self.asked = Some(bytes);
+        if self.pending.is_empty() { self.refill() } else { Ok(()) }
+    }
+
+    /// Whether all of it was sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.pending.is_empty() && self.at == self.request.body.len()
+    }
+
+    fn refill(&mut self) -> io::Result<()> {
+        let Kind::Ajp { packet_size } = self.request.kind else {
+            self.pending = piece(&self.request.body, self.at, PIECE)?;
+            self.at += self.pending.len() as u64;
+            return Ok(());
+        };
+        let Some(asked) = self.asked.take() else { return Ok(()) };
+        let next = piece(&self.request.body, self.at, packet_size)?;
+        let (packet, taken) = sendoff_ajp::body_piece(&next, asked, packet_size);
+        self.at += taken as u64;
+        self.pending = packet;
+        Ok(())
+    }
+}
+
+/// At most `most` bytes of a body from this place on; nothing at its end.
+fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
+    let left = body.len().saturating_sub(at);
+    let len = usize::try_from(left).map_or(most, |left| left.min(most));
+    let (file, len) = match body {
+        Body::Memory(bytes) => {
+            let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+            return Ok(bytes.slice(start..start + len));
+        }
+        Body::File { descriptor, .. } => (descriptor.as_fd(), len),
+    };
+    let mut buffer = BytesMut::zeroed(len);
+    let mut filled = 0;
+    while filled < len {
+        match rustix::io::pread(file, &mut buffer[filled..], at + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(buffer.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn in_file(bytes: &[u8]) -> Body {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Body::File { descriptor: Rc::new(file.into()), len: bytes.len() as u64 }
+    }
+
+    fn request(kind: Kind, body: Body) -> Rc<GatewayRequest> {
+        Rc::new(GatewayRequest { head: Bytes::from_static(b"head"), body, is_head: false, kind })
+    }
+
+    /// All that is sent without being asked, `step` bytes at a time.
+    fn all(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while !outgoing.bytes().is_empty() {
+            let n = outgoing.bytes().len().min(step);
+            sent.extend_from_slice(&outgoing.bytes()[..n]);
+            outgoing.advance(n).unwrap();
+        }
+        sent
+    }
+
+    #[test]
+    fn a_body_follows_its_head_from_memory_or_from_a_file() {
+        let bytes: Vec<u8> = (0..PIECE * 2 + 5).map(|n| (n % 251) as u8).collect();
+        for body in [Body::Memory(bytes.clone().into()), in_file(&bytes)] {
+            for step in [PIECE, 1000, usize::MAX] {
+                let mut outgoing = Outgoing::new(request(Kind::Scgi, body.clone())).unwrap();
+                assert!(!outgoing.is_done());
+                assert!(all(&mut outgoing, step) == [b"head", &bytes[..]].concat());
+                assert!(outgoing.is_done());
+            }
+        }
+    }
+
+    #[test]
+    fn with_ajp_pieces_are_sent_when_they_are_asked_for() {
+        let kind = Kind::Ajp { packet_size: 8192 };
+        let bytes = vec![b'x'; 10_000];
+        let mut outgoing = Outgoing::new(request(kind, in_file(&bytes))).unwrap();
+        assert_eq!(all(&mut outgoing, 100).len(), 4 + 8192);
+        assert!(!outgoing.is_done());
+        for (asked, sent, done) in [(100, 106, false), (8186, 1714 + 6, true), (8186, 4, true)] {
+            outgoing.wants(asked).unwrap();
+            assert_eq!((all(&mut outgoing, 5000).len(), outgoing.is_done()), (sent, done));
+        }
+        let mut nothing = Outgoing::new(request(kind, Body::default())).unwrap();
+        assert_eq!(all(&mut nothing, 9), b"head");
+    }
+}

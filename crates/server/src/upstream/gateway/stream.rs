@@ -1,0 +1,191 @@
+//! A connection to an application: TCP or a UNIX socket, in the clear or with TLS.
+
+use std::io::{self, BufRead};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use rustix::net::{RecvFlags, Shutdown};
+use sendoff_config::Address;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+/// The size of one read, in bytes.
+const READ: usize = 64 * 1024;
+/// A buffer with less room than this is replaced before the next read.
+const READ_MIN: usize = 16 * 1024;
+/// The room for decrypted bytes: those of one record.
+const RECORD: usize = 16 * 1024;
+
+/// A connection to an application.
+#[derive(Debug)]
+pub enum Stream {
+    /// In the clear.
+    Plain(Plain),
+    /// With TLS, whose handshake is complete.
+    Tls(Box<TlsStream<Plain>>),
+}
+
+/// A socket.
+#[derive(Debug)]
+pub enum Plain {
+    /// A UNIX socket.
+    Unix(UnixStream),
+    /// TCP.
+    Tcp(TcpStream),
+}
+
+impl Plain {
+    pub(super) async fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            Address::Tcp(host_port) => {
+                let stream = TcpStream::connect(&**host_port).await?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+            // Programs of pools speak FastCGI.
+            Address::Pool(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Unix(stream) => stream.poll_read_ready(cx),
+            Self::Tcp(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.try_read_buf(buffer),
+            Self::Tcp(stream) => stream.try_read_buf(buffer),
+        }
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_readable(cx))?;
+            if buffer.capacity() - buffer.len() < READ_MIN {
+                buffer.reserve(READ);
+            }
+            match self.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Reads what has come; 0 at the end of what the application sends. The buffer gets its room only when there is something.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(plain) => plain.poll_read(cx, buffer),
+            Self::Tls(tls) => {
+                let was_empty = buffer.is_empty();
+                buffer.reserve(RECORD);
+                let read = pin!(tls.read_buf(buffer)).poll(cx);
+                if read.is_pending() && was_empty {
+                    *buffer = BytesMut::new();
+                }
+                read
+            }
+        }
+    }
+
+    /// Sends some of the bytes. With TLS they may wait for [`poll_flush`](Self::poll_flush).
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
+            Self::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    /// Ready when nothing that was written waits here.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    /// Ends the sending direction.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+
+    /// Whether the application has neither closed the connection nor said anything, which it has no reason to do between requests.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let socket = match self {
+            Self::Plain(plain) => &*plain,
+            Self::Tls(tls) => {
+                let (plain, session) = tls.get_mut();
+                let left = session.reader().fill_buf().map(<[u8]>::len);
+                if !matches!(left, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+                    return false;
+                }
+                &*plain
+            }
+        };
+        let peeked = rustix::net::recv(socket.as_fd(), &mut [0; 1][..], flags);
+        matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+impl AsFd for Plain {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(rustix::net::shutdown(self.as_fd(), Shutdown::Write)?))
+    }
+}

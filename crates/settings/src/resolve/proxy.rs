@@ -1,0 +1,105 @@
+//! Applications that routes pass requests on to over HTTP, SCGI or AJP.
+
+use sendoff_config::{Handler, Proxy, ProxyProtocol, ProxyTimeouts, ProxyTls};
+
+use super::context::{Context, unusable};
+use crate::keys;
+use crate::place::{At, Place};
+use crate::words::{ProxyScheme, ProxyUrl};
+
+impl Context<'_> {
+    /// The handler of a route that passes requests on. An application that is not among `proxies` is added.
+    pub(crate) fn proxy(
+        &mut self,
+        section: &keys::Proxy,
+        proxies: &mut Vec<Proxy>,
+    ) -> Option<Handler> {
+        let Some(At { value: url, .. }) = &section.to else {
+            if !section.broken {
+                self.problems
+                    .error(section.place, "to is missing")
+                    .help("to is the URL of the application: to = \"http://127.0.0.1:8080\"");
+            }
+            return None;
+        };
+        self.keys_fit(section, url.scheme);
+        let timeout = section.timeout.value.0;
+        let proxy = Proxy {
+            address: url.address.clone(),
+            protocol: self.protocol(section, url),
+            forwarded: section.forwarded.value.into(),
+            proxy_protocol: section.proxy_protocol.value,
+            timeouts: ProxyTimeouts {
+                connect: section.connect_timeout.value.0,
+                first_byte: section.first_byte_timeout.as_ref().map_or(timeout, |at| at.value.0),
+                silence: timeout,
+                total: section.total_timeout.as_ref().map(|at| at.value.0),
+                tunnel: section.tunnel_timeout.value.0,
+            },
+        };
+        let known = proxies.iter().position(|known| *known == proxy);
+        let number = known.unwrap_or_else(|| {
+            proxies.push(proxy);
+            proxies.len() - 1
+        });
+        Some(Handler::Proxy { proxy: number })
+    }
+
+    fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> ProxyProtocol {
+        match url.scheme {
+            ProxyScheme::Scgi => ProxyProtocol::Scgi,
+            ProxyScheme::Ajp => ProxyProtocol::Ajp {
+                secret: section.secret.as_ref().map(|secret| secret.value.0.clone()),
+                packet_size: usize::try_from(section.packet_size.value.0).unwrap_or(usize::MAX),
+            },
+            ProxyScheme::Http | ProxyScheme::Https => ProxyProtocol::Http {
+                host: (&section.host.value).into(),
+                tls: (url.scheme == ProxyScheme::Https).then(|| self.upstream_tls(section, url)),
+                upgrade: section.upgrade.value,
+            },
+        }
+    }
+
+    fn upstream_tls(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> ProxyTls {
+        let named = section.tls_name.as_ref().map(|name| &*name.value.0);
+        if named.or(url.host()).is_none() {
+            self.problems
+                .error(section.place, "a socket has no name that a certificate could have")
+                .help("tls_name is the name that the certificate of the application has");
+        }
+        if let Some(At { value: path, place }) = &section.roots
+            && let Err(error) = self.machine.read(&path.0)
+        {
+            self.problems.error(*place, unusable(&path.0, &error));
+        }
+        ProxyTls {
+            server_name: named.or(url.host()).unwrap_or_default().to_owned(),
+            roots: section.roots.as_ref().map(|path| path.value.0.clone()),
+            verify: section.verify.value,
+        }
+    }
+
+    /// Keys that have a meaning for another protocol only.
+    fn keys_fit(&mut self, section: &keys::Proxy, scheme: ProxyScheme) {
+        let is_http = matches!(scheme, ProxyScheme::Http | ProxyScheme::Https);
+        let given = |place: Place| Some(place).filter(|place| *place != Place::Default);
+        let of_https = scheme == ProxyScheme::Https;
+        let of_ajp = scheme == ProxyScheme::Ajp;
+        for (key, place, fits, where_) in [
+            ("host", given(section.host.place), is_http, "http:// and https://"),
+            ("upgrade", given(section.upgrade.place), is_http, "http:// and https://"),
+            ("tunnel_timeout", given(section.tunnel_timeout.place), is_http, "http:// and https://"),
+            ("tls_name", section.tls_name.as_ref().map(|at| at.place), of_https, "https://"),
+            ("roots", section.roots.as_ref().map(|at| at.place), of_https, "https://"),
+            ("verify", given(section.verify.place), of_https, "https://"),
+            ("secret", section.secret.as_ref().map(|at| at.place), of_ajp, "ajp://"),
+            ("packet_size", given(section.packet_size.place), of_ajp, "ajp://"),
+        ] {
+            if let Some(place) = place.filter(|_| !fits) {
+                self.problems
+                    .error(place, format!("{key} has a meaning only with {where_}"))
+                    .help(format!("remove {key}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Applications that requests are passed on to.
+
+use sendoff_config::{Address, ForwardedFields as Fields, ProxyHost as Host};
+
+use crate::read::{Scope, Wrong, similar};
+use crate::value::Word;
+
+/// What an application speaks, as the scheme of its URL says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyScheme {
+    /// HTTP/1.1 in the clear.
+    Http,
+    /// HTTP/1.1 over TLS.
+    Https,
+    /// SCGI.
+    Scgi,
+    /// AJP 1.3.
+    Ajp,
+}
+
+const SCHEMES: [(&str, ProxyScheme, u16); 4] = [
+    ("http", ProxyScheme::Http, 80),
+    ("https", ProxyScheme::Https, 443),
+    ("scgi", ProxyScheme::Scgi, 4000),
+    ("ajp", ProxyScheme::Ajp, 8009),
+];
+
+/// Where an application listens, and what it speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyUrl {
+    /// What it speaks.
+    pub scheme: ProxyScheme,
+    /// Where it listens: a socket, or a host and a port.
+    pub address: Address,
+}
+
+impl ProxyUrl {
+    /// The host, without a port; of a socket none.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        let Address::Tcp(host_port) = &self.address else { return None };
+        let host = host_port.rsplit_once(':').map_or(&**host_port, |(host, _)| host);
+        Some(host.trim_start_matches('[').trim_end_matches(']'))
+    }
+}
+
+impl Word for ProxyUrl {
+    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"scgi://...\" or \"ajp://...\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        if text.contains(|c: char| c.is_control() || c == ' ' && !text.contains("unix:")) {
+            return Err(wrong(format!("\"{text}\" is not a URL")));
+        }
+        let Some((name, rest)) = text.split_once("://") else {
+            let says = format!("\"{text}\" does not say what the application speaks");
+            let text = text.trim_start_matches('/');
+            return Err(Wrong::new(says).help(format!(
+                "write \"http://{text}\", or with https://, scgi:// or ajp:// before it"
+            )));
+        };
+        let known = SCHEMES.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
+        let Some(&(_, scheme, port)) = known else {
+            let wrong = Wrong::new(format!("\"{name}\" is not among the protocols"));
+            return Err(match (name, similar(name, SCHEMES.iter().map(|(name, ..)| *name))) {
+                ("fastcgi" | "fcgi", _) => {
+                    wrong.at(0).help(format!("write fastcgi = \"{rest}\" in place of proxy"))
+                }
+                ("ws" | "wss", _) => wrong.at(0).help("WebSockets come with http:// and https://"),
+                (_, Some(similar)) => wrong.at(0).help(format!("did you mean {similar}://?")),
+                _ => wrong.at(0).help(format!("expected {}", Self::KIND)),
+            });
+        };
+        if let Some(path) = rest.strip_prefix("unix:") {
+            return match path.starts_with('/') {
+                true => Ok(Self { scheme, address: Address::Unix(path.into()) }),
+                false => Err(wrong("the path of the socket does not begin with a slash")),
+            };
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if !matches!(path, "" | "/") {
+            return Err(Wrong::new("the URL has a path").at(text.len() - path.len()).help(
+                "the path of the request is passed on; a route with rewrite changes it: rewrite = \"/base$path\"",
+            ));
+        }
+        host_port(authority, port).map(|address| Self { scheme, address })
+    }
+
+    fn text(&self) -> String {
+        let name = SCHEMES.iter().find(|(_, scheme, _)| *scheme == self.scheme);
+        let name = name.map_or("http", |(name, ..)| name);
+        match &self.address {
+            Address::Tcp(host_port) => format!("{name}://{host_port}"),
+            other => format!("{name}://{other}"),
+        }
+    }
+}
+
+fn wrong(says: impl Into<String>) -> Wrong {
+    Wrong::new(says.into()).help(format!("expected {}", ProxyUrl::KIND))
+}
+
+/// The host and the port; that of the scheme, if there is none.
+fn host_port(authority: &str, usual: u16) -> Result<Address, Wrong> {
+    let after_brackets = authority.rfind(']').unwrap_or(0);
+    let has_port = authority[after_brackets..].contains(':');
+    let whole = if has_port { authority.to_owned() } else { format!("{authority}:{usual}") };
+    let is_plain = whole.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
+    let is_ambiguous = !whole.starts_with('[') && whole.matches(':').count() > 1;
+    match format!("tcp:{whole}").parse() {
+        Ok(address) if is_plain && !is_ambiguous => Ok(address),
+        _ => Err(wrong(format!("\"{authority}\" is not a host and a port"))),
+    }
+}
+
+/// The `Host` field of requests that are passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProxyHost {
+    /// What the client asked.
+    Client,
+    /// What the URL of the application says.
+    Upstream,
+    /// This text.
+    Fixed(HostText),
+}
+
+impl Word for ProxyHost {
+    const KIND: &'static str = "\"client\", \"upstream\" or a host such as \"app.internal:8080\"";
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        match text {
+            "client" | "$host" | "$http_host" => Ok(Self::Client),
+            "upstream" | "$proxy_host" => Ok(Self::Upstream),
+            _ => HostText::parse(text, scope).map(Self::Fixed),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Client => "client".to_owned(),
+            Self::Upstream => "upstream".to_owned(),
+            Self::Fixed(text) => text.0.clone(),
+        }
+    }
+}
+
+impl From<&ProxyHost> for Host {
+    fn from(host: &ProxyHost) -> Self {
+        match host {
+            ProxyHost::Client => Self::Client,
+            ProxyHost::Upstream => Self::Upstream,
+            ProxyHost::Fixed(text) => Self::Fixed(text.0.clone()),
+        }
+    }
+}
+
+/// A host, perhaps with a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostText(pub String);
+
+impl Word for HostText {
+    const KIND: &'static str = "a host such as \"app.internal\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+        if !text.is_empty() && text.bytes().all(is_plain) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Wrong::new(format!("\"{text}\" is not {}", Self::KIND)))
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// Which fields tell an application about the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardedFields {
+    /// `X-Forwarded-For` and those that go with it.
+    XForwarded,
+    /// `Forwarded`.
+    Forwarded,
+    /// None.
+    Off,
+}
+
+const FIELDS: [(&str, ForwardedFields); 3] = [
+    ("X-Forwarded-For", ForwardedFields::XForwarded),
+    ("Forwarded", ForwardedFields::Forwarded),
+    ("off", ForwardedFields::Off),
+];
+
+impl Word for ForwardedFields {
+    const KIND: &'static str = "\"X-Forwarded-For\", \"Forwarded\" or \"off\"";
+    const CHOICES: &'static [&'static str] = &["X-Forwarded-For", "Forwarded", "off"];
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let known = FIELDS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        known.map(|(_, fields)| *fields).ok_or_else(|| {
+            Wrong::new(format!("\"{text}\" is none of X-Forwarded-For, Forwarded, off"))
+        })
+    }
+
+    fn text(&self) -> String {
+        let word = FIELDS.iter().find(|(_, fields)| fields == self);
+        word.map_or_else(String::new, |(word, _)| (*word).to_owned())
+    }
+}
+
+impl From<ForwardedFields> for Fields {
+    fn from(fields: ForwardedFields) -> Self {
+        match fields {
+            ForwardedFields::XForwarded => Self::XForwarded,
+            ForwardedFields::Forwarded => Self::Forwarded,
+            ForwardedFields::Off => Self::Off,
+        }
+    }
+}

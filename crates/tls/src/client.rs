@@ -1,0 +1,97 @@
+//! TLS to servers that are asked on behalf of clients.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+/// Whether a server must show that it is the one that is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Its certificate has its name and leads to one of the roots.
+    Certificate,
+    /// Any certificate will do. Whoever is on the way can take the server's place.
+    Nothing,
+}
+
+/// What rustls needs to meet a server. `roots`: a file in PEM; `None`: those of the system.
+///
+/// # Errors
+/// A sentence: there are no roots.
+pub fn client_config(roots: Option<&Path>, verify: Verify) -> Result<ClientConfig, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(match verify {
+        Verify::Certificate => builder.with_root_certificates(root_store(roots)?),
+        Verify::Nothing => {
+            let any = Arc::new(AnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(any)
+        }
+    }
+    .with_no_client_auth())
+}
+
+fn root_store(roots: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    let Some(path) = roots else {
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let missing = "the system has no root certificates: install the package ca-certificates";
+        return if store.is_empty() { Err(missing.to_owned()) } else { Ok(store) };
+    };
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    for root in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        let root = root.map_err(|error| wrong(&error))?;
+        store.add(root).map_err(|error| wrong(&error))?;
+    }
+    match store.is_empty() {
+        true => Err(format!("{}: there is no certificate in PEM", path.display())),
+        false => Ok(store),
+    }
+}
+
+/// Accepts every certificate, but not a server that lacks the key of the one that it shows.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _issuers: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
