@@ -11,6 +11,7 @@ mod mutate;
 pub mod proxies;
 pub mod records;
 pub mod region;
+pub mod responses;
 pub mod settings;
 
 pub use mutate::Case;

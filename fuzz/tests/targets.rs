@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, fastcgi, htaccess, http1, proxies, records, region, settings,
+    Case, Failure, Target, fastcgi, htaccess, http1, proxies, records, region, responses, settings,
 };
 
 const USUAL_SECONDS: u64 = 5;
@@ -59,6 +59,14 @@ fn records_of_the_handover() {
 #[test]
 fn region_headers() {
     holds("region", Target { check: region::check, seeds: region::seeds, words: region::WORDS });
+}
+
+#[test]
+fn responses_of_upstreams() {
+    holds(
+        "responses",
+        Target { check: responses::check, seeds: responses::seeds, words: responses::WORDS },
+    );
 }
 
 #[test]

@@ -129,7 +129,8 @@ impl<'a> ForwardRequest<'a> {
         ] {
             if let Some(value) = value {
                 payload.put_u8(REQUEST_ATTRIBUTE);
-                fits &= put_string(&mut payload, name.as_bytes()) && put_string(&mut payload, value);
+                fits &=
+                    put_string(&mut payload, name.as_bytes()) && put_string(&mut payload, value);
             }
         }
         payload.put_u8(END);

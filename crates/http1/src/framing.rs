@@ -88,7 +88,10 @@ pub(crate) fn expect_continue(
 
 /// The members of a comma-separated field, over all its lines. Quoted strings are not recognised: none of the members that are
 /// looked for here can contain one.
-pub(crate) fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn list<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a [u8]> {
     headers
         .get_all(name)
         .iter()

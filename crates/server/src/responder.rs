@@ -123,7 +123,8 @@ pub(crate) trait Tunnel {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
 
     /// Reads what the client sends; 0 at its end. `buffer` gets its room only when there is something.
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>>;
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
+    -> Poll<io::Result<usize>>;
 
     /// Sends some of the bytes, behind the head. They may wait for [`poll_flush`](Self::poll_flush).
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;

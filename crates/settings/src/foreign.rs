@@ -6,8 +6,7 @@ const TLS: &str = "tls of [[site]] names the certificate, and an address with tl
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with scgi:// and ajp:// (docs/gateway.md)";
-const NO_UWSGI: &str =
-    "the protocol of uWSGI is not spoken: with `http-socket` or `scgi-socket` a route with proxy reaches it (docs/gateway.md)";
+const NO_UWSGI: &str = "the protocol of uWSGI is not spoken: with `http-socket` or `scgi-socket` a route with proxy reaches it (docs/gateway.md)";
 const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
@@ -37,10 +36,7 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["http2", "protocols"], "HTTP/2 needs no key: with TLS, clients choose it"),
     (&["http3", "quic"], "HTTP/3 is not implemented"),
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
-    (
-        &["balancermember", "jkworkersfile", "proxypassreverse"],
-        PROXY,
-    ),
+    (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
     (&["uwsgi_pass"], NO_UWSGI),
     (
         &[
@@ -163,7 +159,9 @@ mod tests {
     use crate::section::{Key, Section};
 
     fn keys() -> impl Iterator<Item = &'static Key> {
-        [Top::KEYS, Site::KEYS, Route::KEYS, Pool::KEYS, Tls::KEYS, Proxy::KEYS].into_iter().flatten()
+        [Top::KEYS, Site::KEYS, Route::KEYS, Pool::KEYS, Tls::KEYS, Proxy::KEYS]
+            .into_iter()
+            .flatten()
     }
 
     #[test]

@@ -8,10 +8,11 @@ use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, FrontController, HeaderOp,
-    HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath, Matching, Method,
-    MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size,
-    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, FrontController,
+    HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath,
+    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, ProxyHost,
+    ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time,
+    TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {

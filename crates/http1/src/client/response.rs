@@ -61,14 +61,7 @@ impl ResponseDecoder {
     /// A decoder for the response to a request, whose method was HEAD or not.
     #[must_use]
     pub fn new(is_head: bool) -> Self {
-        Self {
-            is_head,
-            state: State::Head,
-            may_stay: false,
-            interim: 0,
-            scanned: 0,
-            line_start: 0,
-        }
+        Self { is_head, state: State::Head, may_stay: false, interim: 0, scanned: 0, line_start: 0 }
     }
 
     /// The next thing that the upstream has said. Between two calls bytes may only be appended to `buf`.

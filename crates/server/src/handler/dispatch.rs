@@ -255,9 +255,7 @@ impl Services {
         let maker = match answer {
             Answer::Route(Route::Script(_))
             | Answer::Proxy { .. }
-            | Answer::Lua(ScriptAnswer::Body { .. }) => {
-                Maker::Application
-            }
+            | Answer::Lua(ScriptAnswer::Body { .. }) => Maker::Application,
             _ => Maker::Server,
         };
         let asked = if_none_match.as_ref();

@@ -57,11 +57,7 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
 
 /// The parameters of a request for an application that is no file: the first `prefix` bytes of the path are its name, the rest is its
 /// path info.
-pub(super) fn of_folder(
-    context: &Context<'_>,
-    prefix: usize,
-    param: impl FnMut(&[u8], &[u8]),
-) {
+pub(super) fn of_folder(context: &Context<'_>, prefix: usize, param: impl FnMut(&[u8], &[u8])) {
     let (path, root) = (&context.request.path, context.site.router.root_bytes());
     let filename = [root, &path[..]].concat();
     let (name, rest) = path.split_at(prefix.min(path.len()));

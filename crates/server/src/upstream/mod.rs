@@ -22,7 +22,8 @@ pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange, sw
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
 pub use gateway::{
-    Gateway, GatewayExchange, GatewayRequest, Kind as GatewayKind, Patience as GatewayPatience, Stream as GatewayStream, sweep_gateways,
+    Gateway, GatewayExchange, GatewayRequest, Kind as GatewayKind, Patience as GatewayPatience,
+    Stream as GatewayStream, sweep_gateways,
 };
 pub use inbox::Event;
 pub(crate) use packets::Packets;

@@ -88,7 +88,12 @@ impl Context<'_> {
         for (key, place, fits, where_) in [
             ("host", given(section.host.place), is_http, "http:// and https://"),
             ("upgrade", given(section.upgrade.place), is_http, "http:// and https://"),
-            ("tunnel_timeout", given(section.tunnel_timeout.place), is_http, "http:// and https://"),
+            (
+                "tunnel_timeout",
+                given(section.tunnel_timeout.place),
+                is_http,
+                "http:// and https://",
+            ),
             ("tls_name", section.tls_name.as_ref().map(|at| at.place), of_https, "https://"),
             ("roots", section.roots.as_ref().map(|at| at.place), of_https, "https://"),
             ("verify", given(section.verify.place), of_https, "https://"),

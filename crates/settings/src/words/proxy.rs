@@ -104,7 +104,8 @@ fn host_port(authority: &str, usual: u16) -> Result<Address, Wrong> {
     let after_brackets = authority.rfind(']').unwrap_or(0);
     let has_port = authority[after_brackets..].contains(':');
     let whole = if has_port { authority.to_owned() } else { format!("{authority}:{usual}") };
-    let is_plain = whole.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
+    let is_plain =
+        whole.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
     let is_ambiguous = !whole.starts_with('[') && whole.matches(':').count() > 1;
     match format!("tcp:{whole}").parse() {
         Ok(address) if is_plain && !is_ambiguous => Ok(address),

@@ -138,7 +138,8 @@ fn what_two_readers_could_end_elsewhere_is_refused() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
     ] {
         let said = whole(wire);
-        let is_complete = said.as_ref().is_ok_and(|said| said.iter().any(|one| one.contains("end")));
+        let is_complete =
+            said.as_ref().is_ok_and(|said| said.iter().any(|one| one.contains("end")));
         assert!(!is_complete, "{wire:?}: {said:?}");
     }
 }

@@ -53,6 +53,8 @@ pub(super) fn head(
     }
     packet.finish(packet_size).map_err(|_| Failure {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        why: format!("the head does not fit into an AJP packet of {packet_size} bytes (packet_size)"),
+        why: format!(
+            "the head does not fit into an AJP packet of {packet_size} bytes (packet_size)"
+        ),
     })
 }

@@ -26,7 +26,8 @@ pub(super) fn fields(
     match fields {
         ForwardedFields::Off => {}
         ForwardedFields::XForwarded => {
-            let chain = joined(&request.headers, "x-forwarded-for").filter(|_| request.via.is_some());
+            let chain =
+                joined(&request.headers, "x-forwarded-for").filter(|_| request.via.is_some());
             let nearest = node(nearest(request));
             let all = chain.map(|chain| [&chain[..], b", ", nearest.as_bytes()].concat());
             field("x-forwarded-for", all.as_deref().unwrap_or(nearest.as_bytes()));

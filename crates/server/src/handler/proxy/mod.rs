@@ -98,8 +98,7 @@ async fn ask(
     let patience = patience(context, gateway);
     loop {
         let message = Rc::clone(&message);
-        let begun =
-            GatewayExchange::begin(gateway, message, context.request, repeatable, patience);
+        let begun = GatewayExchange::begin(gateway, message, context.request, repeatable, patience);
         let exchange = match unless_gone(responder, begun).await? {
             Ok(exchange) => Exchange::Gateway(exchange),
             Err(error) => return Ok(Err(error.into())),

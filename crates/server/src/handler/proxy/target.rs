@@ -33,7 +33,9 @@ impl<'r> Target<'r> {
             && decode_path(sent).is_ok_and(|path| path == request.path);
         let path = match is_as_sent {
             true => Cow::Borrowed(sent),
-            false => Cow::Owned(percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes()),
+            false => {
+                Cow::Owned(percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes())
+            }
         };
         Ok(Self { path, query: request.query.as_ref() })
     }

@@ -27,9 +27,14 @@ pub(super) async fn carry(
     let mut up = Way::default();
     loop {
         let moved = poll_fn(|cx| {
-            let up = up.poll(cx, &mut Ends { client: &mut *client, application: &mut application, up: true });
-            let down =
-                down.poll(cx, &mut Ends { client: &mut *client, application: &mut application, up: false });
+            let up = up.poll(
+                cx,
+                &mut Ends { client: &mut *client, application: &mut application, up: true },
+            );
+            let down = down.poll(
+                cx,
+                &mut Ends { client: &mut *client, application: &mut application, up: false },
+            );
             match (up, down) {
                 (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
                     Poll::Ready(Err(error))

@@ -95,7 +95,12 @@ impl GatewayExchange {
             received: BytesMut::new(),
             was_heard: false,
         };
-        Ok(Self { gateway: Arc::clone(gateway), patience, began: Instant::now(), driver: RefCell::new(driver) })
+        Ok(Self {
+            gateway: Arc::clone(gateway),
+            patience,
+            began: Instant::now(),
+            driver: RefCell::new(driver),
+        })
     }
 
     /// The application.
@@ -120,7 +125,8 @@ impl GatewayExchange {
             let step = poll_fn(|cx| self.driver.borrow_mut().poll(cx));
             let step = match self.deadline() {
                 Some(deadline) => timeout_at(deadline, step).await.unwrap_or_else(|_| {
-                    let total = self.patience.total.is_some_and(|most| self.began.elapsed() >= most);
+                    let total =
+                        self.patience.total.is_some_and(|most| self.began.elapsed() >= most);
                     Err(if total { too_long() } else { UpstreamError::silent() })
                 }),
                 None => step.await,
@@ -158,7 +164,8 @@ impl GatewayExchange {
                 let mut driver = self.driver.borrow_mut();
                 let is_clean = driver.received.is_empty() && driver.outgoing.is_done();
                 let stream = driver.stream.take();
-                if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush) {
+                if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush)
+                {
                     self.gateway.keep(stream);
                 }
                 Event::End

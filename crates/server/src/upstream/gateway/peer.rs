@@ -24,8 +24,9 @@ use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a connection is kept while idle.
-const IDLE_TIME: Duration = Duration::from_secs(60);
+/// How long a connection is kept while idle: less than the 5 s after which Node.js closes it, so that few requests meet a connection that
+/// is about to be closed.
+const IDLE_TIME: Duration = Duration::from_secs(4);
 /// Connections to one application that all event loops together keep while idle.
 const MAX_IDLE: usize = 64;
 

@@ -101,7 +101,9 @@ fn http(
             Reply::Interim(head) | Reply::Head(head) => Said::Head(head),
             Reply::Switch(head) if upgrade => Said::Switch(head),
             Reply::Switch(_) => {
-                return Err(UpstreamError::broken("it changed the protocol, which nobody asked for"));
+                return Err(UpstreamError::broken(
+                    "it changed the protocol, which nobody asked for",
+                ));
             }
             Reply::Data(data) => Said::Bytes(data),
             Reply::End { may_stay } => Said::End { may_stay },

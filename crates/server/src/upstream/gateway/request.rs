@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_body_follows_its_head_from_memory_or_from_a_file() {
-        let bytes: Vec<u8> = (0..PIECE * 2 + 5).map(|n| (n % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..=250).cycle().take(PIECE * 2 + 5).collect();
         for body in [Body::Memory(bytes.clone().into()), in_file(&bytes)] {
             for step in [PIECE, 1000, usize::MAX] {
                 let mut outgoing = Outgoing::new(request(Kind::Scgi, body.clone())).unwrap();

@@ -1,0 +1,428 @@
+//! Applications that speak HTTP/1.1.
+
+use sendoff_tests::{Authority, Broken, Client, Framing, Request, Site, pattern, processes, wait};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::pass_on;
+use crate::responder::{Peer, Responder};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Echoes each request.
+fn echo(peer: &mut Peer) -> Option<()> {
+    loop {
+        let request = peer.request()?;
+        peer.say(format!(
+            "HTTP/1.1 200 Fine\r\nX-A: b\r\nContent-Length: {}\r\n\r\n{request}",
+            request.len()
+        ))?;
+    }
+}
+
+#[test]
+fn the_application_gets_the_request_and_the_client_its_response() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    let request = Request::post("/a%20b/%2F?c=%20", "text/plain", "body")
+        .header("Host", "a.test:81")
+        .header("X-Forwarded-For", "6.6.6.6")
+        .header("Connection", "keep-alive, X-Own")
+        .header("X-Own", "secret")
+        .header("TE", "trailers")
+        .header("Cookie", "a=b");
+    let response = client.ask(&request);
+    assert_eq!((response.status(), &*response.head.reason), (200, "Fine"));
+    assert_eq!(response.header("x-a"), Some("b"));
+    let port = server.addr().port();
+    assert_eq!(
+        response.text(),
+        format!(
+            "POST /a%20b/%2F?c=%20 HTTP/1.1\r\nhost: a.test:81\r\ncontent-type: text/plain\r\ncookie: a=b\r\nx-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-forwarded-host: a.test:81\r\nx-forwarded-port: {port}\r\ncontent-length: 4\r\n\r\nbody"
+        )
+    );
+    let head = client.ask(&Request::new("HEAD", "/x"));
+    assert!(head.body.is_empty() && head.header("content-length").is_some());
+    let large: Vec<u8> = pattern(1, 1_000_000).iter().map(|byte| b'a' + byte % 26).collect();
+    let back = client.ask(&Request::post("/up", "text/plain", large.clone()));
+    assert!(back.body.ends_with(&large) && back.body.len() < large.len() + 1000);
+}
+
+#[test]
+fn responses_are_framed_anew() {
+    let site = Site::new();
+    for (wire, method, framing, body) in [
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: y\r\n\r\n",
+            "GET",
+            Framing::Chunked,
+            "abc",
+        ),
+        ("HTTP/1.1 204 No\r\n\r\n", "GET", Framing::None, ""),
+        ("HTTP/1.1 304 Not\r\nContent-Length: 5\r\n\r\n", "GET", Framing::None, ""),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HEAD", Framing::None, ""),
+        (
+            "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "GET",
+            Framing::Length(0),
+            "",
+        ),
+    ] {
+        let app = Responder::saying(wire);
+        let server = pass_on(&site, &app.url(), "");
+        let mut client = server.connect();
+        for _ in 0..2 {
+            let response = client.ask(&Request::new(method, "/"));
+            assert_eq!((response.framing, &*response.text()), (framing, body), "{wire:?}");
+            assert_eq!(response.header("x-t"), None);
+        }
+    }
+    let app = Responder::start(|peer| {
+        peer.request()?;
+        peer.say("HTTP/1.0 200 OK\r\n\r\nto the end")
+    });
+    let response = pass_on(&site, &app.url(), "").get("/");
+    assert_eq!((response.framing, &*response.text()), (Framing::Chunked, "to the end"));
+}
+
+#[test]
+fn interim_responses_are_passed_on_but_for_100() {
+    let site = Site::new();
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nContent-Length: 5\r\n\r\n";
+    let app = Responder::saying(format!("HTTP/1.1 100 Continue\r\n\r\n{hints}{OK}"));
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    client.send(Request::get("/").bytes());
+    let interim = client.head().unwrap();
+    assert_eq!((interim.status, interim.header("link")), (103, Some("</a.css>")));
+    assert_eq!(client.response("GET").text(), "ok");
+    let endless = Responder::saying("HTTP/1.1 102 Processing\r\n\r\n".repeat(1000));
+    let server = pass_on(&site, &endless.url(), "");
+    let mut client = server.connect();
+    client.send(Request::get("/").bytes());
+    let heads = std::iter::repeat_with(|| client.head().unwrap().status);
+    let before: Vec<_> = heads.take(33).collect();
+    assert_eq!((before[..32].iter().all(|status| *status == 102), before[32]), (true, 502));
+}
+
+/// A client that waits for "100 Continue" gets it from the server, and the application gets the request with its body.
+#[test]
+fn expectations_end_at_the_server() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    client.send(
+        "PUT /a HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    assert_eq!(client.head().unwrap().status, 100);
+    client.send("4\r\nbody\r\n0\r\n\r\n");
+    let text = client.response("PUT").text();
+    assert!(text.ends_with("content-length: 4\r\n\r\nbody"), "{text}");
+    assert!(!text.contains("expect") && !text.contains("transfer-encoding"), "{text}");
+}
+
+/// Whatever is wrong with a response, the client gets an error page or a cut response, at once, and the next request its own.
+#[test]
+fn broken_responses_are_refused_or_cut() {
+    let site = Site::new();
+    let body = |head: &str, body: &str| format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}");
+    let refused = [
+        "garbage\r\n\r\n".to_owned(),
+        "HTTP/2 200 OK\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\nContent-Length: 0\n\n".to_owned(),
+        body("Content-Length: 1\r\nContent-Length: 1", "a"),
+        body("Content-Length: 1\r\nTransfer-Encoding: chunked", "0\r\n\r\n"),
+        body("Transfer-Encoding: gzip", ""),
+        body("Content-Length: 1\r\n folded", "a"),
+        body(&format!("X: {}", "x".repeat(1 << 20)), ""),
+        "HTTP/1.1 200 OK\r\n".to_owned() + &"X: y\r\n".repeat(100_000),
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Le".to_owned(),
+        String::new(),
+    ];
+    for wire in refused {
+        let app = Responder::start({
+            let wire = wire.clone();
+            move |peer| {
+                let request = peer.request()?;
+                peer.say(if request.starts_with("GET /good") { OK } else { &*wire })
+            }
+        });
+        let server = pass_on(&site, &app.url(), "");
+        let mut client = server.connect();
+        let shown = &wire[..wire.len().min(60)];
+        for method in ["GET", "POST"] {
+            let response = client.ask(&Request::new(method, "/"));
+            assert_eq!(response.status(), 502, "{shown:?}");
+        }
+        assert_eq!(client.ask(&Request::get("/good")).text(), "ok", "{shown:?}");
+        server.await_log(&format!("answered with 502: {}", app.url()));
+    }
+    let cut = [
+        body("Content-Length: 10", "short"),
+        body("Transfer-Encoding: chunked", "5\r\nabc"),
+        body("Transfer-Encoding: chunked", "5\r\nabcdefg\r\n0\r\n\r\n"),
+        body("Transfer-Encoding: chunked", "zz\r\n"),
+        body("Transfer-Encoding: chunked", "0\r\nbroken trailer\r\n\r\n"),
+    ];
+    for wire in cut {
+        let app = Responder::start({
+            let wire = wire.clone();
+            move |peer| {
+                peer.request()?;
+                peer.say(&wire)
+            }
+        });
+        let server = pass_on(&site, &app.url(), "");
+        let answer = server.connect().try_ask(&Request::get("/"));
+        let is_refused = matches!(&answer, Err(Broken::Cut(_) | Broken::Closed))
+            || answer.as_ref().is_ok_and(|response| response.status() == 502);
+        assert!(is_refused, "{wire:?}: {answer:?}");
+        server.await_log("a response was cut short");
+    }
+}
+
+#[test]
+fn a_response_in_single_bytes_is_the_same() {
+    let wire = "HTTP/1.1 103 x\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n";
+    let (site, app) = (
+        Site::new(),
+        Responder::start(move |peer| {
+            loop {
+                peer.request()?;
+                peer.say_slowly(wire.as_bytes())?;
+            }
+        }),
+    );
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for _ in 0..3 {
+        client.send(Request::get("/").bytes());
+        assert_eq!(client.head().unwrap().status, 103);
+        let response = client.response("GET");
+        assert_eq!((&*response.text(), response.header("x")), ("hello!", Some("y")));
+    }
+    assert_eq!(app.connections(), 1);
+}
+
+#[test]
+fn what_follows_a_response_is_in_no_other() {
+    let (site, app) = (
+        Site::new(),
+        Responder::saying(format!(
+            "{OK}HTTP/1.1 200 OK\r\nX-Evil: y\r\nContent-Length: 4\r\n\r\nevil"
+        )),
+    );
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for number in 1..=5 {
+        let response = client.ask(&Request::get("/"));
+        assert_eq!((&*response.text(), response.header("x-evil")), ("ok", None));
+        assert_eq!(app.connections(), number, "the connection is not used again");
+    }
+}
+
+#[test]
+fn connections_are_kept_and_lost_without_a_lost_request() {
+    let (site, app) = (Site::new(), Responder::saying(OK));
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask(&Request::get("/")).text(), "ok");
+    }
+    assert_eq!(app.connections(), 1);
+    // What must not be sent twice goes over a connection of its own.
+    for _ in 0..3 {
+        assert_eq!(client.ask(&Request::post("/", "a/b", "x")).text(), "ok");
+    }
+    assert_eq!(app.connections(), 4);
+    // Every second request finds its connection closed without an answer.
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let app = Responder::start(|peer| {
+        loop {
+            peer.request()?;
+            ASKED.fetch_add(1, Ordering::SeqCst);
+            peer.say(OK)?;
+            peer.request()?;
+            return None;
+        }
+    });
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask(&Request::get("/")).text(), "ok");
+    }
+    assert_eq!(ASKED.load(Ordering::SeqCst), 20);
+}
+
+#[test]
+fn patience_ends() {
+    let site = Site::new();
+    let silent = Responder::start(|peer| {
+        peer.request()?;
+        peer.rest();
+        None
+    });
+    let trickling = Responder::start(|peer| {
+        peer.request()?;
+        peer.say("HTTP/1.1 200 OK\r\nX-Long: ")?;
+        loop {
+            peer.say("x")?;
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let deaf_url = format!("http://{}", deaf.local_addr().unwrap());
+    for (url, limit, log) in [
+        (silent.url(), "timeout = '300ms'", "silent for too long"),
+        (silent.url(), "timeout = '60s', first_byte_timeout = '300ms'", "silent for too long"),
+        (trickling.url(), "timeout = '5s', total_timeout = '1s'", "longer than total_timeout"),
+        (deaf_url, "timeout = '300ms'", "silent for too long"),
+    ] {
+        let server = pass_on(&site, &url, &format!(", {limit}"));
+        assert_eq!(server.get("/").status(), 504, "{limit}");
+        server.await_log(log);
+        assert_eq!(
+            server.connect().ask(&Request::post("/", "a/b", vec![b'x'; 8 << 20])).status(),
+            504
+        );
+    }
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = pass_on(&site, &format!("http://{gone}"), "");
+    assert_eq!(server.get("/").status(), 502);
+    server.await_log("cannot be connected to");
+}
+
+/// While the client takes nothing, the application is not read: neither memory nor disk fills.
+#[test]
+fn a_client_that_leaves_ends_the_exchange() {
+    let site = Site::new();
+    let (sender, ended) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let app = Responder::start(move |peer| {
+        peer.request()?;
+        peer.rest();
+        sender.lock().unwrap().send(()).ok()
+    });
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    client.send(Request::get("/").bytes());
+    assert!(wait::until(sendoff_tests::LIMIT, || app.seen().len() == 1));
+    drop(client);
+    ended.recv_timeout(sendoff_tests::LIMIT).unwrap();
+}
+
+#[test]
+fn sockets_tls_and_the_proxy_protocol_lead_there_too() {
+    let site = Site::new();
+    let path = site.outside("app.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut received = [0; 4096];
+            let n = stream.read(&mut received).unwrap();
+            assert!(received[..n].ends_with(b"\r\n\r\n"));
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    let server = pass_on(&site, &format!("http://unix:{}", path.display()), "");
+    assert_eq!(server.page("/"), "ok");
+
+    let app = Responder::start(|peer| {
+        // The signature and the length of a header of version 2 with addresses of IPv4.
+        let header = peer.bytes(28)?;
+        assert_eq!(header[..14], *b"\r\n\r\n\0\r\nQUIT\n\x21\x11");
+        let request = peer.request()?;
+        assert!(request.contains("connection: close\r\n"), "{request}");
+        peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}", header[16]))?;
+        peer.say("....")
+    });
+    let server = pass_on(&site, &app.url(), ", proxy_protocol = true");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        assert_eq!(client.ask(&Request::get("/")).text(), "127.");
+    }
+    assert_eq!(app.connections(), 2);
+}
+
+/// The application is a second Sendoff with a certificate.
+#[test]
+fn certificates_are_checked() {
+    let (site, behind) = (Site::new(), Site::with("a.txt", "over TLS"));
+    let authority = Authority::new();
+    let certificate = authority.issue(&["app.test"], &behind.outside("tls"), "app");
+    let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
+    let app = sendoff_tests::Server::start(behind.root(), &options);
+    let roots = site.write_at(site.outside("roots.pem"), authority.pem());
+    let url = format!("https://{}", app.tls_addr().unwrap());
+    let roots = format!("roots = '{}'", roots.display());
+    for (more, status) in [
+        (format!(", tls_name = 'app.test', {roots}"), 200),
+        (format!(", tls_name = 'other.test', {roots}"), 502),
+        (format!(", {roots}"), 502),
+        (", tls_name = 'app.test'".to_owned(), 502),
+        (", verify = false".to_owned(), 200),
+    ] {
+        let server = pass_on(&site, &url, &more);
+        let mut client = server.connect();
+        for _ in 0..2 {
+            let response = client.ask(&Request::get("/a.txt"));
+            assert_eq!(response.status(), status, "{more}");
+            assert!(status != 200 || response.text() == "over TLS");
+        }
+        if status == 502 {
+            server.await_log("TLS: invalid peer certificate");
+        }
+    }
+}
+
+#[test]
+fn routes_say_what_is_asked_for() {
+    let (site, app) = (Site::with("a.txt", "static"), Responder::start(echo));
+    let url = app.url();
+    let server = crate::serve(
+        &site,
+        &format!(
+            "[[site.route]]\nprefix = '/private'\ndeny = true\n[[site.route]]\nmatch = '^/old/(.*)$'\nrewrite = '/new/$1?x'\n[[site.route]]\nprefix = ['/app', '/new']\nrequest_headers = {{ X-Set = '$host', Cookie = false }}\nresponse_headers = {{ X-A = false }}\nproxy = {{ to = '{url}', host = 'upstream', forwarded = 'Forwarded' }}\n"
+        ),
+    );
+    let ask = |target: &str| server.ask(&Request::get(target).header("Cookie", "a"));
+    let response = ask("/app/x");
+    let expected = format!(
+        "GET /app/x HTTP/1.1\r\nhost: {}\r\nx-set: example.test\r\nforwarded: for=127.0.0.1;proto=http;host=\"example.test\"\r\n\r\n",
+        app.addr()
+    );
+    assert_eq!((&*response.text(), response.header("x-a")), (&*expected, None));
+    assert!(ask("/old/a%20b?y").text().starts_with("GET /new/a%20b?x "));
+    assert!(ask("/private/../app/./x").text().starts_with("GET /app/x "));
+    assert_eq!(ask("/app/../private").status(), 403);
+    assert_eq!(ask("/app/..;/private").status(), 400);
+    assert_eq!(ask("/a.txt").text(), "static");
+    assert_eq!(app.seen().len(), 3);
+    let table = server.explain("/app/x", &[]).unwrap();
+    assert!(table.contains("speaks HTTP"), "{table}");
+}
+
+/// A client that is slower than the application holds it back: what is not taken is neither in memory nor lost.
+#[test]
+fn a_slow_client_gets_everything() {
+    let site = Site::new();
+    let body = pattern(3, 20 << 20);
+    let wire = [b"HTTP/1.1 200 OK\r\nContent-Length: 20971520\r\n\r\n", &body[..]].concat();
+    let app = Responder::saying(wire);
+    let server = pass_on(&site, &app.url(), "");
+    let mut slow = Client::connect_narrow(server.addr(), 4096);
+    slow.send(Request::get("/").bytes());
+    let head = slow.head().unwrap();
+    let before = processes::private_memory(server.front());
+    assert_eq!(server.connect().ask(&Request::new("HEAD", "/")).status(), 200);
+    let grown = processes::private_memory(server.front()).saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes");
+    assert!(slow.body_of(head, "GET").unwrap().body == body);
+}

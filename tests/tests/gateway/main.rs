@@ -1,0 +1,25 @@
+//! Requests that are passed on over HTTP, SCGI and AJP (`docs/gateway.md`).
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod ajp;
+mod http;
+mod real;
+mod responder;
+mod scgi;
+mod tunnel;
+
+use sendoff_tests::{Server, Site};
+
+/// A server whose routes are those of `routes`, in TOML. It has no worker.
+fn serve(site: &Site, routes: &str) -> Server {
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 'ondemand'\n[[site]]\nroot = 'root'\n{routes}"
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"))
+}
+
+/// A server that passes every request on to `url`, with more about it.
+fn pass_on(site: &Site, url: &str, more: &str) -> Server {
+    serve(site, &format!("[[site.route]]\nproxy = {{ to = '{url}'{more} }}\n"))
+}

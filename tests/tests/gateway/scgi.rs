@@ -1,0 +1,81 @@
+//! Applications that speak SCGI.
+
+use sendoff_tests::{Broken, Request, Site, pattern};
+
+use crate::pass_on;
+use crate::responder::{Peer, Responder};
+
+/// Reads the head of a request: its parameters.
+fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
+    let mut digits = String::new();
+    loop {
+        match peer.bytes(1)?[0] {
+            b':' => break,
+            digit => digits.push(char::from(digit)),
+        }
+    }
+    let head = peer.bytes(digits.parse().unwrap())?;
+    assert_eq!(peer.bytes(1)?, b",");
+    let text = String::from_utf8(head).unwrap();
+    let words: Vec<_> = text.strip_suffix('\0').unwrap().split('\0').collect();
+    Some(words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect())
+}
+
+fn url(app: &Responder) -> String {
+    app.url().replace("http:", "scgi:")
+}
+
+#[test]
+fn parameters_and_the_body_arrive() {
+    let app = Responder::start(|peer| {
+        let params = params(peer)?;
+        assert_eq!(params[0].0, "CONTENT_LENGTH");
+        let body = peer.bytes(params[0].1.parse().unwrap())?;
+        let wanted = [
+            "SCGI",
+            "REQUEST_METHOD",
+            "SCRIPT_NAME",
+            "PATH_INFO",
+            "QUERY_STRING",
+            "REQUEST_URI",
+            "CONTENT_TYPE",
+            "HTTP_X_A",
+        ];
+        let told = wanted.map(|name| {
+            let found = params.iter().filter(|(known, _)| known == name).map(|(_, value)| &**value);
+            found.collect::<Vec<_>>().join("+")
+        });
+        peer.say(format!("Status: 201 Made\r\nX-B: c\r\n\r\n{} {}", told.join("|"), body.len()))
+    });
+    let site = Site::new();
+    let server = pass_on(&site, &url(&app), "");
+    let request = Request::post("/a%20b?c", "text/plain", pattern(1, 100_000)).header("X-A", "d");
+    let response = server.ask(&request);
+    assert_eq!(
+        (response.status(), &*response.head.reason, response.header("x-b")),
+        (201, "Made", Some("c"))
+    );
+    assert_eq!(response.text(), "1|POST||/a b|c|/a%20b?c|text/plain|d 100000");
+}
+
+#[test]
+fn broken_responses_are_refused_or_cut() {
+    let site = Site::new();
+    for (wire, is_refused) in [
+        ("", true),
+        ("garbage", true),
+        ("Status: 200\r\nX-A: b", true),
+        ("X A: b\r\n\r\n", true),
+        ("Content-Length: 10\r\n\r\nshort", false),
+    ] {
+        let app = Responder::start(move |peer| {
+            params(peer)?;
+            peer.say_slowly(wire.as_bytes())
+        });
+        let server = pass_on(&site, &url(&app), "");
+        match server.connect().try_ask(&Request::get("/")) {
+            Ok(response) => assert!(is_refused && response.status() == 502, "{wire:?}"),
+            Err(broken) => assert!(!is_refused && matches!(broken, Broken::Cut(_)), "{wire:?}"),
+        }
+    }
+}
