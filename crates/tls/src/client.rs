@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 pub enum Verify {
     /// Its certificate has its name and leads to one of the roots.
     Certificate,
-    /// Any certificate will do. Whoever is on the way can take the server's place.
+    /// Any certificate will do, so a machine on the way can take the server's place.
     Nothing,
 }
 

@@ -429,6 +429,10 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
         let mut out = BytesMut::new();
         self.encode(&head, &mut out).finish();
         self.state = State::Tunnel { head_len: out.len() as u64 };
+        if self.read_ahead.is_empty() {
+            // Its room was for requests: 16 KiB that an idle connection would hold.
+            *self.read_ahead = BytesMut::new();
+        }
         self.queue.push_bytes(out.freeze())?;
         Ok(())
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_names_itself_and_nobody_else() {
+    fn what_a_client_says_about_itself_is_replaced() {
         let mut request = request(Some("a.test:81"));
         request.headers.insert("x-forwarded-for", "6.6.6.6".parse().unwrap());
         request.headers.insert("forwarded", "for=6.6.6.6".parse().unwrap());

@@ -49,7 +49,7 @@ impl<'r> Target<'r> {
     }
 }
 
-/// Whether a segment as it was sent is `.` or `..`, or empty.
+/// Whether a segment as it was sent is `.` or `..`, also behind an encoded slash.
 fn is_dots(segment: &[u8]) -> bool {
     let segment: Cow<'_, [u8]> = percent_decode(segment).into();
     segment.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..")

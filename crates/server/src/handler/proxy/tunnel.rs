@@ -23,7 +23,8 @@ pub(super) async fn carry(
     limit: Duration,
 ) -> Result<(), Cut> {
     // The head of the response leaves first.
-    let mut down = Way { held: received, must_flush: true, ..Way::default() };
+    let held = if received.is_empty() { BytesMut::new() } else { received };
+    let mut down = Way { held, must_flush: true, ..Way::default() };
     let mut up = Way::default();
     loop {
         let moved = poll_fn(|cx| {

@@ -6,7 +6,7 @@ use proxy_header::{ProxiedAddress, ProxyHeader};
 
 use crate::request::{Endpoint, Request};
 
-/// The header that names the client of a request, or nobody if the client came over a UNIX socket.
+/// The header that names the client of a request. It names no client if that came over a UNIX socket.
 pub(super) fn header(request: &Request) -> Vec<u8> {
     let header = match (&request.peer, &request.local) {
         (Endpoint::Ip(client), Endpoint::Ip(local)) => {

@@ -102,7 +102,7 @@ fn http(
             Reply::Switch(head) if upgrade => Said::Switch(head),
             Reply::Switch(_) => {
                 return Err(UpstreamError::broken(
-                    "it changed the protocol, which nobody asked for",
+                    "it changed the protocol unasked",
                 ));
             }
             Reply::Data(data) => Said::Bytes(data),

@@ -58,23 +58,20 @@ impl Plain {
         }
     }
 
-    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.try_read_buf(buffer),
-            Self::Tcp(stream) => stream.try_read_buf(buffer),
+    /// A read that fills the buffer only in part has emptied the socket, which tokio remembers: the next one asks the kernel only when it
+    /// has said that there is more.
+    fn poll_read_buf(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_readable(cx))?;
+        if buffer.capacity() - buffer.len() < READ_MIN {
+            buffer.reserve(READ);
         }
-    }
-
-    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_readable(cx))?;
-            if buffer.capacity() - buffer.len() < READ_MIN {
-                buffer.reserve(READ);
-            }
-            match self.try_read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
-            }
+        match self {
+            Self::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
+            Self::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
         }
     }
 }
@@ -87,7 +84,7 @@ impl Stream {
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(plain) => plain.poll_read(cx, buffer),
+            Self::Plain(plain) => plain.poll_read_buf(cx, buffer),
             Self::Tls(tls) => {
                 let was_empty = buffer.is_empty();
                 buffer.reserve(RECORD);
