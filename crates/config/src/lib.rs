@@ -38,7 +38,9 @@ pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
-pub use proxy::{ForwardedFields, Proxy, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls};
+pub use proxy::{
+    ForwardedFields, Proxy, ProxyAddress, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls,
+};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
     PageCache, Route, Rules,

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::site::Address;
-
 /// An application that speaks HTTP, SCGI or AJP, and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// Where it listens: a UNIX socket, or a host and a port.
-    pub address: Address,
+    /// Where it listens.
+    pub address: ProxyAddress,
     /// What it speaks.
     pub protocol: ProxyProtocol,
     /// What it is told about the client.
@@ -22,6 +20,15 @@ pub struct Proxy {
     pub proxy_protocol: bool,
     /// Time limits.
     pub timeouts: ProxyTimeouts,
+}
+
+/// Where an application listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ProxyAddress {
+    /// A UNIX socket.
+    Unix(#[serde(with = "crate::path::one")] PathBuf),
+    /// A host, by name or number, and a port.
+    Tcp(String),
 }
 
 /// What an application speaks.
@@ -120,8 +127,8 @@ impl fmt::Display for Proxy {
             ProxyProtocol::Ajp { .. } => "ajp",
         };
         match &self.address {
-            Address::Tcp(host_port) => write!(f, "{scheme}://{host_port}"),
-            other => write!(f, "{scheme}://{other}"),
+            ProxyAddress::Tcp(host_port) => write!(f, "{scheme}://{host_port}"),
+            ProxyAddress::Unix(path) => write!(f, "{scheme}://unix:{}", path.display()),
         }
     }
 }

@@ -56,7 +56,7 @@ fn config() -> Config {
                 .to_vec(),
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
             proxies: vec![Proxy {
-                address: "unix:/run/app.sock".parse().unwrap(),
+                address: ProxyAddress::Unix("/run/app.sock".into()),
                 protocol: ProxyProtocol::Http {
                     host: ProxyHost::Fixed("app.test".to_owned()),
                     tls: Some(ProxyTls {

@@ -1,6 +1,6 @@
 //! Applications that requests are passed on to.
 
-use sendoff_config::{Address, ForwardedFields as Fields, ProxyHost as Host};
+use sendoff_config::{ForwardedFields as Fields, ProxyAddress, ProxyHost as Host};
 
 use crate::read::{Scope, Wrong, similar};
 use crate::value::Word;
@@ -31,14 +31,14 @@ pub struct ProxyUrl {
     /// What it speaks.
     pub scheme: ProxyScheme,
     /// Where it listens: a socket, or a host and a port.
-    pub address: Address,
+    pub address: ProxyAddress,
 }
 
 impl ProxyUrl {
     /// The host, without a port; of a socket none.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
-        let Address::Tcp(host_port) = &self.address else { return None };
+        let ProxyAddress::Tcp(host_port) = &self.address else { return None };
         let host = host_port.rsplit_once(':').map_or(&**host_port, |(host, _)| host);
         Some(host.trim_start_matches('[').trim_end_matches(']'))
     }
@@ -72,7 +72,7 @@ impl Word for ProxyUrl {
         };
         if let Some(path) = rest.strip_prefix("unix:") {
             return match path.starts_with('/') {
-                true => Ok(Self { scheme, address: Address::Unix(path.into()) }),
+                true => Ok(Self { scheme, address: ProxyAddress::Unix(path.into()) }),
                 false => Err(wrong("the path of the socket does not begin with a slash")),
             };
         }
@@ -89,8 +89,8 @@ impl Word for ProxyUrl {
         let name = SCHEMES.iter().find(|(_, scheme, _)| *scheme == self.scheme);
         let name = name.map_or("http", |(name, ..)| name);
         match &self.address {
-            Address::Tcp(host_port) => format!("{name}://{host_port}"),
-            other => format!("{name}://{other}"),
+            ProxyAddress::Tcp(host_port) => format!("{name}://{host_port}"),
+            ProxyAddress::Unix(path) => format!("{name}://unix:{}", path.display()),
         }
     }
 }
@@ -100,17 +100,20 @@ fn wrong(says: impl Into<String>) -> Wrong {
 }
 
 /// The host and the port; that of the scheme, if there is none.
-fn host_port(authority: &str, usual: u16) -> Result<Address, Wrong> {
+fn host_port(authority: &str, usual: u16) -> Result<ProxyAddress, Wrong> {
     let after_brackets = authority.rfind(']').unwrap_or(0);
     let has_port = authority[after_brackets..].contains(':');
     let whole = if has_port { authority.to_owned() } else { format!("{authority}:{usual}") };
     let is_plain =
         whole.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
     let is_ambiguous = !whole.starts_with('[') && whole.matches(':').count() > 1;
-    match format!("tcp:{whole}").parse() {
-        Ok(address) if is_plain && !is_ambiguous => Ok(address),
-        _ => Err(wrong(format!("\"{authority}\" is not a host and a port"))),
+    let has_both = whole.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if has_both && is_plain && !is_ambiguous {
+        return Ok(ProxyAddress::Tcp(whole));
     }
+    Err(wrong(format!("\"{authority}\" is not a host and a port")))
 }
 
 /// The `Host` field of requests that are passed on.

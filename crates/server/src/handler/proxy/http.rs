@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, StatusCode};
-use sendoff_config::{Address, Proxy, ProxyHost};
+use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
 
 use super::forwarded;
@@ -75,8 +75,8 @@ fn host_of(request: &Request, proxy: &Proxy, host: &ProxyHost) -> Vec<u8> {
         (ProxyHost::Fixed(host), _) => host.as_bytes().to_vec(),
         // A client of HTTP/1.0 may have named none.
         (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
-            Address::Tcp(host_port) => host_port.as_bytes().to_vec(),
-            Address::Unix(_) | Address::Pool(_) => b"localhost".to_vec(),
+            ProxyAddress::Tcp(host_port) => host_port.as_bytes().to_vec(),
+            ProxyAddress::Unix(_) => b"localhost".to_vec(),
         },
     }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     fn proxy(host: ProxyHost) -> Proxy {
         Proxy {
-            address: "tcp:app.test:8080".parse().unwrap(),
+            address: ProxyAddress::Tcp("app.test:8080".to_owned()),
             protocol: ProxyProtocol::Http { host, tls: None, upgrade: true },
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,

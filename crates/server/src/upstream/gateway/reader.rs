@@ -101,9 +101,7 @@ fn http(
             Reply::Interim(head) | Reply::Head(head) => Said::Head(head),
             Reply::Switch(head) if upgrade => Said::Switch(head),
             Reply::Switch(_) => {
-                return Err(UpstreamError::broken(
-                    "it changed the protocol unasked",
-                ));
+                return Err(UpstreamError::broken("it changed the protocol unasked"));
             }
             Reply::Data(data) => Said::Bytes(data),
             Reply::End { may_stay } => Said::End { may_stay },
