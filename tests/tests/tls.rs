@@ -424,15 +424,18 @@ fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
     let secured = Secured::new();
     secured.site.write(
         "waits.php",
-        "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000); flush(); file_get_contents('pipe');",
+        "<?php for ($i = 0; $i < 30; $i++) echo str_repeat('x', 100000); flush();
+        file_put_contents('written', 'all'); file_get_contents('pipe');",
     );
-    let pipe = secured.site.fifo("pipe");
+    let (written, pipe) = (secured.site.fifo("written"), secured.site.fifo("pipe"));
     let server = secured.serve();
     let front = server.front();
     let mut client = Client::connect_narrow(server.tls_addr().unwrap(), 16 * 1024);
     client.send(Request::get("/waits.php").http10().bytes());
     let head = client.head().unwrap();
     assert_eq!(head.framing("GET"), Ok(Framing::Close));
+    // A script that still writes would be aborted, and never come to the pipe.
+    assert_eq!(written.await_script(), "all");
     processes::signal(front, Signal::KILL);
     match client.body_of(head, "GET") {
         Err(Broken::Cut(part)) => assert!(part.body.iter().all(|byte| *byte == b'x')),

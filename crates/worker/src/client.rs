@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, getpeername, sendmsg};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_link::worker::{FRONT_TAKES, Unsent, Wire, Writing};
 
@@ -21,7 +21,8 @@ pub(crate) fn write<'d>(
 ) -> Result<Option<Unsent<'d>>, Sent> {
     let mut wire = writing.frame(data, is_last);
     let mut patience = writing.patience;
-    let result = send(writing.socket(), &mut wire, &mut patience, before_send);
+    let is_encrypted = writing.is_encrypted();
+    let result = send(writing.socket(), is_encrypted, &mut wire, &mut patience, before_send);
     writing.patience = patience;
     match result {
         Ok(()) => Ok(writing.wrote(wire)),
@@ -32,6 +33,7 @@ pub(crate) fn write<'d>(
 /// Writes until the socket is full; waits only for what is too much for the front.
 fn send(
     socket: &OwnedFd,
+    is_encrypted: bool,
     wire: &mut Wire<'_>,
     patience: &mut Duration,
     before_send: impl Fn(),
@@ -42,7 +44,14 @@ fn send(
         before_send();
         let vectors = wire.rest().map(IoSlice::new);
         match sendmsg(socket, &vectors, &mut SendAncillaryBuffer::default(), flags) {
-            Ok(n) => wire.advance(n),
+            Ok(n) => {
+                wire.advance(n);
+                // The front may have been told of the end of the connection, by a read. A kernel that encrypts then takes bytes without
+                // an error, a record for each call (Linux 6.1).
+                if is_encrypted {
+                    getpeername(socket)?;
+                }
+            }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if wire.left() <= FRONT_TAKES || patience.is_zero() => break,
             Err(Errno::AGAIN) => wait(socket, patience)?,

@@ -202,6 +202,12 @@ impl<F> Writing<F> {
         !self.head.is_empty() || !self.queued.is_empty()
     }
 
+    /// Whether the kernel encrypts what is written.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.records.is_some()
+    }
+
     /// Whether as many TLS records were made as a borrower may make: the socket must be given back.
     #[must_use]
     pub fn is_used_up(&self) -> bool {

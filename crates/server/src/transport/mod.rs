@@ -97,7 +97,7 @@ pub(crate) trait Transport {
     fn reset(&mut self);
 
     /// A response will not be completed: the connection must not end as one in good order, where a transport can tell the client the
-    /// difference. What was sent still reaches the client.
+    /// difference. What the kernel's TCP has still reaches the client.
     fn cut(&mut self) {}
 
     /// The socket, for another process to write to; `None` if that is impossible, which it is unless a transport says otherwise.

@@ -258,3 +258,20 @@ fn nothing_is_lent_that_has_ended_or_whose_keys_are_nearly_used_up() {
         assert!(connection.lend().is_none());
     });
 }
+
+/// The front may be told of the end, by a read. To a borrower that writes the kernel may then say that it has taken everything.
+#[test]
+#[ignore = "needs TLS by the kernel: make ktls"]
+fn a_connection_that_is_gone_has_no_peer() {
+    with_pairs(false, async |mut connection, mut client| {
+        let socket = borrow(&mut connection);
+        assert!(write(&socket, &pattern(100_000), SendFlags::empty()) > 0);
+        client.read_exact(&mut [0; 10]).unwrap();
+        drop(client);
+        let mut buffer = BytesMut::with_capacity(100);
+        let read = std::future::poll_fn(|cx| connection.poll_read(cx, &mut buffer)).await;
+        assert!(read.is_err(), "{read:?}");
+        write(&socket, b"into the void", SendFlags::empty());
+        assert_eq!(rustix::net::getpeername(&socket).unwrap_err(), rustix::io::Errno::NOTCONN);
+    });
+}
