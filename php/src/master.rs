@@ -180,20 +180,46 @@ impl<'a> Master<'a> {
         match fork()? {
             Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
             Forked::Parent(pid) => {
-                // Should this fail, the front's ends close and the worker ends by itself.
-                pool::announce(self.socket.as_fd(), pid, &front)?;
-                self.slots[slot].run(Worker::new(pid, since, busy, ours));
+                let mut worker = Worker::new(pid, since, busy, ours);
+                if self.pool.worker.is_some() {
+                    worker = worker.booting(front);
+                    let limit = self.pool.request_timeout;
+                    limit.into_iter().for_each(|limit| worker.set_deadline(since + limit));
+                } else {
+                    // Should this fail, the front's ends close and the worker ends by itself.
+                    pool::announce(self.socket.as_fd(), pid, &front)?;
+                }
+                self.slots[slot].run(worker);
                 Ok(None)
+            }
+        }
+    }
+
+    /// Gives the front the workers whose script has booted.
+    fn announce_booted(&mut self) {
+        for worker in self.slots.iter_mut().filter_map(Slot::worker) {
+            let Some(front) = worker.take_booted() else { continue };
+            // Should this fail, the front's ends close and the worker ends by itself.
+            if let Err(error) = pool::announce(self.socket.as_fd(), worker.pid, &front)
+                && error.kind() != io::ErrorKind::BrokenPipe
+            {
+                log(format_args!("cannot give a worker to the front: {error}"));
             }
         }
     }
 
     /// Waits for a signal or a message, for the front to go, or for the time given.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
-        let mut fds =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
+        ];
+        let booting = self.slots.iter().filter_map(Slot::boot_signal);
+        fds.extend(booting.map(|signal| PollFd::from_borrowed_fd(signal, PollFlags::IN)));
         poll_until(&mut fds, deadline)?;
         let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        drop(fds);
+        self.announce_booted();
         // First of all: a worker that ended because there should be fewer must not be missed, and the last thing that a
         // front says may be that a worker is stuck.
         self.take_messages();
@@ -287,11 +313,18 @@ impl<'a> Master<'a> {
                 let status = status.exit_status().unwrap_or_default();
                 log(format_args!("worker {number} ended with status {status}"));
             }
+            let mut workers = self.slots.iter_mut().filter_map(Slot::worker);
+            let has_not_booted = workers.any(|worker| worker.pid == pid && worker.boots());
             let has_crashed = status
                 .terminating_signal()
                 .is_some_and(|signal| CRASHES.iter().any(|crash| crash.as_raw() == signal));
             let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
-            if let Some(delay) = delay.filter(|_| has_crashed) {
+            if has_not_booted {
+                let delay = delay.unwrap_or_default();
+                log(format_args!("its script has not booted: the next one starts in {delay:?}"));
+                // Should this fail, requests wait, as they do for a worker that boots.
+                let _ = pool::announce_failure(self.socket.as_fd());
+            } else if let Some(delay) = delay.filter(|_| has_crashed) {
                 log(format_args!(
                     "it crashed in its first request: the next one starts in {delay:?}"
                 ));
@@ -306,6 +339,8 @@ impl<'a> Master<'a> {
     fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + self.config.shutdown_timeout;
         self.reap();
+        // The front will not take workers that boot: they end when they ask for a request.
+        self.slots.iter_mut().filter_map(Slot::worker).for_each(Worker::forget_front);
         if told {
             // The front is still there, so links do not tell them. Otherwise no signal: it would wake a script's sleep().
             self.workers().for_each(|worker| worker.signal(Signal::TERM));

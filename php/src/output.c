@@ -13,7 +13,7 @@
 
 size_t sendoff_ub_write(const char *str, size_t len)
 {
-	if (!sendoff_php_worker) {
+	if (!sendoff_php_worker || sendoff_boot_is_starting()) {
 		return fwrite(str, 1, len, stderr);
 	}
 	if (!sendoff_php_finished && sendoff_write(sendoff_php_worker, str, len) < 0) {

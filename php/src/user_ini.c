@@ -4,7 +4,7 @@
  * parameter PHP_VALUE overrides them: lines in the format of php.ini, from php_value and php_flag
  * in .htaccess files.
  */
-#include "php_sendoff.h"
+#include "boot.h"
 #include "php_ini.h"
 #include "zend_ini_scanner.h"
 
@@ -104,6 +104,10 @@ int sendoff_activate(void)
 	const char *script = SG(request_info).path_translated;
 	if (!script) {
 		return FAILURE;
+	}
+	if (sendoff_boot_has_request()) {
+		activate_sent_values();
+		return SUCCESS;
 	}
 	if (php_ini_has_per_host_config()) {
 		const char *name = SENDOFF_PARAM("SERVER_NAME");
