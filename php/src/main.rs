@@ -8,6 +8,7 @@ mod pool;
 mod settings;
 mod slot;
 mod start;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};

@@ -211,6 +211,20 @@ impl Slot {
         }
     }
 
+    /// If its worker boots, it is killed, and the next one starts at once; as does one that waits for its time.
+    pub(crate) fn boot_anew(&mut self) {
+        self.delay = FIRST_DELAY;
+        match &mut self.state {
+            State::Empty { .. } => *self = Self::new(),
+            State::Running(worker) if worker.boots() => {
+                // Its end is no failure.
+                worker.forget_front();
+                worker.signal(Signal::KILL);
+            }
+            State::Running(_) => {}
+        }
+    }
+
     /// A process has ended. If it is the worker of this place, the next one starts at once; or later, if this one could not
     /// start or crashed before it had finished a request. Returns that delay.
     pub(crate) fn reaped(&mut self, pid: Pid, has_crashed: bool) -> Option<Duration> {

@@ -9,8 +9,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::cases::{cases, get};
+use common::front::Front;
 use common::link::{Request, Response};
 use common::master::{Master, Worker};
+use common::site::content;
 use common::{TempDir, script};
 use rustix::process::Signal;
 use sendoff_fastcgi::Part;
@@ -372,4 +374,94 @@ fn a_thousand_requests_cost_neither_memory_nor_descriptors() {
     let after = resources();
     assert_eq!((before.0, before.1), (after.0, after.1));
     assert!(after.2 <= before.2 + before.2 / 20, "{} KiB, then {} KiB", before.2, after.2);
+}
+
+/// A worker that is at work finishes its request.
+#[test]
+fn a_changed_file_boots_the_workers_again() {
+    let dir = TempDir::new();
+    let path = dir.file("worker.php");
+    fs::write(
+        &path,
+        "<?php $say = require __DIR__ . '/say.php'; while (sendoff_handle_request(fn () => print($say))) {}",
+    )
+    .unwrap();
+    fs::write(dir.file("say.php"), "<?php return 'first';").unwrap();
+    let folder = dir.path().display().to_string();
+    let master = Master::start(&["--worker-script", &path, "--watch", &folder]);
+    let (mut worker, request) = (master.worker(), Request::new(&path));
+    assert_eq!(worker.link().ask(&request).body(), "first");
+    for (code, said) in [("second", true), ("broken(", false), ("third", true)] {
+        fs::write(
+            dir.file("say.php"),
+            format!("<?php return '{code}';{}", if said { "" } else { "(" }),
+        )
+        .unwrap();
+        if said {
+            worker = master.worker();
+            assert_eq!(worker.link().ask(&request).body(), code);
+        } else {
+            master.cannot_start();
+        }
+    }
+}
+
+/// The application keeps strings that stand for files, which are overwritten, cut and deleted meanwhile.
+#[test]
+fn strings_of_files_outlive_their_request_and_the_file() {
+    let (dir, master) = (TempDir::new(), start(&["--php-ini", "sendoff.threshold=1"]));
+    let mut front = Front::new(master.worker());
+    let contents: Vec<Vec<u8>> =
+        (0..4).map(|n| content(&format!("file {n} "), 150_000 + n * 4096)).collect();
+    let paths: Vec<_> = (0..4).map(|n| dir.file(&format!("{n}.bin"))).collect();
+    let mut ask = |query: String| front.body(&ask(&query));
+    for (path, contents) in paths.iter().zip(&contents) {
+        fs::write(path, contents).unwrap();
+        // The last one is sent, too, so the front has it open.
+        let echo = if path.contains("3.bin") { "&echo=3" } else { "" };
+        let got = ask(format!("do=keep&file={path}{echo}"));
+        assert!(got.ends_with(if echo.is_empty() { b"\n" } else { contents }), "{path}");
+    }
+    let kept = ask("do=keep".to_owned());
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| {
+            fs::write(&paths[0], b"overwritten").unwrap();
+            fs::OpenOptions::new().write(true).open(&paths[1]).unwrap().set_len(100).unwrap();
+            fs::remove_file(&paths[2]).unwrap();
+            fs::write(&paths[3], content("another ", 150_000)).unwrap();
+        });
+        while !change.is_finished() {
+            assert_eq!(ask("do=keep".to_owned()), kept);
+        }
+    });
+    for (n, contents) in contents.iter().enumerate() {
+        let got = ask(format!("do=keep&echo={n}"));
+        assert!(got.starts_with(&kept) && got.ends_with(contents), "file {n}");
+    }
+    // What the file has now is another string.
+    let both = ask(format!("do=keep&file={}&echo=4", paths[0]));
+    assert!(both.starts_with(&kept) && both.ends_with(b"overwritten"));
+    ask("do=drop".to_owned());
+    let before = count(&mut ask);
+    assert_eq!(count(&mut ask), before + 1, "it is still the same process");
+}
+
+/// The number of the request that asks for it.
+fn count(ask: &mut impl FnMut(String) -> Vec<u8>) -> u32 {
+    let said = String::from_utf8(ask("do=count".to_owned())).unwrap();
+    said["request ".len()..].trim().parse().unwrap()
+}
+
+/// There is room for 128; a worker that reads other files in each request goes on reading all of them right.
+#[test]
+fn files_that_no_variable_has_make_room() {
+    let (dir, master) = (TempDir::new(), start(&["--php-ini", "sendoff.threshold=1"]));
+    let mut front = Front::new(master.worker());
+    for n in 0..200 {
+        let (path, contents) = (dir.file(&format!("{n}.bin")), content(&format!("{n} "), 20_000));
+        fs::write(&path, &contents).unwrap();
+        let got = front.body(&ask(&format!("do=keep&file={path}&echo=0")));
+        assert!(got.ends_with(&contents), "file {n}");
+        front.body(&ask("do=drop"));
+    }
 }

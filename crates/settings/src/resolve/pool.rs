@@ -22,8 +22,6 @@ const FEWEST_PER_CORE: usize = 2;
 /// its memory; what frameworks allocate in a request is 10 to 40 MB, and PHP should not take more than a quarter.
 const MEMORY_PER_WORKER: u64 = 4 * 32 * 1024 * 1024;
 const MOST_WORKERS: usize = 256;
-/// How long workers for the other scripts of a site are kept, beside a pool with a worker script and a fixed number of workers.
-const TWIN_IDLE: Duration = Duration::from_secs(30);
 
 /// The pools that the configuration describes.
 #[derive(Debug)]
@@ -39,13 +37,15 @@ pub(crate) struct Pools {
     first_php: usize,
     /// Pools with a worker script, and beside each the pool of the site's other scripts.
     twins: Vec<(usize, usize)>,
+    /// How long workers of each are kept that have no request, if their number varies.
+    idle: Vec<Duration>,
 }
 
 impl Pools {
     /// Resolves the sections; if none is of PHP workers, there is one with the defaults.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
-        let (mut groups, mut broken) = (Vec::new(), Vec::new());
+        let (mut groups, mut broken, mut idle) = (Vec::new(), Vec::new(), Vec::new());
         for section in &top.pool.value.0 {
             let name = &section.name.value.0;
             let place = match section.name.place {
@@ -61,17 +61,20 @@ impl Pools {
             }
             all.push((pool(section, context), place));
             broken.push(section.broken);
+            idle.push(section.worker_idle_timeout.value.0);
             groups.push(section.group.as_ref().and_then(|name| group(name, context)));
         }
         let is_php = |(pool, _): &(PoolConfig, _)| pool.program.is_none();
         let first_php = all.iter().position(is_php).unwrap_or_else(|| {
-            all.push((pool(&Pool::empty(Place::Default), context), Place::Default));
+            let usual = Pool::empty(Place::Default);
+            all.push((pool(&usual, context), Place::Default));
+            idle.push(usual.worker_idle_timeout.value.0);
             groups.push(None);
             broken.push(false);
             all.len() - 1
         });
         let (is_named, twins) = (vec![false; all.len()], Vec::new());
-        Self { is_named, all, groups, broken, first_php, twins }
+        Self { is_named, all, groups, broken, first_php, twins, idle }
     }
 
     /// The pool of a site's scripts, and if the named pool (without a name, the first) has a worker script, that pool.
@@ -100,7 +103,7 @@ impl Pools {
             name.push('\'');
         }
         let max = pool.most_workers().max(1);
-        let idle = pool.bounds().map_or(TWIN_IDLE, |bounds| bounds.idle);
+        let idle = self.idle[number];
         let twin = PoolConfig {
             name,
             worker: None,
@@ -110,6 +113,7 @@ impl Pools {
             ..pool.clone()
         };
         self.all.push((twin, Place::Default));
+        self.idle.push(idle);
         self.groups.push(self.groups[number]);
         self.broken.push(self.broken[number]);
         self.is_named.push(true);
