@@ -32,8 +32,6 @@
  */
 #define LONG_AFTERMATH ((int64_t)500000)
 
-sendoff_php_boot sendoff_boot;
-
 static struct {
 	/* Added to by the worker, read by the master. */
 	int busy;
@@ -44,8 +42,6 @@ static struct {
 	int folder;
 	/* The script has asked for a request. */
 	bool has_booted;
-	/* A request has begun, and its response has not been ended by the callable's return. */
-	bool has_request;
 	/* The callable runs. */
 	bool is_inside;
 	/* No further request is taken. */
@@ -64,24 +60,10 @@ static int64_t now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-bool sendoff_boot_has_request(void)
+/* By this parameter applications know that they run in worker mode. */
+static void mark_params(void)
 {
-	return script.has_request;
-}
-
-bool sendoff_boot_is_starting(void)
-{
-	return script.busy && !script.has_booted;
-}
-
-bool sendoff_boot_resets_env(void)
-{
-	return sendoff_php_settings.reset_env;
-}
-
-bool sendoff_boot_is_long_after(void)
-{
-	return script.has_request && script.aftermath > LONG_AFTERMATH;
+	SENDOFF_PARAM_SET("FRANKENPHP_WORKER", "1");
 }
 
 /*
@@ -97,15 +79,8 @@ static void set_boot_params(const char *path)
 	SENDOFF_PARAM_SET("DOCUMENT_ROOT", folder);
 	SENDOFF_PARAM_SET("SCRIPT_NAME", slash ? slash : path);
 	SENDOFF_PARAM_SET("SCRIPT_FILENAME", path);
-	sendoff_boot_mark();
+	mark_params();
 	efree(folder);
-}
-
-void sendoff_boot_mark(void)
-{
-	if (sendoff_boot.script) {
-		SENDOFF_PARAM_SET("FRANKENPHP_WORKER", "1");
-	}
 }
 
 static void clear_request_info(void)
@@ -129,6 +104,7 @@ static void note_boot(void)
 	if (!script.has_booted) {
 		script.has_booted = true;
 		sendoff_renew_after_boot();
+		sendoff_boot.is_starting = false;
 		clear_request_info();
 		eventfd_write(script.busy, SENDOFF_BOOTED);
 	}
@@ -139,6 +115,7 @@ static void note_aftermath(void)
 {
 	if (script.ended) {
 		script.aftermath += (now_ns() - script.ended - script.aftermath) / 4;
+		sendoff_boot.is_long_after = script.aftermath > LONG_AFTERMATH;
 	}
 }
 
@@ -176,10 +153,10 @@ static bool take_request(void)
 		eventfd_write(script.busy, (eventfd_t)now_ns());
 	}
 	sendoff_kept_before();
-	script.has_request = true;
+	sendoff_boot.has_request = true;
 	SG(server_context) = sendoff_php_worker;
 	sendoff_params_load(sendoff_php_worker);
-	sendoff_boot_mark();
+	mark_params();
 	sendoff_request_info_init();
 	if (script.folder >= 0) {
 		php_ignore_value(fchdir(script.folder));
@@ -194,7 +171,7 @@ static bool take_request(void)
 static void forget_request(void)
 {
 	sendoff_lazy_end_request();
-	script.has_request = false;
+	sendoff_boot.has_request = false;
 	SG(server_context) = NULL;
 	sendoff_named_forget();
 	clear_request_info();
@@ -242,7 +219,7 @@ PHP_FUNCTION(sendoff_handle_request)
 		RETURN_THROWS();
 	}
 	/* The callable threw, and the script has caught it. */
-	if (script.has_request && !end_request()) {
+	if (sendoff_boot.has_request && !end_request()) {
 		RETURN_THROWS();
 	}
 	if (!take_request()) {
@@ -287,9 +264,9 @@ static bool run(const char *path)
 /* The script has ended. What it was at work on is finished as in ordinary mode. */
 static void finish(const char *path)
 {
-	bool had_request = script.has_request;
+	bool had_request = sendoff_boot.has_request;
 
-	script.aftermath = 0;
+	sendoff_boot.is_long_after = false;
 	if (had_request) {
 		sendoff_apply_error_header();
 		sendoff_kept_join();
@@ -332,6 +309,7 @@ int sendoff_boot_serve(int busy, uint64_t max_requests)
 	const char *path = sendoff_boot.script;
 
 	script.busy = busy;
+	sendoff_boot.is_starting = true;
 	script.max_requests = staggered(max_requests);
 	script.started = now_ns();
 	sendoff_boot.max_age = staggered(sendoff_boot.max_age);

@@ -11,12 +11,6 @@
 
 #include "php_sendoff.h"
 
-/* Whether the request that runs is one of a worker script. */
-bool sendoff_boot_has_request(void);
-
-/* Whether $_ENV is filled anew for each request (sendoff.reset_env). */
-bool sendoff_boot_resets_env(void);
-
 /* renew.c */
 
 /* While the script boots, no session starts by session.auto_start. */

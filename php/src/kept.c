@@ -59,7 +59,7 @@ static struct {
 	int error_handler_reporting;
 	int error_handlers, exception_handlers;
 	/* Of session_set_save_handler(). */
-	zval session_handlers[PS_NUM_APIS];
+	zval session_handlers[SESSION_HANDLERS];
 	bool session_implemented;
 	zend_string *session_class;
 	zval env;
@@ -355,19 +355,19 @@ static void restore_values(void)
 
 void sendoff_kept_session_handlers(void)
 {
-	memcpy(kept.session_handlers, PS(mod_user_names).names, sizeof(kept.session_handlers));
+	memcpy(kept.session_handlers, session_handlers(), sizeof(kept.session_handlers));
 	kept.session_implemented = PS(mod_user_implemented);
 	kept.session_class = PS(mod_user_class_name);
-	for (size_t i = 0; i < PS_NUM_APIS; i++) {
-		ZVAL_UNDEF(&PS(mod_user_names).names[i]);
+	for (size_t i = 0; i < SESSION_HANDLERS; i++) {
+		ZVAL_UNDEF(&session_handlers()[i]);
 	}
 	PS(mod_user_class_name) = NULL;
 }
 
 void sendoff_kept_use_session_handlers(void)
 {
-	for (size_t i = 0; i < PS_NUM_APIS; i++) {
-		ZVAL_COPY(&PS(mod_user_names).names[i], &kept.session_handlers[i]);
+	for (size_t i = 0; i < SESSION_HANDLERS; i++) {
+		ZVAL_COPY(&session_handlers()[i], &kept.session_handlers[i]);
 	}
 	if (kept.session_class) {
 		PS(mod_user_implemented) = kept.session_implemented;
@@ -381,7 +381,7 @@ static void keep_env(void)
 	zval *env = zend_hash_find(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
 
 	ZVAL_UNDEF(&kept.env);
-	if (env && !sendoff_boot_resets_env()) {
+	if (env && !sendoff_php_settings.reset_env) {
 		ZVAL_DEREF(env);
 		ZVAL_COPY(&kept.env, env);
 	}

@@ -102,23 +102,24 @@ extern const char *sendoff_php_folder;
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
-/* fastcgi.error_header replaces the status of a script that ended with 255 (a fatal error). */
-void sendoff_apply_error_header(void);
-
-/* boot.c: a worker script. The path is NULL in ordinary mode. */
+/* Worker mode. */
 typedef struct {
+	/* The worker script; NULL in ordinary mode. */
 	const char *script;
+	/* Bytes of PHP's memory and seconds after which a worker ends; 0: any. */
 	uint64_t max_memory;
 	uint64_t max_age;
+	/* The script has not asked for a request yet: its output goes to the log. */
+	bool is_starting;
+	/* A request has begun, and its response has not been ended by the callable's return. */
+	bool has_request;
+	/* The script works for long after a response, so the front must know that it does. */
+	bool is_long_after;
 } sendoff_php_boot;
 extern sendoff_php_boot sendoff_boot;
+
+/* boot.c: runs the worker script. Arguments and result are those of sendoff_serve_requests(). */
 int sendoff_boot_serve(int busy, uint64_t max_requests);
-/* Sets the parameter by which applications know that they run in worker mode. */
-void sendoff_boot_mark(void);
-/* Whether the script has not asked for a request yet: its output goes to the log. */
-bool sendoff_boot_is_starting(void);
-/* Whether the script works for long after a response, so that the front must know that it does. */
-bool sendoff_boot_is_long_after(void);
 PHP_FUNCTION(sendoff_handle_request);
 
 /* functions.c */
@@ -202,6 +203,8 @@ int sendoff_send_headers(sapi_headers_struct *headers);
 /* Sends an interim response with the headers so far (hints.c). */
 bool sendoff_send_interim(int status);
 void sendoff_log_message(const char *message, int syslog_type);
+/* fastcgi.error_header replaces the status of a script that ended with 255 (a fatal error). */
+void sendoff_apply_error_header(void);
 /* Ends the response; later calls have no effect. With `detach` the script runs on. */
 void sendoff_end_response(bool detach);
 

@@ -216,7 +216,7 @@ static void fill_superglobals(void)
 	zval *before = zend_hash_find(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
 
 	ZVAL_UNDEF(&env);
-	if (before && !sendoff_boot_resets_env()) {
+	if (before && !sendoff_php_settings.reset_env) {
 		ZVAL_COPY(&env, before);
 	}
 	php_hash_environment();

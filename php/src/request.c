@@ -88,15 +88,6 @@ static void run_script(void)
 	}
 }
 
-void sendoff_apply_error_header(void)
-{
-	char *line = sendoff_php_settings.error_header;
-	if (EG(exit_status) == 255 && line && *line && !SG(headers_sent)) {
-		sapi_header_line header = {.line = line, .line_len = strlen(line)};
-		sapi_header_op(SAPI_HEADER_REPLACE, &header);
-	}
-}
-
 static void answer(void)
 {
 	const char *path = SG(request_info).path_translated;

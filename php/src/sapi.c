@@ -36,7 +36,7 @@ static size_t read_post(char *buffer, size_t wanted)
 static int deactivate(void)
 {
 	if (sendoff_php_worker && SG(sapi_started)) {
-		sendoff_end_response(sendoff_boot_is_long_after());
+		sendoff_end_response(sendoff_boot.is_long_after);
 	}
 	return SUCCESS;
 }

@@ -4,7 +4,7 @@
  * parameter PHP_VALUE overrides them: lines in the format of php.ini, from php_value and php_flag
  * in .htaccess files.
  */
-#include "boot.h"
+#include "php_sendoff.h"
 #include "php_ini.h"
 #include "zend_ini_scanner.h"
 
@@ -105,7 +105,7 @@ int sendoff_activate(void)
 	if (!script) {
 		return FAILURE;
 	}
-	if (sendoff_boot_has_request()) {
+	if (sendoff_boot.has_request) {
 		activate_sent_values();
 		return SUCCESS;
 	}
