@@ -170,6 +170,25 @@ static bool goes_on(void)
 	return !EG(exception);
 }
 
+/*
+ * Flushes all output buffers. If a callback ends the script, none is called again: PHP does not, and a
+ * buffer whose callback was left by a long jump would refuse it.
+ */
+static void end_buffers(void)
+{
+	zend_try
+	{
+		php_output_end_all();
+	}
+	zend_catch
+	{
+		php_output_deactivate();
+		php_output_activate();
+		zend_bailout();
+	}
+	zend_end_try();
+}
+
 bool sendoff_renew_after(void)
 {
 	php_call_shutdown_functions();
@@ -178,7 +197,7 @@ bool sendoff_renew_after(void)
 	if (!goes_on()) {
 		return false;
 	}
-	php_output_end_all();
+	end_buffers();
 	if (!goes_on()) {
 		return false;
 	}

@@ -289,7 +289,10 @@ fn a_pool_with_a_worker_script_has_another_beside_it() {
     let (app, beside) = (&config.pools[0], &config.pools[1]);
     let worker = app.worker.as_ref().unwrap();
     assert_eq!(worker.file, Path::new("/srv/www/index.php"));
-    assert_eq!((worker.max_memory, worker.max_age), (Some(100 << 20), Some(Duration::from_secs(3600))));
+    assert_eq!(
+        (worker.max_memory, worker.max_age),
+        (Some(100 << 20), Some(Duration::from_secs(3600)))
+    );
     assert_eq!(worker.watch, [Path::new("/srv/www")]);
     let bounds = Bounds { min: 0, max: 3, idle: Duration::from_secs(7) };
     assert_eq!((beside.bounds(), &beside.worker), (Some(bounds), &None));
