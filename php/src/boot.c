@@ -18,6 +18,7 @@
 #include "php_output.h"
 #include "fopen_wrappers.h"
 #include "ext/spl/spl_exceptions.h"
+#include "ext/standard/basic_functions.h"
 #include "zend_exceptions.h"
 #include "zend_stream.h"
 
@@ -140,6 +141,13 @@ static zend_execute_data *hide_caller(void)
 	return caller;
 }
 
+static void enter_folder(void)
+{
+	if (script.folder >= 0) {
+		php_ignore_value(fchdir(script.folder));
+	}
+}
+
 /* Begins the next request. False: none will come. */
 static bool take_request(void)
 {
@@ -158,9 +166,7 @@ static bool take_request(void)
 	sendoff_params_load(sendoff_php_worker);
 	mark_params();
 	sendoff_request_info_init();
-	if (script.folder >= 0) {
-		php_ignore_value(fchdir(script.folder));
-	}
+	enter_folder();
 	zend_execute_data *caller = hide_caller();
 	sendoff_renew_before();
 	EG(current_execute_data) = caller;
@@ -184,15 +190,32 @@ static void forget_request(void)
 	script.ended = now_ns();
 }
 
+/*
+ * What runs after a script has another working folder, as in ordinary mode (request.c). Returns
+ * whether anything does.
+ */
+static bool leave_folder(void)
+{
+	if (!BG(user_shutdown_function_names) && zend_stack_count(&OG(handlers)) <= 1) {
+		return false;
+	}
+	php_ignore_value(chdir(sendoff_php_folder));
+	return true;
+}
+
 /* False: something has been thrown meanwhile. */
 static bool end_request(void)
 {
+	bool has_left = leave_folder();
 	zend_execute_data *caller = hide_caller();
 	bool goes_on = sendoff_renew_after();
 
 	EG(current_execute_data) = caller;
 	if (!goes_on) {
 		return false;
+	}
+	if (has_left) {
+		enter_folder();
 	}
 	sendoff_kept_after();
 	forget_request();
@@ -255,6 +278,7 @@ static bool run(const char *path)
 	}
 	SG(options) |= SAPI_OPTION_NO_CHDIR;
 	php_execute_script(&file);
+	php_ignore_value(chdir(sendoff_php_folder));
 	if (!file.in_list) {
 		zend_destroy_file_handle(&file);
 	}
@@ -284,15 +308,13 @@ static void finish(const char *path)
 	}
 }
 
-static void enter_folder(const char *path)
+static void open_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder = slash ? estrndup(path, MAX((size_t)(slash - path), 1)) : NULL;
 
 	script.folder = folder ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (script.folder >= 0) {
-		php_ignore_value(fchdir(script.folder));
-	}
+	enter_folder();
 	if (folder) {
 		efree(folder);
 	}
@@ -324,7 +346,7 @@ int sendoff_boot_serve(int busy, uint64_t max_requests)
 	if (!started) {
 		return 1;
 	}
-	enter_folder(path);
+	open_folder(path);
 	run(path);
 	finish(path);
 	return script.has_booted ? 0 : 1;
