@@ -75,7 +75,7 @@ fn config(options: &[&str]) -> Config {
                 pool.worker.as_mut().unwrap().max_memory = Some(value.parse().unwrap());
             }
             "--max-age" => {
-                pool.worker.as_mut().unwrap().max_age = Some(units::time(value).unwrap())
+                pool.worker.as_mut().unwrap().max_age = Some(units::time(value).unwrap());
             }
             "--watch" => pool.worker.as_mut().unwrap().watch.push(value.into()),
             "--php-ini" => pool.php_ini.push(value.to_owned()),
