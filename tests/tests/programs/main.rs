@@ -96,7 +96,8 @@ impl Arena {
                 "compressed" => options.push("--compress"),
                 // Programs declare functions and classes, which a process can do once.
                 "worker" => {
-                    options = vec!["--workers", "2", "--max-requests", "1", "--php-worker", &runner]
+                    options =
+                        vec!["--workers", "2", "--max-requests", "1", "--php-worker", &runner];
                 }
                 delivery => options.extend(["--delivery", delivery]),
             }

@@ -181,7 +181,7 @@ fn kill_workers(kills: usize) {
             while goes_on.load(Ordering::Relaxed) {
                 // What a worker was at work on when it was killed is a 502.
                 ask_from_all_sides(&server, 2, 50, |status| {
-                    assert!(matches!(status, 200 | 502), "{status}")
+                    assert!(matches!(status, 200 | 502), "{status}");
                 });
             }
         });
