@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use sendoff_config::{Accel, PoolConfig};
@@ -36,6 +36,9 @@ struct CStartup {
     accel: *const CAccel,
     accel_count: usize,
     stuck_signal: c_int,
+    worker_script: *const c_char,
+    max_memory: u64,
+    max_age: u64,
 }
 
 unsafe extern "C" {
@@ -79,6 +82,12 @@ fn strings(texts: impl IntoIterator<Item = String>) -> Option<Vec<CString>> {
     texts.into_iter().map(|text| CString::new(text).ok()).collect()
 }
 
+/// A path as the workers of the pool see it, whose root directory may be a folder.
+fn inside(pool: &PoolConfig, path: &Path) -> PathBuf {
+    let beneath = pool.chroot.as_ref().and_then(|root| path.strip_prefix(root).ok());
+    beneath.map_or_else(|| path.to_owned(), |beneath| Path::new("/").join(beneath))
+}
+
 impl Engine {
     /// Starts PHP. `None` if it refused; it has written why to standard error. Call it once.
     pub(crate) fn start(startup: &Startup<'_>) -> Option<Self> {
@@ -103,6 +112,11 @@ impl Engine {
             .iter()
             .map(|(prefix, folder)| CAccel { prefix: prefix.as_ptr(), folder: folder.as_ptr() })
             .collect();
+        let worker = pool.worker.as_ref();
+        let script = match worker {
+            Some(worker) => Some(text(inside(pool, &worker.file).as_os_str().as_bytes())?),
+            None => None,
+        };
         let start = CStartup {
             ini_dir: ini_dir.as_ptr(),
             defines: settings.as_ptr(),
@@ -116,6 +130,9 @@ impl Engine {
             accel: accel.as_ptr(),
             accel_count: accel.len(),
             stuck_signal: stuck_signal().as_raw(),
+            worker_script: script.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            max_memory: worker.and_then(|worker| worker.max_memory).unwrap_or_default(),
+            max_age: worker.and_then(|worker| worker.max_age).map_or(0, |age| age.as_secs().max(1)),
         };
         // SAFETY: the strings and the arrays live through the call, which copies what it keeps.
         let result = unsafe { sendoff_php_startup(&raw const start) };

@@ -31,6 +31,10 @@ PHP_FUNCTION(apache_request_headers)
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fastcgi_finish_request, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_handle_request, 0, 1, _IS_BOOL, 0)
+ZEND_ARG_TYPE_INFO(0, callback, IS_CALLABLE, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_MASK_EX(arginfo_fpm_get_status, 0, 0, MAY_BE_ARRAY | MAY_BE_FALSE)
 ZEND_END_ARG_INFO()
 
@@ -47,6 +51,14 @@ static const zend_function_entry functions[] = {
 	PHP_FE_END
 };
 
+/* They exist in worker mode alone; packages know them by the names that FrankenPHP has given them. */
+static const zend_function_entry worker_functions[] = {
+	PHP_FE(sendoff_handle_request, arginfo_handle_request)
+	PHP_FALIAS(frankenphp_handle_request, sendoff_handle_request, arginfo_handle_request)
+	PHP_FALIAS(frankenphp_finish_request, fastcgi_finish_request, arginfo_fastcgi_finish_request)
+	PHP_FE_END
+};
+
 #define SETTING(key, standard, who, handler, field) \
 	STD_PHP_INI_ENTRY(key, standard, who, handler, field, sendoff_php_ini, sendoff_php_settings)
 #define SWITCH(key, standard, who, field) \
@@ -58,6 +70,7 @@ PHP_INI_BEGIN()
 	SWITCH("cgi.nph", "0", PHP_INI_ALL, nph)
 	SWITCH("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, fix_pathinfo)
 	SWITCH("fastcgi.logging", "1", PHP_INI_SYSTEM, fcgi_logging)
+	SWITCH("sendoff.reset_env", "0", PHP_INI_SYSTEM, reset_env)
 	SETTING("fastcgi.error_header", NULL, PHP_INI_SYSTEM, OnUpdateString, error_header)
 PHP_INI_END()
 /* clang-format on */
@@ -66,6 +79,9 @@ static PHP_MINIT_FUNCTION(sendoff_sapi)
 {
 	REGISTER_INI_ENTRIES();
 	sendoff_user_ini_startup();
+	if (sendoff_boot.script) {
+		return zend_register_functions(NULL, worker_functions, NULL, type);
+	}
 	return SUCCESS;
 }
 

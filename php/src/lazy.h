@@ -44,10 +44,16 @@ void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
  * Call it after php_request_shutdown() and before the next sendoff_accept(), when no script holds a
- * lazy string any more. Prepares the mapped files for the next request and releases those that are
+ * lazy string any more, unless lazy_outlives_requests. Prepares the mapped files for the next request and releases those that are
  * stale or idle.
  */
 void sendoff_lazy_end_request(void);
+
+/*
+ * Set it before the first request if scripts go on from one request to the next, so that the
+ * application may keep lazy strings: they are valid as long as the process is.
+ */
+extern bool lazy_outlives_requests;
 
 /* Between these files. */
 
@@ -88,6 +94,12 @@ bool mapped_files_end_request(void);
 
 /* Reserves the address space of the arena. After FAILURE lazy strings stay off. */
 zend_result mapped_files_startup(void);
+
+/*
+ * Sets `found[i]` for each of the `count` addresses `first`, `first + distance`, ... that stands in
+ * the memory of this process, i.e. to which a variable may refer. False: the memory cannot be read.
+ */
+bool lazy_held(const char *first, size_t distance, size_t count, bool *found);
 
 /* The attached worker, or NULL. */
 sendoff_worker *lazy_attached(void);

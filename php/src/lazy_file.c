@@ -40,6 +40,11 @@
  * deleted file on the disk for longer.
  */
 #define IDLE_SECONDS 60
+/*
+ * In worker mode, how often the memory is searched for lazy strings that the application has (10 ms
+ * for 60 MB), while files wait to be released for it.
+ */
+#define SEARCH_SECONDS 10
 /* After a path led to no mapped file, it is not looked up again for this time. */
 #define HOPELESS_SECONDS 2
 #define HOPELESS_ENTRIES 256
@@ -440,10 +445,70 @@ static void sweep(void)
 	}
 }
 
+static bool is_idle(const mapped_file *mapped)
+{
+	return mapped->stale || !sendoff_file_intact(attached, mapped->file) ||
+		   lazy_now() - mapped->last_use > IDLE_SECONDS;
+}
+
+static bool any_idle(void)
+{
+	for (mapped_file *mapped = mapped_files; mapped < mapped_files + MAPPED_FILES; mapped++) {
+		if (mapped->size && is_idle(mapped)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Lists the files in use again, after some have been released. */
+static void list_used(void)
+{
+	used_count = 0;
+	for (uint32_t i = 0; i < MAPPED_FILES; i++) {
+		if (mapped_files[i].used) {
+			used[used_count++] = i;
+		}
+	}
+}
+
+/*
+ * Worker mode: a variable of the application may have any string that a request has got, so all
+ * stay in use. Files are released only if no string of them is found in memory.
+ */
+static void release_unheld(void)
+{
+	bool held[MAPPED_FILES] = {false};
+	time_t today = lazy_now();
+
+	if (today - swept < SEARCH_SECONDS || (!displace && !any_idle())) {
+		return;
+	}
+	swept = today;
+	if (!lazy_held((const char *)mapped_file_string(&mapped_files[0]), SLOT_SPAN, MAPPED_FILES,
+				   held)) {
+		return;
+	}
+	for (uint32_t i = 0; i < MAPPED_FILES; i++) {
+		mapped_file *mapped = &mapped_files[i];
+
+		if (mapped->size && !held[i] && (displace || is_idle(mapped))) {
+			displace -= displace && !is_idle(mapped);
+			give_back(mapped);
+		}
+	}
+	list_used();
+	displace = 0;
+}
+
 bool mapped_files_end_request(void)
 {
 	if (!arena || !attached) {
 		return false;
+	}
+	if (lazy_outlives_requests) {
+		release_unheld();
+		return true;
 	}
 	for (uint32_t i = 0; i < used_count; i++) {
 		mapped_file *mapped = &mapped_files[used[i]];

@@ -9,6 +9,8 @@ ZEND_DECLARE_MODULE_GLOBALS(sendoff)
 
 zend_write_func_t lazy_write_hook;
 
+bool lazy_outlives_requests;
+
 bool lazy_output_is_hooked(void)
 {
 	return zend_write == lazy_write_hook;

@@ -8,6 +8,7 @@ mod pool;
 mod settings;
 mod slot;
 mod start;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -65,7 +66,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let socket = take("--pool-fd", inherited.pool_fd)?;
     let no_pool = || Failure::Internal(format!("the configuration has no pool {}", inherited.pool));
     let pool = config.pools.get(inherited.pool).ok_or_else(no_pool)?;
-    let site = config.sites.iter().find(|site| site.pool == Some(inherited.pool));
+    let site = config.sites.iter().find(|site| site.has_pool(inherited.pool));
     let accel = site.map_or(&[][..], |site| &site.accel);
     let ini_dir = php_ini::folder();
     start::check(pool)?;

@@ -18,12 +18,16 @@ use crate::engine::stuck_signal;
 use crate::log::log;
 use crate::pool;
 use crate::slot::{Slot, Worker, WorkerStart};
+use crate::watch::Watch;
 
 /// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
 const MOST_WORKERS: u32 = 1024;
 
 /// The signals of a program that is at fault.
 const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT];
+
+/// How long files of an application stay as they are before its workers boot: editors and package managers write several.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
@@ -58,6 +62,10 @@ pub(crate) struct Master<'a> {
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
     leaving: Vec<Worker>,
     target: usize,
+    /// The files of the application that the workers boot, if they are watched.
+    watch: Option<Watch>,
+    /// When the workers are replaced because a file has changed, unless others change until then.
+    replace_at: Option<Instant>,
 }
 
 impl<'a> Master<'a> {
@@ -73,7 +81,22 @@ impl<'a> Master<'a> {
         let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
         let status = pool::status_sockets()?;
-        let mut master = Self { config, pool, socket, signals, status, slots, leaving, target: 0 };
+        let watched = pool.worker.as_ref().map(|worker| &worker.watch);
+        let watched = watched.filter(|folders| !folders.is_empty());
+        let watch = watched.map(|folders| Watch::new(folders)).transpose()?;
+        let (target, replace_at) = (0, None);
+        let mut master = Self {
+            config,
+            pool,
+            socket,
+            signals,
+            status,
+            slots,
+            leaving,
+            target,
+            watch,
+            replace_at,
+        };
         master.announce_status();
         // The master of a pool that keeps none is started because a request waits.
         master.keep(pool.first_workers().max(1));
@@ -122,6 +145,9 @@ impl<'a> Master<'a> {
             }
             let now = Instant::now();
             self.workers().for_each(|worker| worker.kill_if_late(now));
+            if self.replace_at.take_if(|at| *at <= now).is_some() {
+                self.replace_all();
+            }
             let deadline = self.next_deadline();
             match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
@@ -146,7 +172,8 @@ impl<'a> Master<'a> {
     /// When there is something to do that no event announces.
     fn next_deadline(&mut self) -> Option<Instant> {
         let fork_at = self.slots.iter().filter_map(Slot::fork_at).min();
-        self.workers().filter_map(|worker| worker.kill_at()).chain(fork_at).min()
+        let replace_at = self.replace_at;
+        self.workers().filter_map(|worker| worker.kill_at()).chain(fork_at).chain(replace_at).min()
     }
 
     /// Forks a worker for each empty slot whose time has come. Returns its start in the worker.
@@ -180,20 +207,69 @@ impl<'a> Master<'a> {
         match fork()? {
             Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
             Forked::Parent(pid) => {
-                // Should this fail, the front's ends close and the worker ends by itself.
-                pool::announce(self.socket.as_fd(), pid, &front)?;
-                self.slots[slot].run(Worker::new(pid, since, busy, ours));
+                let mut worker = Worker::new(pid, since, busy, ours);
+                if self.pool.worker.is_some() {
+                    worker = worker.booting(front);
+                    let limit = self.pool.request_timeout;
+                    limit.into_iter().for_each(|limit| worker.set_deadline(since + limit));
+                } else {
+                    // Should this fail, the front's ends close and the worker ends by itself.
+                    pool::announce(self.socket.as_fd(), pid, &front)?;
+                }
+                self.slots[slot].run(worker);
                 Ok(None)
             }
         }
     }
 
+    /// Gives the front the workers whose script has booted.
+    fn announce_booted(&mut self) {
+        for worker in self.slots.iter_mut().filter_map(Slot::worker) {
+            let Some(front) = worker.take_booted() else { continue };
+            // Should this fail, the front's ends close and the worker ends by itself.
+            if let Err(error) = pool::announce(self.socket.as_fd(), worker.pid, &front)
+                && error.kind() != io::ErrorKind::BrokenPipe
+            {
+                log(format_args!("cannot give a worker to the front: {error}"));
+            }
+        }
+    }
+
+    /// Looks whether files of the application have changed.
+    fn look_for_changes(&mut self) {
+        let Some(path) = self.watch.as_mut().and_then(Watch::changed) else { return };
+        if self.replace_at.is_none() {
+            log(format_args!("{} has changed: the workers boot again", path.display()));
+        }
+        self.replace_at = Some(Instant::now() + SETTLING);
+    }
+
+    /// Replaces all workers: those at work finish their requests, and those that boot, or cannot, start anew.
+    fn replace_all(&mut self) {
+        for slot in &mut self.slots {
+            if let Some(worker) = slot.take_if(|worker| !worker.boots()) {
+                worker.signal(Signal::TERM);
+                self.leaving.push(worker);
+            }
+            slot.boot_anew();
+        }
+    }
+
     /// Waits for a signal or a message, for the front to go, or for the time given.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
-        let mut fds =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
+        ];
+        let booting = self.slots.iter().filter_map(Slot::boot_signal);
+        let watch = self.watch.as_ref().map(Watch::events);
+        let booting = booting.chain(watch);
+        fds.extend(booting.map(|signal| PollFd::from_borrowed_fd(signal, PollFlags::IN)));
         poll_until(&mut fds, deadline)?;
         let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        drop(fds);
+        self.announce_booted();
+        self.look_for_changes();
         // First of all: a worker that ended because there should be fewer must not be missed, and the last thing that a
         // front says may be that a worker is stuck.
         self.take_messages();
@@ -287,11 +363,18 @@ impl<'a> Master<'a> {
                 let status = status.exit_status().unwrap_or_default();
                 log(format_args!("worker {number} ended with status {status}"));
             }
+            let mut workers = self.slots.iter_mut().filter_map(Slot::worker);
+            let has_not_booted = workers.any(|worker| worker.pid == pid && worker.boots());
             let has_crashed = status
                 .terminating_signal()
                 .is_some_and(|signal| CRASHES.iter().any(|crash| crash.as_raw() == signal));
             let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
-            if let Some(delay) = delay.filter(|_| has_crashed) {
+            if has_not_booted {
+                let delay = delay.unwrap_or_default();
+                log(format_args!("its script has not booted: the next one starts in {delay:?}"));
+                // Should this fail, requests wait, as they do for a worker that boots.
+                let _ = pool::announce_failure(self.socket.as_fd());
+            } else if let Some(delay) = delay.filter(|_| has_crashed) {
                 log(format_args!(
                     "it crashed in its first request: the next one starts in {delay:?}"
                 ));
@@ -306,6 +389,8 @@ impl<'a> Master<'a> {
     fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + self.config.shutdown_timeout;
         self.reap();
+        // The front will not take workers that boot: they end when they ask for a request.
+        self.slots.iter_mut().filter_map(Slot::worker).for_each(Worker::forget_front);
         if told {
             // The front is still there, so links do not tell them. Otherwise no signal: it would wake a script's sleep().
             self.workers().for_each(|worker| worker.signal(Signal::TERM));

@@ -13,7 +13,7 @@
 
 size_t sendoff_ub_write(const char *str, size_t len)
 {
-	if (!sendoff_php_worker) {
+	if (!sendoff_php_worker || sendoff_boot.is_starting) {
 		return fwrite(str, 1, len, stderr);
 	}
 	if (!sendoff_php_finished && sendoff_write(sendoff_php_worker, str, len) < 0) {
@@ -42,6 +42,15 @@ void sendoff_end_response(bool detach)
 		lazy_output_end();
 		sendoff_php_finished = true;
 		sendoff_finish(sendoff_php_worker, 0, detach);
+	}
+}
+
+void sendoff_apply_error_header(void)
+{
+	char *line = sendoff_php_settings.error_header;
+	if (EG(exit_status) == 255 && line && *line && !SG(headers_sent)) {
+		sapi_header_line header = {.line = line, .line_len = strlen(line)};
+		sapi_header_op(SAPI_HEADER_REPLACE, &header);
 	}
 }
 

@@ -9,6 +9,8 @@
 #include "SAPI.h"
 #include "sendoff.h"
 
+#include <sys/eventfd.h>
+
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
 
@@ -22,6 +24,8 @@ typedef struct {
 	bool nph;
 	bool fcgi_logging;
 	char *error_header;
+	/* Whether a worker script gets $_ENV anew for each request. */
+	bool reset_env;
 } sendoff_php_ini;
 
 extern sendoff_php_ini sendoff_php_settings;
@@ -59,6 +63,11 @@ typedef struct {
 	size_t accel_count;
 	/* On this signal a worker writes its PHP backtrace and ends. */
 	int stuck_signal;
+	/* The worker script that takes the requests; NULL: each request runs its own script. */
+	const char *worker_script;
+	/* With a worker script, bytes of PHP's memory and seconds after which a worker ends; 0: any. */
+	uint64_t max_memory;
+	uint64_t max_age;
 } sendoff_php_start;
 
 /*
@@ -74,8 +83,9 @@ int sendoff_php_startup(const sendoff_php_start *start);
  * `status`, on which the worker asks the front for the state of the pool. The time of the
  * first request (nanoseconds of CLOCK_MONOTONIC) is added to the eventfd `busy`, so that the master
  * can tell a worker that a request has crashed from one that cannot start, and a worker that served
- * a previous front from one that serves the current front. 2^62 is added after the first response.
- * Returns the exit status of the process.
+ * a previous front from one that serves the current front. SENDOFF_SERVED is added after the first
+ * response, and SENDOFF_BOOTED when a worker script asks for its first request. Returns the exit
+ * status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int status,
 					  int busy, uint64_t max_requests);
@@ -83,8 +93,34 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 /* The working folder of workers before and after a script. */
 extern const char *sendoff_php_folder;
 
+/*
+ * What is added to `busy`. Each is larger than any time in nanoseconds, so all can be read from one
+ * number.
+ */
+#define SENDOFF_SERVED ((eventfd_t)1 << 62)
+#define SENDOFF_BOOTED ((eventfd_t)1 << 61)
+
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
+/* Worker mode. */
+typedef struct {
+	/* The worker script; NULL in ordinary mode. */
+	const char *script;
+	/* Bytes of PHP's memory and seconds after which a worker ends; 0: any. */
+	uint64_t max_memory;
+	uint64_t max_age;
+	/* The script has not asked for a request yet: its output goes to the log. */
+	bool is_starting;
+	/* A request has begun, and its response has not been ended by the callable's return. */
+	bool has_request;
+	/* The script works for long after a response, so the front must know that it does. */
+	bool is_long_after;
+} sendoff_php_boot;
+extern sendoff_php_boot sendoff_boot;
+
+/* boot.c: runs the worker script. Arguments and result are those of sendoff_serve_requests(). */
+int sendoff_boot_serve(int busy, uint64_t max_requests);
+PHP_FUNCTION(sendoff_handle_request);
 
 /* functions.c */
 extern zend_module_entry sendoff_sapi_entry;
@@ -125,7 +161,11 @@ char *sendoff_read_cookies(void);
 bool sendoff_settings_check(const sendoff_php_start *start);
 void sendoff_settings_fix(const sendoff_php_start *start);
 
-/* user_ini.c: php.ini's sections for this path and host, and .user.ini files. */
+/*
+ * user_ini.c: php.ini's sections for this path and host, .user.ini files, and settings that come
+ * with the request; the latter alone for requests of a worker script, which has got the others at
+ * its start.
+ */
 int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
 void sendoff_user_ini_shutdown(void);
@@ -163,6 +203,8 @@ int sendoff_send_headers(sapi_headers_struct *headers);
 /* Sends an interim response with the headers so far (hints.c). */
 bool sendoff_send_interim(int status);
 void sendoff_log_message(const char *message, int syslog_type);
+/* fastcgi.error_header replaces the status of a script that ended with 255 (a fatal error). */
+void sendoff_apply_error_header(void);
 /* Ends the response; later calls have no effect. With `detach` the script runs on. */
 void sendoff_end_response(bool detach);
 

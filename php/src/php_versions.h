@@ -434,4 +434,12 @@ static inline size_t write_past_buffer(php_output_handler *handler, zend_write_f
 	return written;
 }
 
+/*
+ * Session handlers that a script has set: a union in PHP 8.2 and 8.3, a structure since 8.4, of as
+ * many values.
+ */
+#define SESSION_HANDLERS (sizeof(PS(mod_user_names)) / sizeof(zval))
+
+#define session_handlers() ((zval *)&PS(mod_user_names))
+
 #endif /* SENDOFF_PHP_VERSIONS_H */

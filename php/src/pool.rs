@@ -71,6 +71,14 @@ pub(crate) fn announce_status(pool: BorrowedFd<'_>, front: BorrowedFd<'_>) -> io
     send_with(pool, &[0; 8], &[front])
 }
 
+/// Tells the front that the worker script has failed to boot: process id 0, and the largest number of links.
+///
+/// # Errors
+/// As [`announce`].
+pub(crate) fn announce_failure(pool: BorrowedFd<'_>) -> io::Result<()> {
+    send_with(pool, &[0, 0, 0, 0, 255, 255, 255, 255], &[])
+}
+
 fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(fds).size()];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -8,7 +8,6 @@
 #include "fopen_wrappers.h"
 #include "zend_stream.h"
 
-#include <sys/eventfd.h>
 #include <time.h>
 
 /* Only files with these extensions are run (php-fpm: security.limit_extensions). */
@@ -89,16 +88,6 @@ static void run_script(void)
 	}
 }
 
-/* fastcgi.error_header replaces the status of a script that ended with 255 (a fatal error). */
-static void apply_error_header(void)
-{
-	char *line = sendoff_php_settings.error_header;
-	if (EG(exit_status) == 255 && line && *line && !SG(headers_sent)) {
-		sapi_header_line header = {.line = line, .line_len = strlen(line)};
-		sapi_header_op(SAPI_HEADER_REPLACE, &header);
-	}
-}
-
 static void answer(void)
 {
 	const char *path = SG(request_info).path_translated;
@@ -115,7 +104,7 @@ static void answer(void)
 	} else {
 		run_script();
 	}
-	apply_error_header();
+	sendoff_apply_error_header();
 }
 
 static bool serve_request(void)
@@ -142,12 +131,6 @@ static bool serve_request(void)
 	return started;
 }
 
-/*
- * Added to the counter after the first response. Larger than any time in nanoseconds, so both can
- * be read from one number.
- */
-#define SERVED ((eventfd_t)1 << 62)
-
 static void note_first_request(int busy)
 {
 	struct timespec now;
@@ -171,7 +154,7 @@ static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 			return 1;
 		}
 		if (served == 0) {
-			eventfd_write(busy, SERVED);
+			eventfd_write(busy, SENDOFF_SERVED);
 		}
 		if (++served == max_requests) {
 			sendoff_stop(sendoff_php_worker);
@@ -188,7 +171,8 @@ int sendoff_serve_requests(int busy, uint64_t max_requests)
 	/* A bailout outside of a request ends the process; the master starts another. */
 	zend_first_try
 	{
-		status = serve_until_told(busy, max_requests);
+		status = sendoff_boot.script ? sendoff_boot_serve(busy, max_requests)
+									 : serve_until_told(busy, max_requests);
 	}
 	zend_end_try();
 	return status;

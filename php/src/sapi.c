@@ -36,7 +36,7 @@ static size_t read_post(char *buffer, size_t wanted)
 static int deactivate(void)
 {
 	if (sendoff_php_worker && SG(sapi_started)) {
-		sendoff_end_response(false);
+		sendoff_end_response(sendoff_boot.is_long_after);
 	}
 	return SUCCESS;
 }
@@ -167,6 +167,11 @@ int sendoff_php_startup(const sendoff_php_start *start)
 		return -1;
 	}
 	sendoff_crashes_on();
+	if (start->worker_script) {
+		sendoff_boot.script = pestrdup(start->worker_script, 1);
+		sendoff_boot.max_memory = start->max_memory;
+		sendoff_boot.max_age = start->max_age;
+	}
 	zend_signal_startup();
 	sapi_startup(&sendoff_sapi_module);
 	use_ini_dir(start->ini_dir);
@@ -259,6 +264,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
 		return 1;
 	}
+	lazy_outlives_requests = sendoff_boot.script != NULL;
 	sendoff_lazy_attach(sendoff_php_worker);
 	sendoff_status_start(status);
 	set_signals();

@@ -4,9 +4,12 @@ use sendoff_config::PoolConfig;
 
 /// Lines `KEY=VALUE`; later ones win.
 pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
+    // With `watch`, a changed file counts from the next start of a worker on.
+    let is_watched = pool.worker.as_ref().is_some_and(|worker| !worker.watch.is_empty());
+    let watched = is_watched.then(|| "opcache.revalidate_freq=0".to_owned());
     let values = pool.php_values.iter().chain(&pool.php_admin_values);
     let values = values.map(|(name, value)| format!("{name}={}", quoted(value)));
-    pool.php_ini.iter().cloned().chain(values)
+    watched.into_iter().chain(pool.php_ini.iter().cloned()).chain(values)
 }
 
 /// A value that PHP reads as it is: within single quotes no character has a meaning. A single quote itself stands in double ones;

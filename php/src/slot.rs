@@ -11,8 +11,10 @@ use crate::pool::{self, Ends};
 
 /// A worker that ends sooner, and without a request, cannot start: its replacement waits.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// What a worker adds to its event counter when it has finished its first request.
+/// What a worker adds to its event counter when it has finished its first request (`php_sendoff.h`).
 const SERVED: u64 = 1 << 62;
+/// What it adds when its worker script asks for the first request.
+const BOOTED: u64 = 1 << 61;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
@@ -41,24 +43,67 @@ pub(crate) struct Worker {
     first_request: Option<u64>,
     /// It has finished a request, as far as the master has looked.
     has_served: bool,
+    /// Its worker script boots: the front's ends of its sockets, which the front gets when it has.
+    boots: Option<Ends>,
     /// When it is killed if it has not ended by itself.
     kill_at: Option<Instant>,
 }
 
 impl Worker {
     pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd, slow: Option<OwnedFd>) -> Self {
-        Self { pid, since, busy, slow, first_request: None, has_served: false, kill_at: None }
+        let (first_request, has_served, boots, kill_at) = (None, false, None, None);
+        Self { pid, since, busy, slow, first_request, has_served, boots, kill_at }
+    }
+
+    /// A worker whose script boots first. Until then the front does not know it.
+    pub(crate) fn booting(self, front: Ends) -> Self {
+        Self { boots: Some(front), ..self }
+    }
+
+    /// Whether its script has not asked for a request yet, as far as the master has looked.
+    pub(crate) fn boots(&self) -> bool {
+        self.boots.is_some()
+    }
+
+    /// What becomes readable when its script has booted; `None`: it has, or there is nothing to boot.
+    pub(crate) fn boot_signal(&self) -> Option<BorrowedFd<'_>> {
+        self.boots.as_ref().map(|_| self.busy.as_fd())
+    }
+
+    /// The front's ends of its sockets, once, when its script has booted. Its deadline was for that.
+    pub(crate) fn take_booted(&mut self) -> Option<Ends> {
+        self.boots.as_ref()?;
+        let number = self.read_counter().filter(|number| number & BOOTED != 0)?;
+        self.note(number);
+        self.kill_at = None;
+        self.boots.take()
+    }
+
+    /// Closes the front's ends of its sockets, if it still boots.
+    pub(crate) fn forget_front(&mut self) {
+        self.boots = None;
+    }
+
+    /// The event counter, which is 0 again afterwards; `None`: nothing was added.
+    fn read_counter(&self) -> Option<u64> {
+        let mut number = [0; 8];
+        let is_read = rustix::io::read(&self.busy, &mut number) == Ok(number.len());
+        is_read.then(|| u64::from_ne_bytes(number))
+    }
+
+    fn note(&mut self, number: u64) {
+        self.has_served |= number & SERVED != 0;
+        let time = number & !(SERVED | BOOTED);
+        self.first_request = Some(time).filter(|time| *time > 0).or(self.first_request);
     }
 
     /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it has had none.
     pub(crate) fn first_request(&mut self) -> Option<u64> {
-        let mut time = [0; 8];
-        // The counter is empty again once it was read.
-        if rustix::io::read(&self.busy, &mut time) == Ok(time.len()) {
-            let number = u64::from_ne_bytes(time);
-            self.has_served |= number & SERVED != 0;
-            self.first_request =
-                Some(number & !SERVED).filter(|time| *time > 0).or(self.first_request);
+        // While it boots it has none, and the counter is for `take_booted`.
+        if !self.boots()
+            && let Some(number) = self.read_counter()
+        {
+            self.note(number);
         }
         self.first_request
     }
@@ -140,6 +185,14 @@ impl Slot {
         }
     }
 
+    /// See [`Worker::boot_signal`].
+    pub(crate) fn boot_signal(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Empty { .. } => None,
+            State::Running(worker) => worker.boot_signal(),
+        }
+    }
+
     pub(crate) fn run(&mut self, worker: Worker) {
         self.state = State::Running(worker);
     }
@@ -158,11 +211,26 @@ impl Slot {
         }
     }
 
+    /// If its worker boots, it is killed, and the next one starts at once; as does one that waits for its time.
+    pub(crate) fn boot_anew(&mut self) {
+        self.delay = FIRST_DELAY;
+        match &mut self.state {
+            State::Empty { .. } => *self = Self::new(),
+            State::Running(worker) if worker.boots() => {
+                // Its end is no failure.
+                worker.forget_front();
+                worker.signal(Signal::KILL);
+            }
+            State::Running(_) => {}
+        }
+    }
+
     /// A process has ended. If it is the worker of this place, the next one starts at once; or later, if this one could not
     /// start or crashed before it had finished a request. Returns that delay.
     pub(crate) fn reaped(&mut self, pid: Pid, has_crashed: bool) -> Option<Duration> {
         let worker = self.worker().filter(|worker| worker.pid == pid)?;
-        let has_worked = worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE;
+        let has_worked = !worker.boots()
+            && (worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE);
         if has_worked && (!has_crashed || worker.has_served()) {
             *self = Self::new();
             return None;

@@ -105,6 +105,10 @@ int sendoff_activate(void)
 	if (!script) {
 		return FAILURE;
 	}
+	if (sendoff_boot.has_request) {
+		activate_sent_values();
+		return SUCCESS;
+	}
 	if (php_ini_has_per_host_config()) {
 		const char *name = SENDOFF_PARAM("SERVER_NAME");
 		if (name) {

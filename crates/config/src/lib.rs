@@ -36,7 +36,7 @@ pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use php_ini::PHP_VERSION;
-pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
+pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use proxy::{
     ForwardedFields, Proxy, ProxyAddress, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls,
@@ -47,7 +47,7 @@ pub use route::{
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
-    Host, Matching, Site, Symlinks,
+    Host, Matching, Site, SiteWorker, Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 

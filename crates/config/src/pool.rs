@@ -16,6 +16,9 @@ pub struct PoolConfig {
     pub name: String,
     /// What its processes run; `None`: they are PHP workers, and what is said here of scripts is about PHP's.
     pub program: Option<Program>,
+    /// The PHP script that its workers run once, to take requests there one after the other (worker mode); `None`: each request runs its
+    /// own script. Not with a `program`.
+    pub worker: Option<WorkerScript>,
     /// The user and the group of its workers; `None`: those of the supervisor, which must not be root then.
     pub account: Option<Account>,
     /// The permissions that files made by scripts do not get (umask(2)), at most 0o777; `None`: the supervisor's.
@@ -65,6 +68,7 @@ impl PoolConfig {
         Self {
             name: name.to_owned(),
             program: None,
+            worker: None,
             account: None,
             umask: None,
             chroot: None,
@@ -128,6 +132,30 @@ impl PoolConfig {
             Workers::Fixed(_) => None,
             Workers::Auto(bounds) => Some(bounds),
         }
+    }
+}
+
+/// A PHP script that boots an application, and takes requests by `sendoff_handle_request()`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerScript {
+    /// Its file, outside of any `chroot`.
+    #[serde(with = "crate::path::one")]
+    pub file: PathBuf,
+    /// Bytes of PHP's memory after which a worker is replaced, when its request has ended; `None`: any.
+    pub max_memory: Option<u64>,
+    /// Time after which a worker is replaced, when its request has ended; `None`: any.
+    pub max_age: Option<Duration>,
+    /// Folders; when a source file below them changes, the workers are replaced.
+    #[serde(with = "crate::path::list")]
+    pub watch: Vec<PathBuf>,
+}
+
+impl WorkerScript {
+    /// The script at a path, without limits.
+    #[must_use]
+    pub fn new(file: PathBuf) -> Self {
+        Self { file, max_memory: None, max_age: None, watch: Vec::new() }
     }
 }
 

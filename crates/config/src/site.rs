@@ -74,6 +74,8 @@ pub struct Site {
     pub access_log: SiteLog,
     /// The number of the pool that runs its scripts, in `Config::pools`; `None`: FastCGI applications answer for all of them.
     pub pool: Option<usize>,
+    /// The worker script that answers what leads to no file, in place of a script of its own; `None`: there is none.
+    pub worker: Option<SiteWorker>,
     /// FastCGI applications and what each answers, in the order of the command line.
     pub fastcgi: Vec<Attachment>,
     /// How long a FastCGI application may be silent while it has a request.
@@ -92,6 +94,12 @@ pub struct Site {
 }
 
 impl Site {
+    /// Whether the pool with this number runs its scripts, or its worker script.
+    #[must_use]
+    pub fn has_pool(&self, pool: usize) -> bool {
+        self.pool == Some(pool) || self.worker.as_ref().is_some_and(|worker| worker.pool == pool)
+    }
+
     /// A site with nothing but its folder: every other value is its default.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
@@ -123,6 +131,7 @@ impl Site {
             htaccess: false,
             access_log: SiteLog::Server,
             pool: None,
+            worker: None,
             fastcgi: Vec::new(),
             fastcgi_timeout: Duration::from_secs(60),
             proxies: Vec::new(),
@@ -174,6 +183,19 @@ pub enum FrontController {
     Nearest,
     /// Controllers by folder, the longest folder first. The first controller whose folder contains the path answers.
     Listed(Vec<Controller>),
+}
+
+/// The worker script of a site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteWorker {
+    /// The number of its pool, in `Config::pools`, which has a [`WorkerScript`](crate::WorkerScript).
+    pub pool: usize,
+    /// The script, as that pool has it.
+    #[serde(with = "crate::path::one")]
+    pub file: PathBuf,
+    /// Whether it is the front controller, too. Otherwise it gets the requests that lead to its file.
+    pub is_controller: bool,
 }
 
 /// The front controller of a folder.

@@ -79,6 +79,12 @@ fn config() -> Config {
                 file: OsStr::from_bytes(b"/srv/\x80").into(),
                 command: vec!["app".to_owned(), String::new()],
             }),
+            worker: Some(WorkerScript {
+                file: OsStr::from_bytes(b"/srv/\x80.php").into(),
+                max_memory: Some(1 << 30),
+                max_age: Some(Duration::from_secs(60)),
+                watch: vec!["/srv".into()],
+            }),
             umask: Some(0o027),
             chroot: Some("/srv".into()),
             environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],

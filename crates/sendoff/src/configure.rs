@@ -105,6 +105,11 @@ fn pool(serve: &Serve) -> Result<Pool, Failure> {
     pool.workers = At::option("--workers", workers);
     pool.worker_idle_timeout =
         At::option("--worker-idle-timeout", PositiveTime(serve.worker_idle_timeout));
+    if let Some(script) = &serve.php_worker {
+        pool.php_worker = Some(file("--php-worker", script)?);
+        let watched: Vec<_> = if serve.watch { vec![project_of(script)?] } else { Vec::new() };
+        pool.watch = given("--watch", &watched);
+    }
     let mut settings = IniSettings::none();
     for setting in &serve.php_ini {
         let Some((name, value)) = setting.split_once('=') else {
@@ -117,6 +122,15 @@ fn pool(serve: &Serve) -> Result<Pool, Failure> {
     pool.request_timeout = At::option("--request-timeout", Time(serve.request_timeout));
     pool.snapshot = At::option("--snapshot", serve.snapshot.into());
     Ok(pool)
+}
+
+/// The folder of the application that a worker script belongs to: the nearest above it with a `composer.json`, else its own.
+fn project_of(script: &Path) -> Result<FilePath, Failure> {
+    let FilePath(script) = file("--php-worker", script)?.value;
+    let folders = || script.ancestors().skip(1);
+    let has_packages = |folder: &&Path| folder.join("composer.json").is_file();
+    let folder = folders().find(has_packages).or_else(|| folders().next());
+    Ok(FilePath(folder.unwrap_or(Path::new("/")).to_owned()))
 }
 
 fn site(serve: &Serve) -> Result<Site, Failure> {

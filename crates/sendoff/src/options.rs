@@ -160,6 +160,14 @@ pub(crate) struct Serve {
     /// PHP setting on top of php.ini, as `memory_limit=256M`. May be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) php_ini: Vec<String>,
+    /// PHP script that boots the application once in each worker, and takes its requests by sendoff_handle_request(), as
+    /// public/index.php of Symfony. Other scripts run as usual.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) php_worker: Option<PathBuf>,
+    /// With --php-worker, boot the workers again when a source file of the application changes: below the folder that has its
+    /// composer.json, or that of FILE. For developers.
+    #[arg(long, requires = "php_worker")]
+    pub(crate) watch: bool,
     /// Requests after which a worker is replaced; 0: never.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: u64,

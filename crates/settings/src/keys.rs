@@ -451,6 +451,14 @@ section! {
     /// split at spaces; no shell reads it.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
+    /// The PHP script that boots the application once in each worker, and takes its requests by `sendoff_handle_request()`
+    /// (worker-mode.md). It answers what leads to no file, and its own path. Other scripts run as usual, in a pool like this one
+    /// whose workers are started on demand.
+    php_worker: FilePath, unless "none",
+        example "\"/srv/shop/public/index.php\"", also "worker" "worker_script";
+    /// With `php_worker`, folders: when a source file below them changes, the workers boot again. For developers.
+    watch: List<FilePath>, unless "none",
+        example "[\"/srv/shop\"]";
     /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
     user: Free, unless "the user of the server",
         example "\"blog\"", also "User" "username" "run_as";
@@ -513,6 +521,12 @@ section! {
     /// Requests after which a worker is replaced; 0: never.
     max_requests: Number<0, { u64::MAX }> = Number(0),
         example "1000", also "pm.max_requests";
+    /// With `php_worker`, the memory of PHP at which a worker is replaced, when its request has ended.
+    max_memory: Size, unless "any",
+        example "\"256M\"";
+    /// With `php_worker`, the age at which a worker is replaced, when its request has ended.
+    max_age: PositiveTime, unless "any",
+        example "\"1h\"";
     /// How long a script may send nothing before it counts as stuck; 0: for ever.
     request_timeout: Time = Time(seconds(300)),
         example "\"2m\"", also "request_terminate_timeout" "timeout";

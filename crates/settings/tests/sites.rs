@@ -10,8 +10,8 @@ use std::time::Duration;
 use machine::{CONFIG, Fake};
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_config::{
-    Conditions, Config, FieldCondition, FrontController, Handler, HeaderRule, Host, ListenAddress,
-    Matching, Symlinks,
+    Bounds, Conditions, Config, FieldCondition, FrontController, Handler, HeaderRule, Host,
+    ListenAddress, Matching, Route, Symlinks,
 };
 use sendoff_settings::{expand, load, print, read_text, resolve};
 
@@ -254,4 +254,58 @@ fn a_thousand_sites_are_resolved_in_time() {
     println!("{} bytes: {taken:?}", text.len());
     assert_eq!((config.sites.len(), config.sites[999].routes.len()), (1000, 10));
     assert!(taken < Duration::from_secs(1), "{taken:?}");
+}
+
+/// The worker script has the requests that lead to no file; other scripts run in a pool beside its own.
+#[test]
+fn a_pool_with_a_worker_script_has_another_beside_it() {
+    let text = r#"
+        [[pool]]
+        name = "app"
+        workers = 3
+        php_worker = "/srv/www/index.php"
+        watch = "/srv/www"
+        max_memory = "100M"
+        max_age = "1h"
+        worker_idle_timeout = "7s"
+        php_ini = { memory_limit = "1G" }
+        [[site]]
+        root = "/srv/www"
+        [[site.route]]
+        prefix = "/usual"
+        php = true
+        [[site.route]]
+        prefix = "/booted"
+        php = true
+        pool = "app"
+        [[site]]
+        root = "/srv/blog"
+        hosts = "blog.test"
+        front_controller = "/w.php"
+        "#;
+    let config = config(text);
+    let names: Vec<_> = config.pools.iter().map(|pool| &*pool.name).collect();
+    assert_eq!(names, ["app", "app-scripts"]);
+    let (app, beside) = (&config.pools[0], &config.pools[1]);
+    let worker = app.worker.as_ref().unwrap();
+    assert_eq!(worker.file, Path::new("/srv/www/index.php"));
+    assert_eq!(
+        (worker.max_memory, worker.max_age),
+        (Some(100 << 20), Some(Duration::from_secs(3600)))
+    );
+    assert_eq!(worker.watch, [Path::new("/srv/www")]);
+    let bounds = Bounds { min: 0, max: 3, idle: Duration::from_secs(7) };
+    assert_eq!((beside.bounds(), &beside.worker), (Some(bounds), &None));
+    assert_eq!((&beside.php_ini, app.first_workers()), (&app.php_ini, 3));
+    let [first, blog] = &config.sites[..] else { panic!("{:?}", config.sites) };
+    let pool_of = |route: &Route| match route.handler {
+        Some(Handler::Php { pool, .. }) => pool,
+        _ => panic!("{route:?}"),
+    };
+    assert_eq!(first.routes.iter().map(pool_of).collect::<Vec<_>>(), [1, 0]);
+    for (site, is_controller) in [(first, true), (blog, false)] {
+        let worker = site.worker.as_ref().unwrap();
+        assert_eq!((site.pool, worker.pool, worker.is_controller), (Some(1), 0, is_controller));
+        assert_eq!(worker.file, Path::new("/srv/www/index.php"));
+    }
 }

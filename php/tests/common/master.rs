@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
     Account, Config, FrontConfig, Limits, PageStore, PoolConfig, Site, Snapshot, Timeouts,
-    TrustedProxies, Workers, units,
+    TrustedProxies, WorkerScript, Workers, units,
 };
 use sendoff_pool::ToMaster;
 
@@ -31,6 +31,15 @@ impl Worker {
     pub fn link(&mut self) -> &mut Link {
         &mut self.links[0]
     }
+}
+
+/// What a master tells the front.
+enum Announced {
+    Worker(Worker),
+    /// The socket on which workers ask for the state of the pool.
+    Questions,
+    /// The worker script has failed to boot.
+    CannotStart,
 }
 
 pub struct Master {
@@ -59,6 +68,16 @@ fn config(options: &[&str]) -> Config {
             "--workers" => pool.workers = Workers::Fixed(value.parse().unwrap()),
             "--links" => links = value.parse().unwrap(),
             "--max-requests" => pool.max_requests = value.parse().unwrap(),
+            "--worker-script" => {
+                pool.worker.get_or_insert(WorkerScript::new("/".into())).file = value.into();
+            }
+            "--max-memory" => {
+                pool.worker.as_mut().unwrap().max_memory = Some(value.parse().unwrap());
+            }
+            "--max-age" => {
+                pool.worker.as_mut().unwrap().max_age = Some(units::time(value).unwrap());
+            }
+            "--watch" => pool.worker.as_mut().unwrap().watch.push(value.into()),
             "--php-ini" => pool.php_ini.push(value.to_owned()),
             "--snapshot" if value == "copy" => pool.snapshot = Snapshot::Copy,
             "--uid" => account.uid = value.parse().unwrap(),
@@ -154,12 +173,27 @@ impl Master {
 
     /// The next worker that the master announces.
     pub fn worker(&self) -> Worker {
-        let announced = || self.announced();
-        std::iter::repeat_with(announced).flatten().next().unwrap()
+        let mut announced = std::iter::repeat_with(|| self.announced());
+        let worker = announced.find_map(|announced| match announced {
+            Announced::Worker(worker) => Some(worker),
+            Announced::Questions | Announced::CannotStart => None,
+        });
+        worker.unwrap()
     }
 
-    /// The next that the master announces; `None`: the socket on which workers ask for the state of the pool.
-    fn announced(&self) -> Option<Worker> {
+    /// Waits until the master says that the worker script does not boot.
+    pub fn cannot_start(&self) {
+        loop {
+            match self.announced() {
+                Announced::CannotStart => return,
+                Announced::Questions => {}
+                Announced::Worker(worker) => panic!("worker {:?} has booted", worker.pid),
+            }
+        }
+    }
+
+    /// The next that the master announces.
+    fn announced(&self) -> Announced {
         let pool = self.pool.as_ref().unwrap();
         let mut message = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -176,14 +210,18 @@ impl Master {
         }
         let pid = i32::from_be_bytes(message[..4].try_into().unwrap());
         let links = u32::from_be_bytes(message[4..].try_into().unwrap());
+        if pid == 0 && links == u32::MAX {
+            assert!(fds.is_empty());
+            return Announced::CannotStart;
+        }
         if pid == 0 {
             assert_eq!((fds.len(), links), (1, 0));
-            return None;
+            return Announced::Questions;
         }
         assert_eq!(fds.len(), links as usize + 1);
         let guard = fds.pop().unwrap();
         let links = fds.into_iter().map(Link::from_fd).collect();
-        Some(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
+        Announced::Worker(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
     }
 
     /// What a master that ends by itself has said, with its exit status.

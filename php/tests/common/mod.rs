@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 #![allow(dead_code, unreachable_pub, reason = "each test program is a crate and uses its part")]
 
+pub mod cases;
 pub mod fpm;
 pub mod front;
 pub mod link;

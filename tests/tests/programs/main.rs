@@ -1,7 +1,7 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
-//! that `--delivery` alone, in php-fpm with our extension (`fpm`), or with compressed responses (`compressed`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
+//! that `--delivery` alone, in php-fpm with our extension (`fpm`), with compressed responses (`compressed`), or in worker mode (`worker`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
 //! for as long as it still is, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
@@ -34,6 +34,10 @@ fn settings(delivery: &str) -> Vec<String> {
     settings.split_whitespace().map(str::to_owned).collect()
 }
 
+/// Includes the program that the path names: in worker mode in each request that a process takes, else once.
+const RUNNER: &str = "<?php\n$run = static function () { include __DIR__ . $_SERVER['PATH_INFO']; };\n\
+    if (function_exists('sendoff_handle_request')) { while (sendoff_handle_request($run)) {} } else { $run(); }\n";
+
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
 
@@ -59,6 +63,8 @@ struct Arena {
     segments: u64,
     /// Responses of ours that were compressed.
     compressed: Cell<u64>,
+    /// What comes before the path of a program.
+    runner: &'static str,
 }
 
 impl Arena {
@@ -73,6 +79,7 @@ impl Arena {
             let own = [log, "log_errors=1", "sendoff.threshold=1", cached];
             own.into_iter().chain(more.iter().map(String::as_str)).collect::<Vec<_>>()
         };
+        let runner = site.write("run.php", RUNNER).display().to_string();
         let stock = Stock::start(site.root(), &with(&stock));
         let settings = with(&ours);
         // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
@@ -87,6 +94,11 @@ impl Arena {
             let mut options = vec!["--workers", "1", "--max-requests", "90"];
             match delivery {
                 "compressed" => options.push("--compress"),
+                // Programs declare functions and classes, which a process can do once.
+                "worker" => {
+                    options =
+                        vec!["--workers", "2", "--max-requests", "1", "--php-worker", &runner];
+                }
                 delivery => options.extend(["--delivery", delivery]),
             }
             options.extend(settings.iter().flat_map(|setting| ["--php-ini", setting]));
@@ -101,6 +113,7 @@ impl Arena {
             folders: 0,
             segments: 0,
             compressed: Cell::new(0),
+            runner: if delivery == "worker" { "/run.php" } else { "" },
         }
     }
 
@@ -114,7 +127,8 @@ impl Arena {
         let ours = self.runs(program, &folder, self.ours.addr(), 1);
         if program.asks == Asks::Once {
             // Other tests check this output; here it must only not break anything.
-            let _table = self.ours.explain(&format!("/{folder}/index.php"), &[]);
+            let page = format!("{}/{folder}/index.php", self.runner);
+            let _table = self.ours.explain(&page, &[]);
             self.wait_for_the_end(&folder);
         }
         let found = stock.into_iter().zip(ours).enumerate().find_map(|(run, (stock, ours))| {
@@ -165,7 +179,12 @@ impl Arena {
                 Asks::Http2 if addr == self.stock.addr() => Asks::Usually,
                 asks => asks,
             };
-            let answer = self.ask(asks, addr, &format!("/{folder}/index.php"));
+            let mut answer = self.ask(asks, addr, &format!("{}/{folder}/index.php", self.runner));
+            if let Ok(answer) = &mut answer
+                && !self.runner.is_empty()
+            {
+                answer.body = without_resources(&answer.body);
+            }
             let answer = answer.map_err(|broken| format!("{broken:?}"));
             self.wait_for_the_end(folder);
             let took = begin.elapsed();
@@ -175,7 +194,11 @@ impl Arena {
                 fs::read_dir(&files).unwrap().map(|e| e.unwrap().path()).collect();
             left.sort();
             let left = left.into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
-            Run { answer, took, log: without_times(&String::from_utf8_lossy(&logged)), files: left }
+            let mut log = without_times(&String::from_utf8_lossy(&logged));
+            if !self.runner.is_empty() {
+                log = without_traces(&log);
+            }
+            Run { answer, took, log, files: left }
         };
         (0..RUNS).map(run).collect()
     }
@@ -261,6 +284,25 @@ fn without_times(log: &str) -> String {
     entries.collect::<Vec<_>>().join("\n")
 }
 
+/// With the same number for each resource: in a process that runs on, they count up.
+fn without_resources(body: &[u8]) -> Vec<u8> {
+    const BEGIN: &[u8] = b"Resource id #";
+    let (mut rest, mut all) = (body, Vec::with_capacity(body.len()));
+    while let Some(at) = rest.windows(BEGIN.len()).position(|window| window == BEGIN) {
+        let (before, after) = rest.split_at(at + BEGIN.len());
+        all.extend_from_slice(before);
+        let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        rest = &after[digits..];
+    }
+    all.extend_from_slice(rest);
+    all
+}
+
+/// Without the functions that an exception passed: a worker script has one more.
+fn without_traces(log: &str) -> String {
+    log.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
@@ -275,6 +317,11 @@ fn programs_are_answered_as_stock_answers_them() {
 #[test]
 fn compressed_programs_are_the_same() {
     run_with("compressed", 500_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
+}
+
+#[test]
+fn programs_in_worker_mode_are_answered_as_stock_answers_them() {
+    run_with("worker", 700_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
 }
 
 #[test]

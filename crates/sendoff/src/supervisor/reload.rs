@@ -361,12 +361,15 @@ fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
     sources.iter().filter_map(one).collect()
 }
 
-/// For each pool of `to` the number of the same pool in `from`, whose workers can stay.
+/// For each pool of `to` the number of the same pool in `from`, whose workers can stay. Those that have booted an application go: its
+/// files may have changed.
 fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     let same = |number: usize| {
         let mut known = (0..from.pools.len()).filter(|_| may_stay);
         known.find(|&known| {
-            from.pools[known] == to.pools[number] && accel(from, known) == accel(to, number)
+            from.pools[known] == to.pools[number]
+                && to.pools[number].worker.is_none()
+                && accel(from, known) == accel(to, number)
         })
     };
     (0..to.pools.len()).map(same).collect()
@@ -374,6 +377,6 @@ fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
 
 /// What a pool's master is told about the sites that it runs scripts of.
 fn accel(config: &Config, pool: usize) -> &[Accel] {
-    let site = config.sites.iter().find(|site| site.pool == Some(pool));
+    let site = config.sites.iter().find(|site| site.has_pool(pool));
     site.map_or(&[], |site| &site.accel)
 }

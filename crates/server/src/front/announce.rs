@@ -6,7 +6,8 @@ use std::sync::{Arc, Once};
 
 use crate::upstream::Pool;
 
-/// Calls `ready` when every event loop runs and the last of the first workers of each pool has arrived.
+/// Calls `ready` when every event loop runs and the last of the first workers of each pool has arrived. A pool whose worker script
+/// fails to boot does not keep the others waiting.
 pub(super) struct Announce {
     /// Each pool, with the number of its first workers.
     pools: Vec<(Arc<Pool>, usize)>,
@@ -35,7 +36,9 @@ impl Announce {
     /// Something has come that may have been the last.
     pub(super) fn when_complete(&self) {
         let loops_run = self.loops_missing.load(Ordering::SeqCst) == 0;
-        if loops_run && self.pools.iter().all(|(pool, first)| pool.workers() >= *first) {
+        let is_there =
+            |(pool, first): &(Arc<Pool>, usize)| pool.workers() >= *first || pool.cannot_start();
+        if loops_run && self.pools.iter().all(is_there) {
             self.said.call_once(|| (self.ready)());
         }
     }

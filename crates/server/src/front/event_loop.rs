@@ -89,10 +89,14 @@ impl EventLoop {
         for (place, (socket, listener)) in listeners {
             running.listen(place, listener, socket)?;
         }
-        drop(generation);
         if number == 0 {
             spawn_local(give_back_memory());
+            let pools = generation.config.pools.iter().enumerate();
+            for (pool, _) in pools.filter(|(_, pool)| pool.worker.is_some()) {
+                spawn_local(Rc::clone(&running).note_failure(pool, Arc::clone(&announce)));
+            }
         }
+        drop(generation);
         spawn_local(Rc::clone(&running).follow(orders));
         announce.loop_runs();
         spawn_local(Rc::clone(&running).take_links(links, snapshots, announce));

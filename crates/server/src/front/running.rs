@@ -143,12 +143,14 @@ impl Running {
             let result = match program {
                 Some(NewProgram { program, .. }) => program.receive(socket).await,
                 None => {
+                    let failing = Arc::clone(&pool);
                     let answers = |questions| {
                         let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
                         // That of a previous master ends.
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
-                    receive_workers(place, socket, &links, answers).await
+                    let cannot_start = || failing.set_cannot_start();
+                    receive_workers(place, socket, &links, answers, cannot_start).await
                 }
             };
             match at_end.get() {
@@ -426,6 +428,11 @@ impl Arriving<'_> {
                 self.pool.as_ref().is_some_and(|pool| pool.phase.get() == Phase::Failed);
             if has_failed {
                 return Err(format!("the new master of pool {name} has ended"));
+            }
+            if program.is_none() && shared.cannot_start() {
+                return Err(format!(
+                    "the worker script of pool {name} does not start; the lines of sendoff-php in the log say why"
+                ));
             }
             if Instant::now() >= deadline {
                 let (limit, come) = (WORKERS_TIMEOUT.as_secs(), shared.workers());

@@ -347,6 +347,15 @@ impl RunningLoop {
             announce.when_complete();
         }
     }
+
+    /// Says that the front serves although workers of the pool with this number cannot start.
+    pub(super) async fn note_failure(self: Rc<Self>, pool: usize, announce: Arc<Announce>) {
+        let pool = self.places.borrow().get(pool).map(|place| Arc::clone(&place.pool.shared));
+        if let Some(pool) = pool {
+            pool.fails_to_start().await;
+            announce.when_complete();
+        }
+    }
 }
 
 /// The pools of a generation, by their numbers in its configuration.

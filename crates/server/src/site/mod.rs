@@ -236,8 +236,8 @@ impl Site {
         user: Option<User>,
         failure: Option<Failure<'_>>,
     ) -> Answer {
-        let pool = self.router.pool();
-        let page = pool.and_then(|pool| PoolPage::at(&request.path, pool, pools));
+        let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
+        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, pools));
         let answer = match (&self.htaccess, page) {
             (Some(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());

@@ -60,6 +60,15 @@ impl Route {
     pub(super) const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
 }
 
+/// The worker script of a site.
+#[derive(Debug)]
+struct Worker {
+    /// It, with no path info.
+    script: Script,
+    /// It answers what leads to no file.
+    is_controller: bool,
+}
+
 /// Finds what the site's folders have at a path.
 #[derive(Debug)]
 pub(crate) struct Router {
@@ -70,6 +79,7 @@ pub(crate) struct Router {
     exceptions: Exceptions,
     /// Endings of scripts, with their dot, and what runs them.
     endings: Vec<(Vec<u8>, Upstream)>,
+    worker: Option<Worker>,
     /// Path prefixes that belong to a FastCGI application, longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
     /// The only scripts that run, or folders of such, with a slash at their end; empty: all.
@@ -97,6 +107,7 @@ impl Router {
             front_controller: config.front_controller.clone(),
             exceptions: Exceptions::new(&config.serve),
             endings: workers.into_iter().collect(),
+            worker: None,
             prefixes: Vec::new(),
             php_only: bytes(&config.php_only),
             distrusted,
@@ -104,7 +115,43 @@ impl Router {
         for (number, attachment) in config.fastcgi.iter().enumerate() {
             router.attach(&attachment.matching, number);
         }
+        router.worker = config.worker.as_ref().map(|worker| Worker {
+            script: router.worker_script(worker.file.as_os_str().as_bytes(), worker.pool),
+            is_controller: worker.is_controller,
+        });
         Ok(router)
+    }
+
+    /// A worker script, as requests see it. One that lies outside of the site's folders seems to lie in its root.
+    pub(super) fn worker_script(&self, file: &[u8], pool: usize) -> Script {
+        let path = self.path_of(file);
+        let name = path.unwrap_or_else(|| {
+            let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or(file);
+            [b"/", name].concat()
+        });
+        let upstream = Upstream::Workers(pool);
+        Script { filename: file.to_vec(), name, path_info: Vec::new(), upstream }
+    }
+
+    /// The worker script, if it answers what leads to no file.
+    fn worker_controller(&self) -> Option<&Script> {
+        self.worker.as_ref().filter(|worker| worker.is_controller).map(|worker| &worker.script)
+    }
+
+    /// The number of the pool that runs the worker script of the site, if it has one.
+    pub(super) fn worker_pool(&self) -> Option<usize> {
+        match self.worker.as_ref()?.script.upstream {
+            Upstream::Workers(pool) => Some(pool),
+            Upstream::Application(_) => None,
+        }
+    }
+
+    /// What runs the script at `name`, which another upstream would run: the workers that have booted it, if it is theirs.
+    fn runner(&self, name: &[u8], upstream: Upstream) -> Upstream {
+        match &self.worker {
+            Some(Worker { script, .. }) if script.name == name => script.upstream,
+            _ => upstream,
+        }
     }
 
     /// The number of the pool that runs the scripts of the site, if one does.
@@ -258,7 +305,10 @@ impl Router {
             return Route::forbidden(hidden.to_string());
         }
         match place.kind() {
-            Ok(Kind::File) => self.script_at_place(&place, name, path_info, upstream),
+            Ok(Kind::File) => {
+                let upstream = self.runner(&place.site_path(), upstream);
+                self.script_at_place(&place, name, path_info, upstream)
+            }
             Ok(Kind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
             Err(refusal) => self.missing(name, &refusal),
         }
@@ -314,7 +364,7 @@ impl Router {
     fn source(&self, path: &[u8]) -> Route {
         match self.mounts.place(path).kind() {
             Ok(Kind::File) => match self.runs(path) {
-                Some(upstream) => self.script(path, b"", upstream),
+                Some(upstream) => self.script(path, b"", self.runner(path, upstream)),
                 None => Route::forbidden(
                     "it looks like a script, and nothing runs it; fastcgi = { \".EXT\" = ADDRESS } (--fastcgi .EXT=ADDRESS) would",
                 ),
@@ -400,6 +450,12 @@ impl Router {
     }
 
     fn index(&self, folder: &[u8]) -> Route {
+        // The script that has booted the application stands for its folder, whatever it is called.
+        if let Some(worker) = self.worker_controller()
+            && worker.name.strip_prefix(folder).is_some_and(|name| !name.contains(&b'/'))
+        {
+            return Route::Script(worker.clone());
+        }
         if let Some(index) = self.index_of(folder) {
             return self.file_or_script(&index);
         }
@@ -427,11 +483,15 @@ impl Router {
         let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
         let mut scripts = scripts.take(MAX_SCRIPTS_IN_PATH);
         let (end, upstream) = scripts.find(|&(end, _)| self.is_file(&path[..end]))?;
+        let upstream = self.runner(&path[..end], upstream);
         Some(self.script(&path[..end], &path[end..], upstream))
     }
 
     /// The front controller that answers for a path that leads to no file.
     fn controller(&self, path: &[u8]) -> Route {
+        if let Some(worker) = self.worker_controller() {
+            return Route::Script(worker.clone());
+        }
         match &self.front_controller {
             FrontController::Off => Route::NOT_FOUND,
             FrontController::Listed(all) => {
@@ -455,7 +515,9 @@ impl Router {
 
     fn run(&self, script: &[u8]) -> Route {
         match self.runs(script) {
-            Some(upstream) if self.is_file(script) => self.script(script, b"", upstream),
+            Some(upstream) if self.is_file(script) => {
+                self.script(script, b"", self.runner(script, upstream))
+            }
             _ => Route::NOT_FOUND,
         }
     }

@@ -1,5 +1,6 @@
 //! The routes of a site, applied to a request.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -558,6 +559,10 @@ impl OneHandler {
             Self::Php { pool, script } => {
                 if let Some(page) = PoolPage::at(path, *pool, pools) {
                     return Answer::PoolPage(page);
+                }
+                if let Some(worker) = pools.get(*pool).and_then(|pool| pool.worker.as_ref()) {
+                    let file = worker.file.as_os_str().as_bytes();
+                    return Answer::Route(Route::Script(router.worker_script(file, *pool)));
                 }
                 let script = script.as_deref().unwrap_or(path);
                 Answer::Route(router.script_at(script, Upstream::Workers(*pool)))

@@ -86,6 +86,13 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
         Some(waiting.waiter)
     }
 
+    /// Takes out all requests.
+    pub(super) fn take(&mut self) -> Vec<W> {
+        self.len = 0;
+        let waiting = self.lines.drain(..).flat_map(|(_, line)| line.into_values());
+        waiting.map(|waiting| waiting.waiter).collect()
+    }
+
     /// Takes out the request that gets what has become free on this event loop.
     pub(super) fn pop(&mut self, event_loop: L) -> Option<(L, W)> {
         let lines = self.lines.iter_mut().filter(|(_, line)| !line.is_empty());

@@ -1,14 +1,16 @@
 //! The pools.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sendoff_config::{
-    Account, Address, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, Workers,
+    Account, Address, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, WorkerScript, Workers,
 };
 
-use super::context::Context;
+use super::context::{Context, unusable};
 use super::program;
 use crate::keys::{Pool, Top};
+use crate::machine::Kind;
 use crate::php_settings;
 use crate::place::{At, Place};
 use crate::read::similar;
@@ -33,13 +35,17 @@ pub(crate) struct Pools {
     is_named: Vec<bool>,
     /// The number of the first pool of PHP workers.
     first_php: usize,
+    /// Pools with a worker script, and beside each the pool of the site's other scripts.
+    twins: Vec<(usize, usize)>,
+    /// How long workers of each are kept that have no request, if their number varies.
+    idle: Vec<Duration>,
 }
 
 impl Pools {
     /// Resolves the sections; if none is of PHP workers, there is one with the defaults.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
-        let (mut groups, mut broken) = (Vec::new(), Vec::new());
+        let (mut groups, mut broken, mut idle) = (Vec::new(), Vec::new(), Vec::new());
         for section in &top.pool.value.0 {
             let name = &section.name.value.0;
             let place = match section.name.place {
@@ -55,16 +61,64 @@ impl Pools {
             }
             all.push((pool(section, context), place));
             broken.push(section.broken);
+            idle.push(section.worker_idle_timeout.value.0);
             groups.push(section.group.as_ref().and_then(|name| group(name, context)));
         }
         let is_php = |(pool, _): &(PoolConfig, _)| pool.program.is_none();
         let first_php = all.iter().position(is_php).unwrap_or_else(|| {
-            all.push((pool(&Pool::empty(Place::Default), context), Place::Default));
+            let usual = Pool::empty(Place::Default);
+            all.push((pool(&usual, context), Place::Default));
+            idle.push(usual.worker_idle_timeout.value.0);
             groups.push(None);
             broken.push(false);
             all.len() - 1
         });
-        Self { is_named: vec![false; all.len()], all, groups, broken, first_php }
+        let (is_named, twins) = (vec![false; all.len()], Vec::new());
+        Self { is_named, all, groups, broken, first_php, twins, idle }
+    }
+
+    /// The pool of a site's scripts, and if the named pool (without a name, the first) has a worker script, that pool.
+    pub(crate) fn of_site(
+        &mut self,
+        name: Option<&At<Free>>,
+        context: &mut Context<'_>,
+    ) -> (Option<usize>, Option<(usize, PathBuf)>) {
+        let Some(number) = self.number(name, context) else { return (None, None) };
+        let worker = self.all[number].0.worker.as_ref().map(|worker| worker.file.clone());
+        match worker {
+            Some(file) => (Some(self.twin(number)), Some((number, file))),
+            None => (Some(number), None),
+        }
+    }
+
+    /// The pool that runs scripts as usual for sites whose pool has a worker script: with the same settings, and without workers while
+    /// no request comes.
+    fn twin(&mut self, number: usize) -> usize {
+        if let Some((_, twin)) = self.twins.iter().find(|(known, _)| *known == number) {
+            return *twin;
+        }
+        let (pool, _) = &self.all[number];
+        let mut name = format!("{}-scripts", pool.name);
+        while self.all.iter().any(|(known, _)| known.name == name) {
+            name.push('\'');
+        }
+        let max = pool.most_workers().max(1);
+        let idle = self.idle[number];
+        let twin = PoolConfig {
+            name,
+            worker: None,
+            workers: Workers::Auto(Bounds { min: 0, max, idle }),
+            status_path: None,
+            ping_path: None,
+            ..pool.clone()
+        };
+        self.all.push((twin, Place::Default));
+        self.idle.push(idle);
+        self.groups.push(self.groups[number]);
+        self.broken.push(self.broken[number]);
+        self.is_named.push(true);
+        self.twins.push((number, self.all.len() - 1));
+        self.all.len() - 1
     }
 
     /// The number of the pool of PHP workers with a name; without a name, the first.
@@ -187,7 +241,8 @@ fn references(sites: &mut [Site]) -> impl Iterator<Item = &mut usize> {
             Some(Handler::Php { pool, .. }) => Some(pool),
             _ => None,
         });
-        site.pool.iter_mut().chain(of_routes)
+        let worker = site.worker.iter_mut().map(|worker| &mut worker.pool);
+        site.pool.iter_mut().chain(worker).chain(of_routes)
     })
 }
 
@@ -232,6 +287,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let environment = section.env.iter().flat_map(|map| &map.value.0);
     PoolConfig {
         program,
+        worker: worker_script(section, context),
         account: section.user.as_ref().and_then(|user| account(user, context)),
         umask: section.umask.map(|mask| mask.value.0),
         chroot: section.chroot.as_ref().and_then(|path| context.folder(path)),
@@ -252,6 +308,44 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         snapshot: section.snapshot.value.into(),
         ..PoolConfig::new(&section.name.value.0, workers)
     }
+}
+
+/// The worker script of a pool, which must be there.
+fn worker_script(section: &Pool, context: &mut Context<'_>) -> Option<WorkerScript> {
+    let Some(At { value: FilePath(file), place }) = &section.php_worker else {
+        let without_meaning = [
+            ("watch", section.watch.as_ref().map(|at| at.place)),
+            ("max_memory", section.max_memory.as_ref().map(|at| at.place)),
+            ("max_age", section.max_age.as_ref().map(|at| at.place)),
+        ];
+        for (name, place) in without_meaning {
+            let Some(place) = place else { continue };
+            context
+                .problems
+                .error(place, format!("{name} has a meaning only with php_worker"))
+                .help(format!("name the worker script of the pool, or remove {name}"));
+        }
+        return None;
+    };
+    let real = context.machine.canonical(file);
+    let is_file = |path: &PathBuf| context.machine.kind(path).is_ok_and(|kind| kind == Kind::File);
+    let says = match &real {
+        Ok(real) if is_file(real) => None,
+        Ok(_) => Some(format!("{} is no file", file.display())),
+        Err(error) => Some(unusable(file, error)),
+    };
+    if let Some(says) = says {
+        context.problems.error(*place, says).help(
+            "php_worker is the script that calls sendoff_handle_request(), as public/index.php",
+        );
+    }
+    let folders = section.watch.iter().flat_map(|list| &list.value.0);
+    Some(WorkerScript {
+        max_memory: section.max_memory.map(|size| size.value.0),
+        max_age: section.max_age.map(|time| time.value.0),
+        watch: folders.filter_map(|folder| context.folder(folder)).collect(),
+        ..WorkerScript::new(real.unwrap_or_else(|_| file.clone()))
+    })
 }
 
 /// Warns of settings that PHP does not know.

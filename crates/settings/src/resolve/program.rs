@@ -49,6 +49,7 @@ fn keys_have_a_meaning(section: &Pool, command: Place, context: &mut Context<'_>
         at.map(|at| at.place)
     }
     let of_php = [
+        ("php_worker", there(section.php_worker.as_ref())),
         ("php_ini", given(&section.php_ini)),
         ("php_value", given(&section.php_value)),
         ("php_admin_value", given(&section.php_admin_value)),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sendoff_config::{
     Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage,
-    FrontController as Resolved, Host, Site, SiteLog,
+    FrontController as Resolved, Host, Site, SiteLog, SiteWorker,
 };
 
 use super::context::Context;
@@ -26,7 +26,7 @@ impl Context<'_> {
         listeners: Vec<usize>,
         pools: &mut Pools,
     ) -> Option<Site> {
-        let pool = pools.number(section.pool.as_ref(), self);
+        let (pool, worker) = pools.of_site(section.pool.as_ref(), self);
         let mut attached: Vec<_> = self.attached(section.fastcgi.as_ref());
         for (_, At { value, place }) in section.fastcgi.iter().flat_map(|map| &map.value.0) {
             pools.program(&value.0, *place, self);
@@ -91,6 +91,11 @@ impl Context<'_> {
             htaccess: section.htaccess.value,
             access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
+            worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {
+                pool,
+                file,
+                is_controller: !is_given && !section.htaccess.value,
+            }),
             fastcgi: attached,
             fastcgi_timeout: section.fastcgi_timeout.value.0,
             proxies,

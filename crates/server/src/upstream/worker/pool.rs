@@ -29,6 +29,8 @@ pub struct Pool {
     link_made: Notify,
     /// Told when a request begins to wait, and when a worker takes requests.
     news: Notify,
+    /// Told when workers cannot start.
+    failed: Notify,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,8 @@ struct State {
     complete: usize,
     /// The fewest that were idle at a time since the last [`Pool::take_load`].
     least_idle: usize,
+    /// The worker script fails to boot, and no worker has since the last time that it did.
+    cannot_start: bool,
     counts: Counts,
 }
 
@@ -129,11 +133,13 @@ impl Pool {
             workers: HashMap::new(),
             complete: 0,
             least_idle: 0,
+            cannot_start: false,
             counts: Counts::default(),
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
+        let failed = Notify::new();
         let (started, describes) = (SystemTime::now(), AtomicBool::new(false));
-        Arc::new(Self { state, loops, limits, started, describes, link_made, news })
+        Arc::new(Self { state, loops, limits, started, describes, link_made, news, failed })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,6 +160,7 @@ impl Pool {
         known.links_missing -= 1;
         if known.links_missing == 0 {
             state.complete += 1;
+            state.cannot_start = false;
             self.give(state, worker, event_loop);
             self.news.notify_one();
         }
@@ -185,6 +192,28 @@ impl Pool {
     /// Ends when a request begins to wait or a worker comes to take requests, or has done so since the last call. For one caller.
     pub async fn news(&self) {
         self.news.notified().await;
+    }
+
+    /// The worker script has failed to boot. Unless other workers run, requests are refused until one has booted.
+    pub fn set_cannot_start(&self) {
+        let mut state = self.state();
+        state.cannot_start = true;
+        // The senders are dropped without the lock.
+        let refused = if state.complete == 0 { state.waiting.take() } else { Vec::new() };
+        drop(state);
+        drop(refused);
+        self.failed.notify_one();
+    }
+
+    /// Whether no worker runs because the worker script fails to boot.
+    #[must_use]
+    pub fn cannot_start(&self) -> bool {
+        self.state().cannot_start()
+    }
+
+    /// Ends when the worker script fails to boot, or has since the last call. For one caller.
+    pub async fn fails_to_start(&self) {
+        self.failed.notified().await;
     }
 
     /// Forgets a worker whose link is lost.
@@ -291,6 +320,9 @@ impl Pool {
                 state.note_request(worker);
                 return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
             }
+            if state.cannot_start() {
+                return Err(Self::not_started());
+            }
             if state.waiting.len() >= self.limits.requests {
                 return Err(self.queue_full());
             }
@@ -302,8 +334,14 @@ impl Pool {
         self.news.notify_one();
         match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(ticket)) => Ok(ticket),
-            Ok(Err(_)) | Err(_) => Err(self.timed_out()),
+            Ok(Err(_)) => Err(Self::not_started()),
+            Err(_) => Err(self.timed_out()),
         }
+    }
+
+    fn not_started() -> UpstreamError {
+        let why = "the worker script of the pool does not start; the lines of sendoff-php in the log say why";
+        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why)
     }
 
     fn queue_full(&self) -> UpstreamError {
@@ -318,6 +356,10 @@ impl Pool {
 }
 
 impl State {
+    fn cannot_start(&self) -> bool {
+        self.cannot_start && self.complete == 0
+    }
+
     fn forget(&mut self, worker: WorkerId) {
         if self.workers.remove(&worker).is_some_and(|worker| worker.links_missing == 0) {
             self.complete -= 1;

@@ -45,8 +45,12 @@ const MESSAGE_LEN: usize = 8;
 /// The message that comes with the socket on which workers ask for the state of the pool: no process, no links.
 const QUESTIONS: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
 
+/// The message that the worker script has failed to boot.
+const CANNOT_START: [u8; MESSAGE_LEN] = [0, 0, 0, 0, 255, 255, 255, 255];
+
 /// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. `questions` gets
-/// the sockets on which workers ask for the state of the pool, one from each master. Ends when the supervisor closes the other side.
+/// the sockets on which workers ask for the state of the pool, one from each master; `cannot_start` is called when the worker script
+/// of the pool has failed to boot. Ends when the supervisor closes the other side.
 ///
 /// # Errors
 /// The pool socket cannot be read.
@@ -55,6 +59,7 @@ pub async fn receive_workers(
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
     mut questions: impl FnMut(OwnedFd),
+    cannot_start: impl Fn(),
 ) -> io::Result<()> {
     let packets = Packets::new(pool_socket)?;
     let mut next = 0;
@@ -70,6 +75,10 @@ pub async fn receive_workers(
         };
         if *message == QUESTIONS {
             fds.into_iter().for_each(&mut questions);
+            continue;
+        }
+        if *message == CANNOT_START {
+            cannot_start();
             continue;
         }
         let origin = Origin::Pool { pool, worker: WorkerId(next) };

@@ -1,0 +1,353 @@
+/*
+ * Worker mode: the life of a worker script, and of each request inside it.
+ *
+ *   starts ──▶ boots ── sendoff_handle_request() ──▶ waits ──▶ request ──┐
+ *                │                                     ▲  │              │ the callable returns
+ *                │ ends                                │  │ told to end  │
+ *                ▼                                     └──┼──────────────┤
+ *              failed                                     ▼              │ exit(), fatal error,
+ * exception false, the script ends ◀┘
+ *
+ * A process runs the script once. When the script ends, for whatever reason, the process does; a
+ * request that is open then is answered by php_request_shutdown(), as in ordinary mode. The master
+ * starts the next process.
+ */
+#include "boot.h"
+#include "lazy.h"
+#include "php_main.h"
+#include "php_output.h"
+#include "fopen_wrappers.h"
+#include "ext/spl/spl_exceptions.h"
+#include "ext/standard/basic_functions.h"
+#include "zend_exceptions.h"
+#include "zend_stream.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * When the script works for longer after a request, until it asks for the next, the response ends
+ * with the note that the worker is still at work (frameworks "terminate" after the response). The
+ * note costs a message, so it is sent only if it is worth it: nanoseconds.
+ */
+#define LONG_AFTERMATH ((int64_t)500000)
+
+static struct {
+	/* Added to by the worker, read by the master. */
+	int busy;
+	uint64_t max_requests;
+	uint64_t served;
+	int64_t started;
+	/* The folder of the script. */
+	int folder;
+	/* The script has asked for a request. */
+	bool has_booted;
+	/* The callable runs. */
+	bool is_inside;
+	/* No further request is taken. */
+	bool is_over;
+	/* When the last response ended, and how long the script then took: a moving average, weight
+	 * 1/4. */
+	int64_t ended;
+	int64_t aftermath;
+} script;
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* By this parameter applications know that they run in worker mode. */
+static void mark_params(void)
+{
+	SENDOFF_PARAM_SET("FRANKENPHP_WORKER", "1");
+}
+
+/*
+ * The parameters while the script boots; they are those of no request. Their values are copied into
+ * $_SERVER.
+ */
+static void set_boot_params(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = estrndup(path, slash ? (size_t)(slash - path) : 0);
+
+	sendoff_params_clear();
+	SENDOFF_PARAM_SET("DOCUMENT_ROOT", folder);
+	SENDOFF_PARAM_SET("SCRIPT_NAME", slash ? slash : path);
+	SENDOFF_PARAM_SET("SCRIPT_FILENAME", path);
+	mark_params();
+	efree(folder);
+}
+
+static void clear_request_info(void)
+{
+	sapi_request_info *info = &SG(request_info);
+
+	if (info->path_translated) {
+		efree(info->path_translated);
+	}
+	info->path_translated = NULL;
+	info->request_method = NULL;
+	info->query_string = NULL;
+	info->request_uri = NULL;
+	info->content_type = NULL;
+	info->content_length = 0;
+	info->cookie_data = NULL;
+}
+
+static void note_boot(void)
+{
+	if (!script.has_booted) {
+		script.has_booted = true;
+		sendoff_renew_after_boot();
+		sendoff_boot.is_starting = false;
+		clear_request_info();
+		eventfd_write(script.busy, SENDOFF_BOOTED);
+	}
+}
+
+/* The script has worked on after the last response, until now. */
+static void note_aftermath(void)
+{
+	if (script.ended) {
+		script.aftermath += (now_ns() - script.ended - script.aftermath) / 4;
+		sendoff_boot.is_long_after = script.aftermath > LONG_AFTERMATH;
+	}
+}
+
+/* Whether a limit of this process has been reached. */
+static bool is_used_up(void)
+{
+	return (script.max_requests && script.served >= script.max_requests) ||
+		   (sendoff_boot.max_memory && zend_memory_usage(true) > sendoff_boot.max_memory) ||
+		   (sendoff_boot.max_age &&
+			(uint64_t)((now_ns() - script.started) / 1000000000) >= sendoff_boot.max_age);
+}
+
+/*
+ * Before and after a request PHP runs outside of any function: messages name no line, and what a
+ * callback throws is not for the worker script to catch. Returns what to set back.
+ */
+static zend_execute_data *hide_caller(void)
+{
+	zend_execute_data *caller = EG(current_execute_data);
+
+	EG(current_execute_data) = NULL;
+	return caller;
+}
+
+static void enter_folder(void)
+{
+	if (script.folder >= 0) {
+		php_ignore_value(fchdir(script.folder));
+	}
+}
+
+/* Begins the next request. False: none will come. */
+static bool take_request(void)
+{
+	note_boot();
+	note_aftermath();
+	if (script.is_over || sendoff_accept(sendoff_php_worker) != 1) {
+		script.is_over = true;
+		return false;
+	}
+	if (script.served == 0) {
+		eventfd_write(script.busy, (eventfd_t)now_ns());
+	}
+	sendoff_kept_before();
+	sendoff_boot.has_request = true;
+	SG(server_context) = sendoff_php_worker;
+	sendoff_params_load(sendoff_php_worker);
+	mark_params();
+	sendoff_request_info_init();
+	enter_folder();
+	zend_execute_data *caller = hide_caller();
+	sendoff_renew_before();
+	EG(current_execute_data) = caller;
+	return true;
+}
+
+/* What is left to do when the response has ended. */
+static void forget_request(void)
+{
+	sendoff_lazy_end_request();
+	sendoff_boot.has_request = false;
+	SG(server_context) = NULL;
+	sendoff_named_forget();
+	clear_request_info();
+	sendoff_params_clear();
+	if (script.served++ == 0) {
+		eventfd_write(script.busy, SENDOFF_SERVED);
+	}
+	/* A request that comes now is left unread, so the front gives it to another worker. */
+	script.is_over |= is_used_up();
+	script.ended = now_ns();
+}
+
+/*
+ * What runs after a script has another working folder, as in ordinary mode (request.c). Returns
+ * whether anything does.
+ */
+static bool leave_folder(void)
+{
+	if (!BG(user_shutdown_function_names) && zend_stack_count(&OG(handlers)) <= 1) {
+		return false;
+	}
+	php_ignore_value(chdir(sendoff_php_folder));
+	return true;
+}
+
+/* False: something has been thrown meanwhile. */
+static bool end_request(void)
+{
+	bool has_left = leave_folder();
+	zend_execute_data *caller = hide_caller();
+	bool goes_on = sendoff_renew_after();
+
+	EG(current_execute_data) = caller;
+	if (!goes_on) {
+		return false;
+	}
+	if (has_left) {
+		enter_folder();
+	}
+	sendoff_kept_after();
+	forget_request();
+	return true;
+}
+
+PHP_FUNCTION(sendoff_handle_request)
+{
+	zend_fcall_info call;
+	zend_fcall_info_cache cache;
+	zval result;
+
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+	Z_PARAM_FUNC(call, cache)
+	ZEND_PARSE_PARAMETERS_END();
+
+	if (!script.busy) {
+		zend_throw_exception(spl_ce_RuntimeException,
+							 "it takes requests only in a worker script (php_worker)", 0);
+		RETURN_THROWS();
+	}
+	if (script.is_inside) {
+		zend_throw_exception(spl_ce_RuntimeException, "a request is being handled already", 0);
+		RETURN_THROWS();
+	}
+	/* The callable threw, and the script has caught it. */
+	if (sendoff_boot.has_request && !end_request()) {
+		RETURN_THROWS();
+	}
+	if (!take_request()) {
+		RETURN_FALSE;
+	}
+	ZVAL_UNDEF(&result);
+	call.retval = &result;
+	script.is_inside = true;
+	zend_call_function(&call, &cache);
+	script.is_inside = false;
+	zval_ptr_dtor(&result);
+	if (EG(exception) || !end_request()) {
+		RETURN_THROWS();
+	}
+	RETURN_TRUE;
+}
+
+static void log_failure(const char *path, const char *why)
+{
+	fprintf(stderr, "sendoff-php: the worker script %s %s\n", path, why);
+}
+
+/* False: it cannot be opened. */
+static bool run(const char *path)
+{
+	zend_file_handle file;
+
+	memset(&file, 0, sizeof(file));
+	errno = 0;
+	if (php_fopen_primary_script(&file) == FAILURE) {
+		log_failure(path, strerror(errno));
+		return false;
+	}
+	SG(options) |= SAPI_OPTION_NO_CHDIR;
+	php_execute_script(&file);
+	php_ignore_value(chdir(sendoff_php_folder));
+	if (!file.in_list) {
+		zend_destroy_file_handle(&file);
+	}
+	return true;
+}
+
+/* The script has ended. What it was at work on is finished as in ordinary mode. */
+static void finish(const char *path)
+{
+	bool had_request = sendoff_boot.has_request;
+
+	sendoff_boot.is_long_after = false;
+	if (had_request) {
+		sendoff_apply_error_header();
+		sendoff_kept_join();
+	}
+	if (SG(request_info).path_translated) {
+		efree(SG(request_info).path_translated);
+		SG(request_info).path_translated = NULL;
+	}
+	php_request_shutdown(NULL);
+	sendoff_end_response(false);
+	if (had_request) {
+		eventfd_write(script.busy, SENDOFF_SERVED);
+	} else if (!script.has_booted) {
+		log_failure(path, "has ended before it called sendoff_handle_request()");
+	}
+}
+
+static void open_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? estrndup(path, MAX((size_t)(slash - path), 1)) : NULL;
+
+	script.folder = folder ? open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	enter_folder();
+	if (folder) {
+		efree(folder);
+	}
+}
+
+/* Up to a tenth less, by process, so that the workers of a pool do not end at the same time. */
+static uint64_t staggered(uint64_t limit)
+{
+	return limit - (uint64_t)getpid() % (limit / 10 + 1);
+}
+
+int sendoff_boot_serve(int busy, uint64_t max_requests)
+{
+	const char *path = sendoff_boot.script;
+
+	script.busy = busy;
+	sendoff_boot.is_starting = true;
+	script.max_requests = staggered(max_requests);
+	script.started = now_ns();
+	sendoff_boot.max_age = staggered(sendoff_boot.max_age);
+	/* Nothing is sent before the first request. */
+	sendoff_php_finished = true;
+	set_boot_params(path);
+	SG(request_info).path_translated = estrdup(path);
+	SG(sapi_headers).http_response_code = 200;
+	sendoff_boot_no_session(true);
+	bool started = php_request_startup() == SUCCESS;
+	sendoff_boot_no_session(false);
+	if (!started) {
+		return 1;
+	}
+	open_folder(path);
+	run(path);
+	finish(path);
+	return script.has_booted ? 0 : 1;
+}

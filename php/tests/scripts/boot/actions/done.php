@@ -1,0 +1,2 @@
+<?php
+$state['done'] = $_GET['file'];

@@ -1,0 +1,2 @@
+<?php
+$state['files'] = [];

@@ -1,0 +1,3 @@
+<?php
+$state['large'][] = str_repeat('x', (int) $_GET['size']);
+echo 'grown';

@@ -1,0 +1,11 @@
+<?php
+// Keeps a lazy string, and answers with what it and a string of an earlier request are.
+if (isset($_GET['file'])) {
+	$state['files'][] = file_get_contents($_GET['file']);
+}
+foreach ($state['files'] as $file) {
+	echo strlen($file), ' ', md5($file), "\n";
+}
+if (isset($_GET['echo'])) {
+	echo $state['files'][(int) $_GET['echo']];
+}

@@ -1,0 +1,3 @@
+<?php
+echo "the application says why\n";
+exit(1);
