@@ -9,7 +9,7 @@ use crate::static_files::Entry;
 
 /// The answer of a script. Its fields are among the effects.
 #[derive(Debug)]
-pub(crate) enum ScriptAnswer {
+pub enum ScriptAnswer {
     /// A body of strings and ranges of files.
     Body {
         /// The status.

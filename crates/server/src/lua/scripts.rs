@@ -23,9 +23,12 @@ use crate::static_files::{CacheShare, Identity, SETTLED, read_regular};
 /// The largest script, in bytes.
 const MAX_SCRIPT: usize = 1 << 20;
 
+/// Scripts that are kept parsed. With more of them all are parsed anew, so that memory is bounded where every file of a folder is one.
+const MAX_PARSED: usize = 1024;
+
 /// The dictionaries of all sites, by the names of the sites; common to all event loops.
 #[derive(Debug, Default)]
-pub(crate) struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
+pub struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
 
 impl Dictionaries {
     fn of(&self, site: &str) -> Arc<Dictionary> {
@@ -37,7 +40,7 @@ impl Dictionaries {
 
 /// What the sites of one event loop share: a state, and the scripts that it has parsed.
 #[derive(Debug)]
-pub(crate) struct ScriptShare {
+pub struct ScriptShare {
     dictionaries: Arc<Dictionaries>,
     cache: Rc<CacheShare>,
     started: OnceCell<Result<Started, String>>,
@@ -59,7 +62,7 @@ struct Parsed {
 
 impl ScriptShare {
     /// The state is made when the first script runs.
-    pub(crate) fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
+    pub fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
         let (started, parsed) = (OnceCell::new(), RefCell::default());
         Rc::new(Self { dictionaries, cache: Rc::clone(cache), started, parsed })
     }
@@ -88,7 +91,11 @@ impl ScriptShare {
         let parsed = Parsed { identity: now, script: script.clone() };
         // A file that has just been changed may change again without another time stamp.
         if now.is_older_than(SETTLED, SystemTime::now()) {
-            self.parsed.borrow_mut().insert(path.to_owned(), parsed);
+            let mut all = self.parsed.borrow_mut();
+            if all.len() >= MAX_PARSED {
+                all.clear();
+            }
+            all.insert(path.to_owned(), parsed);
         } else {
             self.parsed.borrow_mut().remove(path);
         }
@@ -98,7 +105,7 @@ impl ScriptShare {
 
 /// What scripts have made of a request.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub enum Next {
     /// It goes on.
     GoOn {
         /// The path in the file system that a script has chosen instead.
@@ -114,16 +121,16 @@ pub(crate) enum Next {
 
 /// What scripts leave behind for the response and for applications.
 #[derive(Debug, Default)]
-pub(crate) struct Traces {
+pub struct Traces {
     /// Response fields.
-    pub(crate) fields: Vec<(Bytes, Bytes)>,
+    pub fields: Vec<(Bytes, Bytes)>,
     /// Variables for applications.
-    pub(crate) environment: Vec<(Bytes, Bytes)>,
+    pub environment: Vec<(Bytes, Bytes)>,
 }
 
 /// The scripts of a site.
 #[derive(Debug)]
-pub(crate) struct SiteScripts {
+pub struct SiteScripts {
     share: Rc<ScriptShare>,
     root: Rc<[u8]>,
     dictionary: Arc<Dictionary>,
@@ -131,13 +138,13 @@ pub(crate) struct SiteScripts {
 
 impl SiteScripts {
     /// For a site with this name and this folder.
-    pub(crate) fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
+    pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
         let dictionary = share.dictionaries.of(name);
         Self { share: Rc::clone(share), root: root.into(), dictionary }
     }
 
     /// Runs scripts, one after the other, until one of them decides. `physical`: where the path leads in the file system.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         scripts: &[PathBuf],
         phase: Phase,
@@ -220,7 +227,7 @@ impl SiteScripts {
     }
 
     /// A file that a script has chosen.
-    pub(crate) fn file(&self, path: &[u8]) -> Next {
+    pub fn file(&self, path: &[u8]) -> Next {
         match self.share.started().and_then(|started| started.files.open(path)) {
             Ok(entry) => Next::Answer(ScriptAnswer::File(entry)),
             Err(why) => Next::Refused(StatusCode::NOT_FOUND, Some(why)),
@@ -228,7 +235,7 @@ impl SiteScripts {
     }
 
     /// Runs scripts on the head of a response.
-    pub(crate) fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
+    pub fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
         for path in scripts {
             let run = || -> Result<_, String> {
                 let started = self.share.started()?;
