@@ -84,12 +84,15 @@ impl Responder {
     /// Runs the scripts until one of them decides.
     fn run(&self, asked: &mut Asked, worker: &mut Worker) -> Response {
         let scripts = SiteScripts::new(&self.share, DICTIONARY, &asked.root);
-        let mut traces =
-            Traces { fields: Vec::new(), environment: std::mem::take(&mut asked.environment) };
+        let mut traces = Traces {
+            fields: Vec::new(),
+            environment: std::mem::take(&mut asked.environment),
+            is_explained: false,
+        };
         let mut is_again = false;
         for _ in 0..MAX_RUNS {
             let next = match self.chosen(asked, is_again) {
-                Ok((list, physical)) => scripts.run(
+                Ok((list, physical)) => scripts.run_now(
                     list.as_slice(),
                     Phase::Route,
                     Some(physical),
@@ -99,15 +102,15 @@ impl Responder {
                 Err(status) => return Response::page(status, traces.fields),
             };
             let next = match next {
-                Next::GoOn { physical: Some(file) } => scripts.file(&file),
+                Next::GoOn { physical: Some(file) } => scripts.file(&file, None),
                 other => other,
             };
             match next {
-                Next::Answer(ScriptAnswer::Body { status, segments }) => {
+                Next::Answer(ScriptAnswer::Body { status, segments, .. }) => {
                     let length = Some(segments.iter().map(Segment::len).sum());
                     return Response { status, fields: traces.fields, body: segments, length };
                 }
-                Next::Answer(ScriptAnswer::File(entry)) => {
+                Next::Answer(ScriptAnswer::File { entry, .. }) => {
                     let asked = &asked.request;
                     let found = respond_with(&entry, &asked.method, &asked.headers);
                     return Response::file(found, traces.fields);

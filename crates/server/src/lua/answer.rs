@@ -16,9 +16,16 @@ pub enum ScriptAnswer {
         status: StatusCode,
         /// The pieces in order.
         segments: Vec<Segment>,
+        /// Where the script has made it, if the response is explained.
+        place: Option<String>,
     },
     /// This file, with ranges and conditions.
-    File(Rc<Entry>),
+    File {
+        /// The file.
+        entry: Rc<Entry>,
+        /// Where the script has chosen it, if the response is explained.
+        place: Option<String>,
+    },
     /// The script asks for the body of the request, and is to run again when it is there.
     AfterBody,
 }

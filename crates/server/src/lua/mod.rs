@@ -7,10 +7,12 @@
 //! ```
 
 mod answer;
+mod ask;
 mod content;
 mod machine;
 mod scripts;
 mod view;
 
 pub use answer::ScriptAnswer;
+pub use ask::{Asked, Asks};
 pub use scripts::{Dictionaries, Next, ScriptShare, SiteScripts, Traces};
