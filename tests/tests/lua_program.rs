@@ -154,8 +154,8 @@ fn shown(request: &Request, response: &Response, with_page: bool) -> String {
         let name = name.to_ascii_lowercase();
         let is_of_page = ["content-type", "content-length", "transfer-encoding"].contains(&&*name);
         // lighttpd removes what scripts have set from the pages of errors; here it stays.
-        let is_kept = name.starts_with("x-") && !with_page;
-        if !OWN.contains(&&*name) && !(is_of_page && !with_page) && !is_kept {
+        let is_kept = name.starts_with("x-");
+        if !OWN.contains(&&*name) && (with_page || !is_of_page && !is_kept) {
             fields.push(format!("{name}: {value}\n"));
         }
     }

@@ -30,12 +30,12 @@ const BY_SERVERS: [&str; 2] = ["x-sendfile-type", "x-accel-mapping"];
 pub(crate) fn read<'p>(
     parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
 ) -> Result<Asked, BadPath> {
-    let mut headers = HeaderMap::new();
-    let mut environment = Vec::new();
-    for (name, value) in parameters {
+    let (mut headers, mut environment) = (HeaderMap::new(), Vec::new());
+    let mut field = Vec::new();
+    for (name, value) in shared(parameters) {
         match name.strip_prefix(b"HTTP_") {
-            Some(name) => add(&mut headers, name, value),
-            None => environment.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value))),
+            Some(name) => add(&mut headers, name, value, &mut field),
+            None => environment.push((name, value)),
         }
     }
     let find = |name: &[u8]| environment.iter().find(|(known, _)| known == name);
@@ -99,13 +99,32 @@ pub(crate) fn read<'p>(
     Ok(Asked { request, script, root, environment })
 }
 
-/// Adds the field that a parameter `HTTP_NAME` stands for.
-fn add(headers: &mut HeaderMap, name: &[u8], value: &[u8]) {
-    let name: Vec<u8> = name
-        .iter()
-        .map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() })
-        .collect();
-    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&name), HeaderValue::from_bytes(value))
+/// A copy of the parameters, in one piece of memory.
+fn shared<'p>(
+    parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
+) -> impl Iterator<Item = (Bytes, Bytes)> {
+    let (mut all, mut ends) = (Vec::with_capacity(2048), Vec::with_capacity(64));
+    for (name, value) in parameters {
+        all.extend_from_slice(name);
+        let middle = all.len();
+        all.extend_from_slice(value);
+        ends.push((middle, all.len()));
+    }
+    let (all, mut begin) = (Bytes::from(all), 0);
+    ends.into_iter().map(move |(middle, end)| {
+        let both = (all.slice(begin..middle), all.slice(middle..end));
+        begin = end;
+        both
+    })
+}
+
+/// Adds the field that a parameter `HTTP_NAME` stands for. `field` is memory for its name.
+fn add(headers: &mut HeaderMap, name: &[u8], value: Bytes, field: &mut Vec<u8>) {
+    field.clear();
+    let own = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    field.extend(name.iter().map(own));
+    let value = HeaderValue::from_maybe_shared(value);
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(field), value)
         && !BY_SERVERS.contains(&name.as_str())
     {
         headers.append(name, value);

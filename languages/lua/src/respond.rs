@@ -1,11 +1,12 @@
 //! One request: runs its scripts, and sends what they decide.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -91,16 +92,12 @@ impl Responder {
         };
         let mut is_again = false;
         for _ in 0..MAX_RUNS {
-            let next = match self.chosen(asked, is_again) {
-                Ok((list, physical)) => scripts.run_now(
-                    list.as_slice(),
-                    Phase::Route,
-                    Some(physical),
-                    &mut asked.request,
-                    &mut traces,
-                ),
+            let (list, physical) = match self.chosen(asked, is_again) {
+                Ok(chosen) => chosen,
                 Err(status) => return Response::page(status, traces.fields),
             };
+            let (request, physical) = (&mut asked.request, Some(physical));
+            let next = scripts.run_now(&list, Phase::Route, physical, request, &mut traces);
             let next = match next {
                 Next::GoOn { physical: Some(file) } => scripts.file(&file, None),
                 other => other,
@@ -132,6 +129,7 @@ impl Responder {
                     return Response::page(StatusCode::NOT_FOUND, traces.fields);
                 }
                 Next::Refused(status, why) => {
+                    let status = self.status(status, &list);
                     if let Some(why) = why {
                         tracing::info!("answered with {}: {why}", status.as_u16());
                     }
@@ -146,27 +144,37 @@ impl Responder {
 
     /// The scripts of a request, and where its path leads in the file system. `is_again`: a script has begun the request again, with
     /// another path perhaps.
-    fn chosen(&self, asked: &Asked, is_again: bool) -> Result<(Chosen<'_>, Vec<u8>), StatusCode> {
+    fn chosen(
+        &self,
+        asked: &Asked,
+        is_again: bool,
+    ) -> Result<(Cow<'_, [PathBuf]>, Vec<u8>), StatusCode> {
         let beneath_root = || {
             let root = asked.root.strip_suffix(b"/").unwrap_or(&asked.root);
             [root, &asked.request.path].concat()
         };
         if !self.scripts.is_empty() {
-            return Ok((Chosen::Always(&self.scripts), beneath_root()));
+            return Ok((Cow::Borrowed(&self.scripts), beneath_root()));
         }
         let named = asked.script.clone().filter(|_| !is_again).unwrap_or_else(beneath_root);
-        let shown = || named.escape_ascii().to_string();
         if !named.ends_with(ENDING) {
-            let why = format!("{} is no script: its name does not end in .lua", shown());
-            tracing::info!("answered with 403: {why}");
+            let shown = named.escape_ascii();
+            tracing::info!(
+                "answered with 403: {shown} is no script: its name does not end in .lua"
+            );
             return Err(StatusCode::FORBIDDEN);
         }
-        let path = Path::new(OsStr::from_bytes(&named));
-        if !path.is_file() {
-            tracing::info!("answered with 404: there is no script {}", shown());
-            return Err(StatusCode::NOT_FOUND);
+        Ok((Cow::Owned(vec![PathBuf::from(OsStr::from_bytes(&named))]), named))
+    }
+
+    /// The status for a request that is refused. What is not there is no failure of a script.
+    fn status(&self, status: StatusCode, scripts: &[PathBuf]) -> StatusCode {
+        let is_named = self.scripts.is_empty();
+        if is_named && scripts.iter().any(|script| !script.is_file()) {
+            StatusCode::NOT_FOUND
+        } else {
+            status
         }
-        Ok((Chosen::Named([path.to_owned()]), named))
     }
 
     fn send(&self, worker: &mut Worker, method: &Method, response: &Response) -> Result<(), Gone> {
@@ -191,23 +199,6 @@ impl Responder {
         });
         let parts: Vec<Part<'_>> = parts.collect();
         self.sender.send_parts(worker, &head, &parts).map(drop)
-    }
-}
-
-/// The scripts of a request.
-enum Chosen<'s> {
-    /// Those of every request.
-    Always(&'s [PathBuf]),
-    /// The one that the web server has named.
-    Named([PathBuf; 1]),
-}
-
-impl Chosen<'_> {
-    fn as_slice(&self) -> &[PathBuf] {
-        match self {
-            Self::Always(scripts) => scripts,
-            Self::Named(script) => script,
-        }
     }
 }
 

@@ -120,7 +120,10 @@ impl Shared {
             }
             state => state,
         };
-        self.changed.notify_one();
+        // Only then is the process's first thread interested, and the call is a system call.
+        if !goes_on {
+            self.changed.notify_one();
+        }
         goes_on
     }
 
