@@ -12,7 +12,7 @@ serve: build
 
 build:
 	tools/install serve
-	cargo build --release --bin sendoff --bin sendoff-php
+	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:
@@ -53,14 +53,14 @@ install-extension:
 # What every commit must pass; under 10 minutes once it has been built.
 test: check
 	tools/install test
-	cargo build --release --bin sendoff --bin sendoff-php
+	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
 	cargo test --release --workspace
 
 # Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
 # lists all failures at its end.
 test-heavy:
 	tools/install heavy
-	cargo build --release --bin sendoff --bin sendoff-php
+	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
 	tools/test-heavy
 
 # The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 8 minutes. Needs root.

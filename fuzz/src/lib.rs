@@ -7,6 +7,7 @@
 pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;
+pub mod lua;
 mod mutate;
 pub mod proxies;
 pub mod records;

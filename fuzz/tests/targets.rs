@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, fastcgi, htaccess, http1, proxies, records, region, responses, settings,
+    Case, Failure, Target, fastcgi, htaccess, http1, lua, proxies, records, region, responses,
+    settings,
 };
 
 const USUAL_SECONDS: u64 = 5;
@@ -105,4 +106,9 @@ fn what_proxies_and_their_clients_say() {
         "proxies",
         Target { check: proxies::check, seeds: proxies::seeds, words: proxies::WORDS },
     );
+}
+
+#[test]
+fn lua_scripts() {
+    holds("lua", Target { check: lua::check, seeds: lua::seeds, words: lua::WORDS });
 }

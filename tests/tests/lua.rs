@@ -354,3 +354,107 @@ fn a_script_protects_where_a_request_is_led() {
     server.get("/open").expect(403);
     assert_eq!(server.page("/p.php"), "yesset");
 }
+
+#[test]
+fn scripts_ask_other_pages_of_the_site_and_wait() {
+    let site = Site::with("file.txt", "a file");
+    site.write("big.bin", vec![b'x'; (1 << 20) + 1]);
+    site.write(
+        "p.php",
+        "<?php header('X-From: php'); http_response_code(201);
+        echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['HTTP_X_A'] ?? 'none', ' ',
+            $_SERVER['HTTP_COOKIE'] ?? 'none', ' ', $_SERVER['HTTP_RANGE'] ?? 'none', ' ', file_get_contents('php://input');",
+    );
+    site.write_at(
+        site.outside("ask.lua"),
+        "local a = sendoff.subrequest { path = '/p.php?q=1', method = 'POST', headers = { ['X-A'] = 'b', Cookie = false }, body = 'sent' }
+        local b = sendoff.subrequest('/file.txt')
+        local c, why = sendoff.subrequest('/big.bin')
+        local d = sendoff.subrequest('/none')
+        lighty.content = { a.status, ' ', a.headers['x-from'], ' ', a.body, '|', b.status, ' ', b.headers['content-type'], ' ', b.body, '|', tostring(c), ' ', why, '|', d.status }
+        return 200",
+    );
+    site.write_at(
+        site.outside("auth.lua"),
+        "local a = sendoff.subrequest { path = '/check.php', method = 'HEAD' }
+        if a.status ~= 204 then return 403 end
+        lighty.r.req_env['USER_FROM_LUA'] = a.headers['x-user']",
+    );
+    site.write(
+        "check.php",
+        "<?php http_response_code(($_SERVER['HTTP_X_KEY'] ?? '') === 'good' ? 204 : 401); header('X-User: ' . $_SERVER['REQUEST_METHOD']);",
+    );
+    site.write("private/page.php", "<?php echo $_SERVER['USER_FROM_LUA'];");
+    site.write_at(
+        site.outside("deep.lua"),
+        "local a, why = sendoff.subrequest('/deep') lighty.content = { a and a.body or why, '.' } return 200",
+    );
+    let server = one(
+        &site,
+        "[[site.route]]\npath = '/ask'\nlua = 'ask.lua'\n[[site.route]]\nprefix = '/private'\nlua = 'auth.lua'\n\
+         [[site.route]]\npath = '/deep'\nlua = 'deep.lua'\n",
+    );
+    let request = Request::get("/ask").header("Cookie", "a=b").header("Range", "bytes=0-1");
+    let answer = server.ask(&request);
+    assert_eq!(
+        answer.text(),
+        "201 php POST /p.php?q=1 b none none sent|200 text/plain a file|nil the answer has more than 1048576 bytes|404",
+        "{}",
+        server.log()
+    );
+    server.get("/private/page.php").expect(403);
+    let known = Request::get("/private/page.php").header("X-Key", "good");
+    assert_eq!(server.ask(&known).text(), "HEAD");
+    assert_eq!(server.page("/deep"), "subrequests lie 4 deep in one another.....");
+}
+
+#[test]
+fn the_event_loop_goes_on_while_a_script_waits() {
+    let site = Site::with("file.txt", "a file");
+    let (started, wait) = (site.fifo("started"), site.fifo("wait"));
+    site.write(
+        "slow.php",
+        "<?php file_put_contents(__DIR__ . '/started', 'x'); echo file_get_contents(__DIR__ . '/wait');",
+    );
+    site.write_at(
+        site.outside("ask.lua"),
+        "lighty.content = { sendoff.subrequest('/slow.php').body } return 200",
+    );
+    site.write_at(
+        site.outside("hurry.lua"),
+        "local a, why = sendoff.subrequest { path = '/slow.php', timeout = 0.05 } lighty.content = { tostring(a), why } return 200",
+    );
+    // It has one event loop and one worker.
+    let server = one(
+        &site,
+        "[[site.route]]\npath = '/ask'\nlua = 'ask.lua'\n[[site.route]]\npath = '/hurry'\nlua = 'hurry.lua'\n",
+    );
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.page("/ask"));
+        started.await_script();
+        assert_eq!(server.page("/file.txt"), "a file");
+        // The only worker is busy.
+        assert_eq!(server.page("/hurry"), "nilno answer came in time");
+        assert!(!waiting.is_finished());
+        wait.release();
+        assert_eq!(waiting.join().unwrap(), "go");
+    });
+}
+
+#[test]
+fn explain_says_where_a_script_has_made_its_answer() {
+    let site = Site::with("file.txt", "a file");
+    site.write_at(
+        site.outside("s.lua"),
+        "local how = lighty.env['uri.query']
+        if how == 'file' then return lighty.stat(lighty.env['physical.doc-root'] .. '/file.txt')['http-response-send-file'] end
+        lighty.content = { 'some text' }
+        return 200",
+    );
+    let server = one(&site, "[[site.route]]\npath = '/s'\nlua = 's.lua'\n");
+    for (target, line) in [("/s", 3), ("/s?file", 2)] {
+        let table = server.explain(target, &[]).unwrap();
+        assert!(table.contains("answered by a Lua script"), "{table}");
+        assert!(table.contains(&format!("s.lua:{line}")), "{table}");
+    }
+}

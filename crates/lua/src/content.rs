@@ -11,6 +11,7 @@ const MAX_PIECES: usize = 4096;
 
 /// Adds the functions behind `lighty.r.resp_body`.
 pub(crate) fn add(functions: &Functions<'_>) -> Result<()> {
+    functions.add("note_place", |lua, current, ()| current.note_place(lua))?;
     functions.add("add_content", |lua, current, value| change(lua, current, value, false))?;
     functions.add("set_content", |lua, current, value| change(lua, current, value, true))?;
     functions.add("content", |lua, current, key: LuaString| {
@@ -39,12 +40,16 @@ fn look(lua: &Lua, exchange: &Exchange, key: &[u8]) -> Result<Value> {
 
 fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bool> {
     let (pieces, message) = match value {
-        Value::Table(list) => listed(lua, current, &list, false)?,
+        Value::Table(list) => {
+            let values = (1..=list.raw_len()).map(|number| list.raw_get::<Value>(number));
+            listed(lua, current, values, false)?
+        }
         value => match text(lua, current, value)? {
             Some(text) => (vec![Piece::Text(text)], None),
             None => return Ok(false),
         },
     };
+    current.note_place(lua)?;
     current.with(|exchange| {
         if let Some(message) = message {
             exchange.log(&message);
@@ -72,22 +77,22 @@ fn text(lua: &Lua, current: &Current, value: Value) -> Result<Option<Bytes>> {
     value.map(|text| current.hand_out(&text)).transpose()
 }
 
-/// The pieces that a table lists, up to the first that is wrong, and what is wrong with that. `is_older`: it is `lighty.content`,
-/// where `length` is the end of the range.
+/// The pieces that values are, up to the first that is wrong, and what is wrong with that. `is_older`: they are those of
+/// `lighty.content`, where `length` is the end of the range.
 pub(crate) fn listed(
     lua: &Lua,
     current: &Current,
-    list: &Table,
+    values: impl Iterator<Item = Result<Value>>,
     is_older: bool,
 ) -> Result<(Vec<Piece>, Option<String>)> {
     let name = if is_older { "content" } else { "body" };
     let mut pieces = Vec::new();
-    for number in 1..=list.raw_len() {
+    for (number, value) in (1..).zip(values) {
         if pieces.len() == MAX_PIECES {
             let why = format!("the response has more than {MAX_PIECES} pieces");
             return Err(Error::runtime(why));
         }
-        match list.raw_get::<Value>(number)? {
+        match value? {
             Value::Nil => break,
             Value::Table(table) => match file(current, &table, is_older)? {
                 Ok(piece) => pieces.extend(piece),

@@ -9,6 +9,9 @@ use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Result, 
 use crate::budget::Budget;
 use crate::exchange::{Exchange, Outcome};
 
+/// Callers among which the script is looked for.
+const MAX_LEVELS: usize = 8;
+
 /// What functions that Lua calls share.
 #[derive(Debug)]
 pub(crate) struct Current {
@@ -28,8 +31,8 @@ impl Current {
         Rc::new(Self { budget: Rc::clone(budget), running: RefCell::default() })
     }
 
-    pub(crate) fn begin(&self, exchange: Exchange) {
-        *self.running.borrow_mut() = Some(Running { exchange, decided: None });
+    pub(crate) fn begin(&self, running: Running) {
+        *self.running.borrow_mut() = Some(running);
     }
 
     pub(crate) fn end(&self) -> Option<Running> {
@@ -46,6 +49,23 @@ impl Current {
             Some(running) => act(running),
             None => Err(Error::runtime("no request is being answered")),
         }
+    }
+
+    /// Notes where the script is, if the response is explained.
+    pub(crate) fn note_place(&self, lua: &Lua) -> Result<()> {
+        self.with(|exchange| {
+            if exchange.is_explained {
+                let places = (0..MAX_LEVELS).map_while(|level| {
+                    lua.inspect_stack(level, |level| {
+                        let file = level.source().source?.strip_prefix('@')?.to_owned();
+                        level.current_line().map(|line| format!("{file}:{line}"))
+                    })
+                });
+                // The prelude has no file.
+                exchange.place = places.flatten().next();
+            }
+            Ok(())
+        })
     }
 
     /// A copy of bytes that leave the state.

@@ -41,6 +41,10 @@ pub struct Exchange {
     pub shared: Arc<Dictionary>,
     /// What the script wants to be logged.
     pub messages: Vec<String>,
+    /// Whether the response is explained, so that the place is noted where the script makes it.
+    pub is_explained: bool,
+    /// That place, the file and the line.
+    pub place: Option<String>,
 }
 
 /// A request as scripts see it.

@@ -151,7 +151,8 @@ pub(crate) fn add_machine(
         let Some(path) = path.filter(|path| !path.as_bytes().is_empty()) else { return Ok(None) };
         let Some(stat) = m.stat(&path.as_bytes()) else { return Ok(None) };
         let (path, current) = (path.as_bytes().to_vec(), Rc::clone(&current));
-        let send = Box::new(move || {
+        let send = Box::new(move |lua: &Lua| {
+            current.note_place(lua)?;
             current.with_running(|running| {
                 running.decided = Some(Outcome::File(path.clone()));
                 Ok(())
@@ -162,11 +163,14 @@ pub(crate) fn add_machine(
     inner.table.raw_set("stat", stat)
 }
 
+/// Makes a file the response.
+type Choose = Box<dyn Fn(&Lua) -> Result<()>>;
+
 /// What `lighty.stat` returns.
 struct Found {
     stat: Stat,
     /// Makes the file the response.
-    send: Box<dyn Fn() -> Result<()>>,
+    send: Choose,
 }
 
 impl UserData for Found {
@@ -191,7 +195,7 @@ impl Found {
             b"content-type" => text_or_nil(lua, stat.content_type.as_ref()),
             b"etag" => text_or_nil(lua, stat.etag.as_ref()),
             b"http-response-send-file" => {
-                (self.send)()?;
+                (self.send)(lua)?;
                 Ok(Value::Integer(0))
             }
             b"is_file" => is(0o100_000),

@@ -23,7 +23,9 @@ mod json;
 mod machine;
 mod pattern;
 mod runtime;
+mod script;
 mod strings;
+mod wait;
 
 #[cfg(test)]
 mod tests;
@@ -32,4 +34,6 @@ pub use budget::Limits;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
 pub use exchange::{Body, Exchange, Outcome, Phase, Physical, Piece, Request};
 pub use machine::{Machine, Stat};
-pub use runtime::{Runtime, Script};
+pub use runtime::Runtime;
+pub use script::Script;
+pub use wait::{Reply, Step, Subrequest, Waiting};

@@ -5,11 +5,12 @@
 
 local rust = ...
 
-local error, getmetatable, math_type, next, pairs, rawequal, rawget, rawset, select, setmetatable, tostring, type =
-	error, getmetatable, math.type, next, pairs, rawequal, rawget, rawset, select, setmetatable, tostring, type
+local error, getmetatable, math_type, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type =
+	error, getmetatable, math.type, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type
 local real_string, real_table = string, table
 local concat, sort, unpack = table.concat, table.sort, table.unpack
 local create, resume, close_coroutine = coroutine.create, coroutine.resume, coroutine.close
+local running, yield = coroutine.running, coroutine.yield
 local protected_call = pcall
 
 local shielded = setmetatable({}, { __mode = "k" })
@@ -188,8 +189,22 @@ for name, value in pairs(coroutine) do
 	coroutines[name] = value
 end
 
-function coroutines.resume(...)
-	return settle(resume(...))
+-- What a coroutine yields first when the script in it waits for a subrequest. No script can get hold of it.
+local WAITS = {}
+
+-- The coroutine of the run at hand.
+local runner
+
+-- A script may wait within coroutines of its own: what it waits for passes through them.
+local function settle_coroutine(co, ok, first, ...)
+	if ok and rawequal(first, WAITS) then
+		return settle_coroutine(co, resume(co, yield(WAITS, ...)))
+	end
+	return settle(ok, first, ...)
+end
+
+function coroutines.resume(co, ...)
+	return settle_coroutine(co, resume(co, ...))
 end
 
 local function unwrap(ok, ...)
@@ -203,12 +218,19 @@ end
 function coroutines.wrap(f)
 	local wrapped = create(f)
 	return function(...)
-		return unwrap(resume(wrapped, ...))
+		return unwrap(settle_coroutine(wrapped, resume(wrapped, ...)))
 	end
 end
 
 function coroutines.close(...)
 	return settle(close_coroutine(...))
+end
+
+function coroutines.yield(...)
+	if running() == runner then
+		error("attempt to yield from outside a coroutine", 2)
+	end
+	return yield(...)
 end
 
 rust.replace_string_functions(real_string)
@@ -337,21 +359,29 @@ local lighty = {
 	status = counters,
 }
 
--- What a script has put into `lighty` itself: `header`, `content`, and names of its own.
-local result
+-- What the script of the run at hand has put into `lighty` itself: `header`, `content`, and names of its own.
+local header, content, others
+
+-- Whether the place is noted where a script makes its answer.
+local is_explained
 
 setmetatable(lighty, {
 	__index = function(_, key)
-		local value = result[key]
-		if value == nil and (key == "header" or key == "content") then
-			value = {}
-			result[key] = value
+		if key == "header" then
+			header = header or {}
+			return header
+		elseif key == "content" then
+			if not content then
+				if is_explained then
+					rust.note_place()
+				end
+				content = {}
+			end
+			return content
 		end
-		return value
+		return others and others[key]
 	end,
-	__newindex = function(_, key, value)
-		result[key] = value
-	end,
+	__newindex = read_only,
 	__metatable = false,
 })
 shielded[lighty] = true
@@ -360,15 +390,45 @@ shielded[lighty] = true
 local shown = setmetatable({}, {
 	__index = lighty,
 	__newindex = function(_, key, value)
-		if rawget(lighty, key) ~= nil then
+		if key == "header" then
+			header = value
+		elseif key == "content" then
+			if is_explained then
+				rust.note_place()
+			end
+			content = value
+		elseif rawget(lighty, key) ~= nil then
 			read_only()
+		else
+			others = others or {}
+			others[key] = value
 		end
-		result[key] = value
 	end,
 	__metatable = false,
 })
 shielded[shown] = true
 globals.lighty = shown
+
+-- Asks the site for another page, and waits for it.
+
+local function answered(status, fields, body)
+	if not status then
+		return nil, fields
+	end
+	return { status = status, headers = fields, body = body }
+end
+
+function rust.sendoff.subrequest(wish)
+	if type(wish) == "string" then
+		wish = { path = wish }
+	elseif type(wish) ~= "table" then
+		error("bad argument #1 to 'subrequest' (string or table expected, got " .. type(wish) .. ")", 2)
+	end
+	if runner == nil then
+		error("the text of a script that makes subrequests must contain the word subrequest", 2)
+	end
+	return answered(yield(WAITS, wish))
+end
 
 rust.sendoff.shared = shield(rust.sendoff.shared)
 rust.sendoff.json = shield(rust.sendoff.json)
@@ -389,11 +449,59 @@ function globals.load(text, name, mode, environment)
 	return rust.load(text, name, environment)
 end
 
--- Runs a script. Returns its status, and the fields and the content of the older interface.
-return function(main)
-	local own = {}
+-- Begins a run: makes its globals.
+local function begin(explained)
+	is_explained = explained
+	-- With room for one name from the beginning.
+	local own = { _G = true }
 	own._G = own
-	result, current = {}, setmetatable(own, of_script)
-	local status = main(own)
-	return status, rawget(result, "header"), rawget(result, "content")
+	header, content, others, current = nil, nil, nil, setmetatable(own, of_script)
+	return own
 end
+
+-- Runs a script that does not wait. Returns its status, and the fields and the content of the older interface.
+local function run(main, explained)
+	runner = nil
+	local status = main(begin(explained))
+	return status, header, content
+end
+
+-- Runs scripts, one after the other.
+local function run_all(main, explained)
+	while true do
+		local status = main(begin(explained))
+		main, explained = yield(status, header, content)
+	end
+end
+
+-- A coroutine of which no script is running.
+local idle
+
+local function settle_run(thread, ok, first, ...)
+	if not ok then
+		error(first, 0)
+	elseif rawequal(first, WAITS) then
+		return WAITS, { thread, header, content, others, current, is_explained }, ...
+	end
+	idle = thread
+	return first, ...
+end
+
+-- Runs a script that may wait. Returns as `run` does; or WAITS, what `go_on` needs, and what the script waits for.
+local function start(main, explained)
+	runner, idle = idle or create(run_all), nil
+	return settle_run(runner, resume(runner, main, explained))
+end
+
+-- Goes on with a script that waits, and gives it the answer.
+local function go_on(waiting, ...)
+	runner, header, content, others, current, is_explained = unpack(waiting, 1, 6)
+	return settle_run(runner, resume(runner, ...))
+end
+
+-- Lets go of what a run that has failed has left.
+local function forget()
+	runner, header, content, others, current = nil, nil, nil, nil, nil
+end
+
+return run, start, go_on, forget, WAITS

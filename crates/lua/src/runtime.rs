@@ -1,11 +1,12 @@
 //! The state in which the scripts of one thread run.
 
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Error, Function, Lua, LuaOptions, LuaString, Result, StdLib, Table, Value};
+use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 
 use sendoff_sys::lua_hook::{self, Check};
 
@@ -13,13 +14,21 @@ use crate::budget::{Budget, CHECK_EVERY, Limits};
 use crate::current::{Current, Functions, Running};
 use crate::exchange::{Exchange, Outcome, Phase};
 use crate::machine::Machine;
-use crate::{content, extras, functions, interface, strings};
+use crate::script::Script;
+use crate::wait::{Counted, Reply, Step, Waiting};
+use crate::{content, extras, functions, interface, strings, wait};
 
 /// How the prelude is named in messages.
 const PRELUDE: &str = "prelude";
 
 /// Bytes of a text that a script may `load`.
 const MAX_LOADED: usize = 256 << 10;
+
+/// The function by which a script waits.
+const WORD: &[u8] = b"subrequest";
+
+/// Scripts of a state that may wait at a time. Each of them may have as much memory as one that runs.
+const MAX_WAITING: usize = 64;
 
 /// The status by which a script asks for a restart (`lighty.RESTART_REQUEST`).
 const RESTART: i64 = 99;
@@ -30,20 +39,24 @@ pub struct Runtime {
     budget: Rc<Budget>,
     check: Check,
     current: Rc<Current>,
+    /// Runs a script that does not wait.
     run: Function,
+    /// Runs a script that may wait.
+    start: Function,
+    go_on: Function,
+    forget: Function,
+    /// What the prelude returns in place of a status if the script waits.
+    waits: Table,
+    /// Scripts that wait.
+    waiting: Rc<Cell<usize>>,
+    /// Bytes that the state and its parsed scripts need.
+    own_memory: Cell<usize>,
 }
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Runtime").finish_non_exhaustive()
     }
-}
-
-/// A script that has been parsed, for the [`Runtime`] that parsed it.
-#[derive(Debug, Clone)]
-pub struct Script {
-    main: Function,
-    name: Rc<str>,
 }
 
 impl Runtime {
@@ -75,7 +88,7 @@ impl Runtime {
         let current = Current::new(&budget);
         let rust = inner(&lua, &current, machine)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(format!("={PRELUDE}"));
-        let run = prelude.call(rust)?;
+        let (run, start, go_on, forget, waits) = prelude.call(rust)?;
         let checked = Rc::clone(&budget);
         let check: Check = Rc::new(move |file, line| {
             let place = || {
@@ -85,16 +98,38 @@ impl Runtime {
             checked.check(place).is_ok()
         });
         lua_hook::install(&lua, CHECK_EVERY)?;
-        let runtime = Self { lua, budget, check, current, run };
+        let (waiting, own_memory) = (Rc::default(), Cell::default());
+        let runtime = Self {
+            lua,
+            budget,
+            check,
+            current,
+            run,
+            start,
+            go_on,
+            forget,
+            waits,
+            waiting,
+            own_memory,
+        };
         runtime.limit_memory()?;
         Ok(runtime)
     }
 
     /// Limits memory to what the state needs itself and what scripts may have.
     fn limit_memory(&self) -> Result<()> {
-        self.lua.set_memory_limit(0)?;
-        self.lua.gc_collect()?;
-        let limit = self.lua.used_memory() + self.budget.limits().memory;
+        if self.waiting.get() == 0 {
+            self.lua.set_memory_limit(0)?;
+            self.lua.gc_collect()?;
+            self.own_memory.set(self.lua.used_memory());
+        }
+        self.let_scripts_have_memory()
+    }
+
+    /// What one script may have, for each that waits and for the one that runs.
+    fn let_scripts_have_memory(&self) -> Result<()> {
+        let scripts = self.waiting.get() + 1;
+        let limit = self.own_memory.get() + scripts * self.budget.limits().memory;
         self.lua.set_memory_limit(limit)?;
         Ok(())
     }
@@ -109,76 +144,167 @@ impl Runtime {
         let chunk = self.lua.load(text).set_mode(ChunkMode::Text).set_name(format!("@{name}"));
         let main = chunk.into_function().map_err(|error| self.explain(name, &error))?;
         self.limit_memory().map_err(|error| self.explain(name, &error))?;
-        Ok(Script { main, name: name.into() })
+        let may_wait = memchr::memmem::find(source, WORD).is_some();
+        Ok(Script { main, name: name.into(), may_wait })
     }
 
-    /// Runs a script. Returns what it has made of the exchange, and what it has decided.
+    /// Runs a script that cannot wait: subrequests fail. Returns what it has made of the exchange, and what it has decided.
     pub fn run(&self, script: &Script, exchange: Exchange) -> (Exchange, Outcome) {
+        let mut step = self.start(script, exchange);
+        loop {
+            step = match step {
+                Step::Done(exchange, outcome) => return (*exchange, outcome),
+                Step::Waits(waiting) => {
+                    self.go_on(*waiting, Err("no subrequest can be made here".to_owned()))
+                }
+            }
+        }
+    }
+
+    /// Runs a script until it ends or waits.
+    pub fn start(&self, script: &Script, exchange: Exchange) -> Step {
         self.budget.begin();
         lua_hook::set_check(&self.check);
-        let phase = exchange.phase;
-        self.current.begin(exchange);
-        let ran: Result<(Value, Value, Value)> = self.run.call(&script.main);
-        let decided = ran.and_then(|(status, header, content)| {
-            self.older(header, content, &status)?;
-            Ok(status)
-        });
-        let Some(Running { mut exchange, decided: chosen }) = self.current.end() else {
-            unreachable!("it began above")
+        let is_explained = exchange.is_explained;
+        self.current.begin(Running { exchange, decided: None });
+        let run = if script.may_wait { &self.start } else { &self.run };
+        let ran = run.call((&script.main, is_explained));
+        self.step(script, 0, ran)
+    }
+
+    /// Goes on with a script that has waited, and gives it the answer, or the reason why there is none.
+    pub fn go_on(&self, waiting: Waiting, reply: std::result::Result<Reply, String>) -> Step {
+        let Waiting { script, running, state, left, count, .. } = waiting;
+        self.budget.go_on(left);
+        lua_hook::set_check(&self.check);
+        self.current.begin(running);
+        let ran = self.given(state, reply).and_then(|given| self.go_on.call(given));
+        self.step(&script, count, ran)
+    }
+
+    /// An answer, for the script.
+    fn given(&self, state: Table, reply: std::result::Result<Reply, String>) -> Result<MultiValue> {
+        self.let_scripts_have_memory()?;
+        let mut given = MultiValue::from_iter([Value::Table(state)]);
+        match reply {
+            Err(why) => {
+                given.push_back(Value::Boolean(false));
+                given.push_back(Value::String(self.lua.create_string(why)?));
+            }
+            Ok(Reply { status, fields, body }) => {
+                let table = self.lua.create_table()?;
+                for (name, value) in fields {
+                    let name = self.lua.create_string(name.to_ascii_lowercase())?;
+                    // Of several fields with one name, as in a list.
+                    let before: Option<LuaString> = table.raw_get(&name)?;
+                    let value = match before {
+                        Some(before) => [&*before.as_bytes(), b", ", &value].concat().into(),
+                        None => value,
+                    };
+                    table.raw_set(name, self.lua.create_string(value)?)?;
+                }
+                given.push_back(Value::Integer(status.into()));
+                given.push_back(Value::Table(table));
+                given.push_back(Value::String(self.lua.create_string(body)?));
+            }
+        }
+        Ok(given)
+    }
+
+    /// What has come of a run.
+    fn step(&self, script: &Script, count: u32, ran: Result<MultiValue>) -> Step {
+        let Some(mut running) = self.current.end() else { unreachable!("it began before") };
+        let mut values = match ran {
+            Ok(values) => values,
+            Err(error) => return self.failed_step(script, running, &error),
         };
-        let outcome = match decided {
-            Err(error) => Outcome::Failed(self.failed(&script.name, &error)),
-            Ok(status) => match (status, chosen) {
-                (_, Some(chosen)) => chosen,
-                (Value::Nil, None) => Outcome::GoOn,
-                (status, None) => match self.lua.coerce_integer(status.clone()) {
-                    Ok(Some(RESTART)) => Outcome::Restart,
-                    Ok(Some(status @ 200..=999)) => {
-                        Outcome::Answer(u16::try_from(status).unwrap_or(500))
-                    }
-                    Ok(Some(_)) => Outcome::GoOn,
-                    _ => {
-                        let kind = status.type_name();
-                        exchange.log(&format!("{} returns a {kind} and no integer", script.name));
-                        Outcome::GoOn
-                    }
-                },
+        let status = values.pop_front().unwrap_or(Value::Nil);
+        if let Value::Table(table) = &status
+            && *table == self.waits
+        {
+            return self.wait(script, count, running, values);
+        }
+        let (header, content) = (values.pop_front(), values.pop_front());
+        if let Err(error) = self.older(&mut running, header, content, &status) {
+            return self.failed_step(script, running, &error);
+        }
+        self.decide(script, running, &status)
+    }
+
+    fn failed_step(&self, script: &Script, running: Running, error: &Error) -> Step {
+        let outcome = Outcome::Failed(self.failed(&script.name, error));
+        Step::Done(Box::new(running.exchange), outcome)
+    }
+
+    fn wait(&self, script: &Script, count: u32, running: Running, mut values: MultiValue) -> Step {
+        let (Some(Value::Table(state)), wish) = (values.pop_front(), values.pop_front()) else {
+            unreachable!("the prelude returns both")
+        };
+        let count = count + 1;
+        let wish = match wait::read(&self.budget, &wish.unwrap_or(Value::Nil), count) {
+            Ok(wish) => wish,
+            Err(error) => return self.failed_step(script, running, &error),
+        };
+        let too_many = self.waiting.get() >= MAX_WAITING;
+        let wish = if too_many { Err("too many scripts wait".to_owned()) } else { wish };
+        let (script, left) = (script.clone(), self.budget.pause());
+        let _counted = Counted::new(&self.waiting);
+        let waiting = Waiting { script, running, state, left, count, wish: Some(wish), _counted };
+        Step::Waits(Box::new(waiting))
+    }
+
+    fn decide(&self, script: &Script, running: Running, status: &Value) -> Step {
+        let Running { mut exchange, decided: chosen } = running;
+        let phase = exchange.phase;
+        let outcome = match (status, chosen) {
+            (_, Some(chosen)) => chosen,
+            (Value::Nil, None) => Outcome::GoOn,
+            (status, None) => match self.lua.coerce_integer(status.clone()) {
+                Ok(Some(RESTART)) => Outcome::Restart,
+                Ok(Some(status @ 200..=999)) => {
+                    Outcome::Answer(u16::try_from(status).unwrap_or(500))
+                }
+                Ok(Some(_)) => Outcome::GoOn,
+                _ => {
+                    let kind = status.type_name();
+                    exchange.log(&format!("{} returns a {kind} and no integer", script.name));
+                    Outcome::GoOn
+                }
             },
         };
         if phase != Phase::Response && matches!(outcome, Outcome::GoOn | Outcome::Restart) {
             exchange.content = None;
         }
-        (exchange, outcome)
+        Step::Done(Box::new(exchange), outcome)
     }
 
     /// Takes what the older interface has: `lighty.header` and, if the script answers, `lighty.content`.
-    fn older(&self, header: Value, content: Value, status: &Value) -> Result<()> {
-        if let Value::Table(header) = header {
-            for pair in header.pairs::<Value, Value>() {
-                let (name, value) = pair?;
-                let (Value::String(name), Some(value)) = (name, self.lua.coerce_string(value)?)
-                else {
-                    continue;
-                };
-                let value = self.current.hand_out(&value)?;
-                self.current.with(|exchange| {
+    fn older(
+        &self,
+        running: &mut Running,
+        header: Option<Value>,
+        content: Option<Value>,
+        status: &Value,
+    ) -> Result<()> {
+        let exchange = &mut running.exchange;
+        if let Some(Value::Table(header)) = header {
+            header.for_each(|name: Value, value: Value| {
+                if let (Value::String(name), Some(value)) = (name, self.lua.coerce_string(value)?) {
+                    let value = self.current.hand_out(&value)?;
                     exchange.set_field(&name.as_bytes(), &value);
-                    Ok(())
-                })?;
-            }
-        }
-        let answers = matches!(status, Value::Integer(200..));
-        if let Value::Table(list) = content
-            && answers
-        {
-            let (pieces, message) = content::listed(&self.lua, &self.current, &list, true)?;
-            self.current.with(|exchange| {
-                if let Some(message) = message {
-                    exchange.log(&message);
                 }
-                exchange.content = Some(pieces);
                 Ok(())
             })?;
+        }
+        if let Some(Value::Table(list)) = content
+            && matches!(status, Value::Integer(200..))
+        {
+            let values = list.sequence_values::<Value>();
+            let (pieces, message) = content::listed(&self.lua, &self.current, values, true)?;
+            if let Some(message) = message {
+                exchange.log(&message);
+            }
+            exchange.content = Some(pieces);
         }
         Ok(())
     }
@@ -196,6 +322,9 @@ impl Runtime {
             Some(why) => why,
             None => self.explain(name, error),
         };
+        // What the failed script has left must not count as the next one's.
+        self.budget.begin();
+        let _ = self.forget.call::<()>(());
         let _ = self.lua.gc_collect();
         why
     }
@@ -229,6 +358,7 @@ fn message_of(error: &Error) -> String {
 fn is_out_of_memory(error: &Error) -> bool {
     match error {
         Error::MemoryError(_) => true,
+        Error::RuntimeError(message) => message.starts_with("not enough memory"),
         Error::CallbackError { cause, .. } | Error::BadArgument { cause, .. } => {
             is_out_of_memory(cause)
         }

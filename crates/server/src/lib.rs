@@ -27,7 +27,7 @@ mod http1;
 mod http2;
 mod layer;
 mod lifecycle;
-mod lua;
+pub mod lua;
 pub mod observe;
 mod page_cache;
 pub mod request;

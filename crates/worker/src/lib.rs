@@ -23,7 +23,7 @@ use std::io::Write;
 pub use files::Identity;
 pub use numbers::MAX_HELD;
 pub use rustix::fs::Timespec;
-pub use sender::{Sender, Way};
+pub use sender::{Part, Sender, Way};
 pub use sendoff_link::worker::{MAX_PARAMS, MAX_PARAMS_LEN, Role, Roles};
 pub use worker::{MAX_BLOB_BYTES, MAX_BLOBS, Stopper, Worker};
 

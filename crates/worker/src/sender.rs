@@ -2,8 +2,8 @@
 //!
 //! An application on a connection cannot name files there: a recall must travel behind the names, on the same socket, and
 //! connections come and go. So the threads that serve connections have a [`Sender`], whose links to the front stay
-//! (`docs/handover.md` §8). If the body of a response is a range of a file, it is claimed for a link and named there. Where
-//! that is impossible, the range is read and sent on the connection.
+//! (`docs/handover.md` §8). If the body of a response is a range of a file, or such ranges and a few bytes between them, it is
+//! claimed for a link and named there. Where that is impossible, the ranges are read and sent on the connection.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -18,6 +18,7 @@ use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::mapping::MappedFile;
 
 use crate::filesystem::is_guarded_by_leases;
+use crate::worker::Piece;
 use crate::{Gone, Identity, Worker};
 
 /// Shorter ranges, in bytes, are copied, which costs less than naming them.
@@ -25,6 +26,13 @@ const SMALLEST: u64 = 16 * 1024;
 
 /// Larger files, in bytes, are copied: if the lease of one breaks just before it is named, the guard copies all of it to memory.
 const LARGEST: u64 = 1 << 30;
+
+/// Parts of a body that is handed over, at most.
+const MOST_PARTS: usize = 64;
+
+/// Bytes between the ranges of files: the front reads a link only after the head of the response, so what goes over the link
+/// before the head must fit into the socket.
+const MOST_BYTES: usize = 16 * 1024;
 
 /// Bytes that are read and written at a time.
 const PIECE: usize = 128 * 1024;
@@ -45,6 +53,22 @@ pub enum Way {
     HandedOver,
     /// This process read the file and sent its bytes, or no body was wanted.
     Copied,
+}
+
+/// A part of a response body.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'p> {
+    /// Bytes.
+    Bytes(&'p [u8]),
+    /// `len` bytes of an open file from `offset` on; fewer if the file is shorter.
+    File {
+        /// The file, open for reading.
+        file: BorrowedFd<'p>,
+        /// Where the range begins.
+        offset: u64,
+        /// Its length.
+        len: u64,
+    },
 }
 
 /// Hands files over for connections, which any number of threads may serve. One sender for all of them has one set of links and
@@ -103,11 +127,26 @@ impl Sender {
         offset: u64,
         len: u64,
     ) -> Result<Way, Gone> {
-        // What a panic may have left half done is never wrong: files and links that are not used any more.
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let claim = opened.hand_over(connection, file, offset, len);
-        drop(opened);
-        if let Some(claim) = claim {
+        self.send_parts(connection, head, &[Part::File { file, offset, len }])
+    }
+
+    /// Sends a response on a connection whose body has several parts. The response must be ended afterwards.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn send_parts(
+        &self,
+        connection: &mut Worker,
+        head: &[u8],
+        parts: &[Part<'_>],
+    ) -> Result<Way, Gone> {
+        let is_worth_it = !connection.is_head() && is_worth_handing_over(parts);
+        let claim = is_worth_it.then(|| {
+            // What a panic may have left half done is never wrong: files and links that are not used any more.
+            let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            opened.hand_over(connection, parts)
+        });
+        if let Some(claim) = claim.flatten() {
             // The field tells that the body is framed. Its only frame says that it has moved.
             let claim = claim.to_hex();
             connection.write_head(&[b"X-Sendoff: ", &claim[..], b"\r\n", head].concat())?;
@@ -115,36 +154,62 @@ impl Sender {
             return Ok(Way::HandedOver);
         }
         connection.write_head(head)?;
-        if !connection.is_head() {
-            copy(connection, file, offset, len)?;
+        if connection.is_head() {
+            return Ok(Way::Copied);
+        }
+        for part in parts {
+            match *part {
+                Part::Bytes(bytes) => connection.write(bytes)?,
+                Part::File { file, offset, len } => copy(connection, file, offset, len)?,
+            }
         }
         Ok(Way::Copied)
     }
 }
 
-impl Opened {
-    /// Names the range on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
-    fn hand_over(
-        &mut self,
-        connection: &Worker,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: u64,
-    ) -> Option<Secret> {
-        if len < SMALLEST || connection.is_head() {
-            return None;
+/// Whether the files of a body are large enough, and everything else of it is small enough.
+fn is_worth_handing_over(parts: &[Part<'_>]) -> bool {
+    let (mut in_files, mut bytes) = (0_u64, 0);
+    for part in parts {
+        match part {
+            Part::Bytes(part) => bytes += part.len(),
+            Part::File { len, .. } => in_files = in_files.saturating_add(*len),
         }
+    }
+    parts.len() <= MOST_PARTS && bytes <= MOST_BYTES && in_files >= SMALLEST
+}
+
+impl Opened {
+    /// Names the body on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
+    fn hand_over(&mut self, connection: &Worker, parts: &[Part<'_>]) -> Option<Secret> {
         let announcement = connection.announcement()?;
         if !self.links(announcement)?.begin_elsewhere(announcement) {
             return None;
         }
         self.sweep();
-        let held = offset.checked_add(len).and_then(|end| self.hold(file, end));
+        let held = self.hold_all(parts);
         let links = self.links.as_mut()?;
-        let named = held.is_some_and(|file| links.answer_with_file(file, offset, len));
+        let named = held.is_some_and(|pieces| links.answer_with(&pieces));
         links.end_elsewhere();
         links.files_unuse();
         named.then_some(announcement.claim)
+    }
+
+    /// Holds the files of a body.
+    fn hold_all<'p>(&mut self, parts: &[Part<'p>]) -> Option<Vec<Piece<'p>>> {
+        let files = parts.iter().filter(|part| matches!(part, Part::File { .. }));
+        // One that is held for this body must not be dropped for another one of the same body.
+        if files.count() > self.most {
+            return None;
+        }
+        let hold = |part: &Part<'p>| match *part {
+            Part::Bytes(bytes) => Some(Piece::Bytes(bytes)),
+            Part::File { file, offset, len } => {
+                let file = self.hold(file, offset.checked_add(len)?)?;
+                Some(Piece::File { file, offset, len })
+            }
+        };
+        parts.iter().map(hold).collect()
     }
 
     /// The links to the front, opened if there are none.

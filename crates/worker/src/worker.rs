@@ -35,6 +35,7 @@ use crate::input::Input;
 use crate::output::Shared;
 
 pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
+pub(crate) use register::Piece;
 
 /// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
 #[derive(Debug)]

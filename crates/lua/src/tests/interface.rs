@@ -199,3 +199,26 @@ fn responses_are_changed() {
     let names: Vec<_> = exchange.fields.iter().map(|(name, _)| &name[..]).collect();
     assert_eq!(names, [&b"X-Status"[..], b"X-Body"]);
 }
+
+#[test]
+fn the_place_of_an_answer_is_noted_if_it_is_explained() {
+    let sandbox = Sandbox::new();
+    for (source, place) in [
+        ("\nlighty.content = { 'a' } return 200", Some("/scripts/test.lua:2")),
+        ("\n\nlighty.content[1] = 'a' return 200", Some("/scripts/test.lua:3")),
+        (
+            "local function f()\nlighty.r.resp_body.set('a') end f() return 200",
+            Some("/scripts/test.lua:2"),
+        ),
+        ("\nreturn lighty.stat('/file')['http-response-send-file']", Some("/scripts/test.lua:2")),
+        ("\nlighty.content = { 'a' } return 200 --subrequest", Some("/scripts/test.lua:2")),
+        ("return 200", None),
+    ] {
+        for is_explained in [true, false] {
+            let mut exchange = sandbox.exchange(Phase::Route);
+            exchange.is_explained = is_explained;
+            let (exchange, _) = sandbox.runtime.run(&sandbox.compile(source), exchange);
+            assert_eq!(exchange.place.as_deref(), place.filter(|_| is_explained), "{source}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 mod interface;
 mod patterns;
 mod sandbox;
+mod wait;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -114,6 +115,8 @@ impl Sandbox {
             content: None,
             shared: std::sync::Arc::clone(&self.shared),
             messages: Vec::new(),
+            is_explained: false,
+            place: None,
         }
     }
 

@@ -118,6 +118,11 @@ fn errors_have_a_file_and_a_line() {
     assert!(why.starts_with("/scripts/x.lua:3: "), "{why}");
 }
 
+/// A script as it is, and as one that may wait, which runs in a coroutine.
+fn both_ways(source: &str) -> [String; 2] {
+    [source.to_owned(), format!("{source} --subrequest")]
+}
+
 /// Scripts that would take for ever.
 const ENDLESS: &[&str] = &[
     "while true do end",
@@ -166,7 +171,8 @@ const ENDLESS: &[&str] = &[
 #[test]
 fn a_script_that_would_take_for_ever_ends() {
     let sandbox = Sandbox::new();
-    for source in ENDLESS {
+    for source in ENDLESS.iter().flat_map(|source| both_ways(source)) {
+        let source = &*source;
         let began = Instant::now();
         let why = sandbox.failure(source);
         assert!(why.starts_with("/scripts/test.lua"), "{source}: {why}");
@@ -203,7 +209,8 @@ const GREEDY: &[&str] = &[
 #[test]
 fn a_script_that_would_take_all_memory_ends() {
     let sandbox = Sandbox::new();
-    for source in GREEDY {
+    for source in GREEDY.iter().flat_map(|source| both_ways(source)) {
+        let source = &*source;
         let began = Instant::now();
         let why = sandbox.failure(source);
         assert!(why.starts_with("/scripts/test.lua"), "{source}: {why}");
@@ -256,7 +263,8 @@ const CALLBACKS: &[&str] = &[
 #[test]
 fn an_error_may_come_from_anywhere() {
     let sandbox = Sandbox::new();
-    for source in CALLBACKS {
+    for source in CALLBACKS.iter().flat_map(|source| both_ways(source)) {
+        let source = &*source;
         assert!(sandbox.failure(source).contains("thrown"), "{source}");
         assert_eq!(sandbox.value("1 + 1"), "2", "after {source}");
     }

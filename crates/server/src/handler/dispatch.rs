@@ -15,6 +15,7 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
+use super::subrequest::Asker;
 use super::{error, explain, file, kept, lua, pool_page, proxy, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
@@ -28,10 +29,10 @@ use crate::request::{Body, Request, Scheme};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
-use crate::site::Site;
 use crate::site::decision::User;
 use crate::site::effects::{Answer, Effects, Failure};
 use crate::site::router::Route;
+use crate::site::{Around, Site};
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
 const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
@@ -124,7 +125,7 @@ impl Service for Services {
                         let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
-                    Who::Site(self.plan_for(site, request).await)
+                    Who::Site(self.plan_for(site, request, 0, explained).await)
                 }
                 Err(error) => Who::Broken(error.to_string()),
             }
@@ -203,8 +204,16 @@ impl Service for Services {
 
 impl Services {
     /// How a site answers a request.
-    async fn plan_for(&self, site: Rc<Site>, request: &mut Request) -> Planned {
-        let (answer, effects) = site.decide(&self.config.pools, request);
+    async fn plan_for(
+        &self,
+        site: Rc<Site>,
+        request: &mut Request,
+        depth: u8,
+        is_explained: bool,
+    ) -> Planned {
+        let asker = Asker { services: self, site: &site, depth };
+        let around = Around { pools: &self.config.pools, asks: Some(&asker), is_explained };
+        let (answer, effects) = site.decide(around, request).await;
         let of = effects.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
             Compress::Off => None,
@@ -233,7 +242,7 @@ impl Services {
         request.has_body = !request.body.is_empty();
         // A path that scripts and routes have changed would be changed once more.
         let planned = match request.restart() {
-            Ok(()) => self.plan_for(Rc::clone(site), &mut request).await,
+            Ok(()) => self.plan_for(Rc::clone(site), &mut request, 0, explained).await,
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
                 let (effects, user) = (Effects::default(), Vec::new());
@@ -241,6 +250,18 @@ impl Services {
             }
         };
         self.answer_for(&planned, explained, &request, responder).await
+    }
+
+    /// Answers a subrequest of a script, which is `depth` subrequests deep.
+    pub(super) async fn answer_script(
+        &self,
+        site: &Rc<Site>,
+        request: &mut Request,
+        depth: u8,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
+        let planned = self.plan_for(Rc::clone(site), request, depth, false).await;
+        self.answer_for(&planned, false, request, responder).await
     }
 
     async fn answer_for(
@@ -368,9 +389,9 @@ impl Planned {
         let (realm, users) = (realm.clone(), users.clone());
         if self.check(services, request, &realm, &users).await {
             let user = User { file: users, name: self.user.clone() };
-            let pools = &services.config.pools;
+            let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
             let effects = &mut self.effects;
-            self.answer = self.site.answer(pools, request, effects, Some(user), failure);
+            self.answer = self.site.answer(around, request, effects, Some(user), failure).await;
             // The files may have led to a path for which a route asks for another password.
             self.check_route(services, request).await;
         }
@@ -558,7 +579,8 @@ async fn refuse(
 /// Who answers the request for the page of an error: as if the client had asked for the page (nginx and Apache do the same).
 async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> Planned {
     let services = context.services;
-    let (answer, effects) = context.site.decide_page(&services.config.pools, request, failure);
+    let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
+    let (answer, effects) = context.site.decide_page(around, request, failure).await;
     let user = context.user.to_vec();
     let site = Rc::clone(context.site);
     let mut planned = Planned { site, answer, effects, if_none_match: None, user };

@@ -5,6 +5,7 @@ use super::error::Outcome;
 use super::file;
 use crate::cut::Cut;
 use crate::lua::ScriptAnswer;
+use crate::observe::explain::Remark;
 use crate::responder::{self, Responder};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
@@ -16,16 +17,28 @@ pub(super) async fn respond(
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     match answer {
-        ScriptAnswer::Body { status, segments } => {
+        ScriptAnswer::Body { status, segments, place } => {
+            explain(responder, place.as_deref());
             let length = segments.iter().map(Segment::len).sum();
             let head = ResponseHead::new(*status, Some(length));
             responder::respond(responder, head, segments.iter().cloned()).await?;
             Ok(Outcome::Sent)
         }
-        ScriptAnswer::File(entry) => file::respond(context, entry, responder).await,
+        ScriptAnswer::File { entry, place } => {
+            explain(responder, place.as_deref());
+            file::respond(context, entry, responder).await
+        }
         // The script has run twice, and asks for the body again.
         ScriptAnswer::AfterBody => {
             Ok(Outcome::refused(http::StatusCode::INTERNAL_SERVER_ERROR, []))
         }
+    }
+}
+
+/// Says in the table of `sendoff explain` where the script has made its answer.
+fn explain(responder: &mut dyn Responder, place: Option<&str>) {
+    if let Some((report, place)) = responder.report().zip(place) {
+        report.answered_by("a Lua script".to_owned());
+        report.remark(Remark { from: place.to_owned(), ..Remark::default() });
     }
 }

@@ -26,5 +26,6 @@ mod script;
 pub(crate) mod services;
 pub(crate) mod sizes;
 mod status;
+mod subrequest;
 mod words;
 mod zero_copy;

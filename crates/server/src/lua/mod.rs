@@ -6,11 +6,13 @@
 //!  filter of heads (lua_response) ─────────────────▶ SiteScripts::change
 //! ```
 
-pub(crate) mod answer;
+mod answer;
+mod ask;
 mod content;
 mod machine;
 mod scripts;
 mod view;
 
-pub(crate) use answer::ScriptAnswer;
-pub(crate) use scripts::{Dictionaries, Next, ScriptShare, SiteScripts, Traces};
+pub use answer::ScriptAnswer;
+pub use ask::{Asked, Asks};
+pub use scripts::{Dictionaries, Next, ScriptShare, SiteScripts, Traces};

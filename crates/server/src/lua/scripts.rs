@@ -3,16 +3,20 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::StatusCode;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use sendoff_lua::{Dictionary, Limits, Machine, Outcome, Phase, Runtime, Script};
+use sendoff_lua::{Dictionary, Limits, Machine, Outcome, Phase, Runtime, Script, Step};
+use tokio::time::Instant;
 
 use super::answer::ScriptAnswer;
+use super::ask::{self, Asks, TOTAL_TIME};
 use super::content::Files;
 use super::machine::{FrontMachine, cpu_time};
 use super::view::{self, Before};
@@ -23,9 +27,12 @@ use crate::static_files::{CacheShare, Identity, SETTLED, read_regular};
 /// The largest script, in bytes.
 const MAX_SCRIPT: usize = 1 << 20;
 
+/// Scripts that are kept parsed. With more of them all are parsed anew, so that memory is bounded where every file of a folder is one.
+const MAX_PARSED: usize = 1024;
+
 /// The dictionaries of all sites, by the names of the sites; common to all event loops.
 #[derive(Debug, Default)]
-pub(crate) struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
+pub struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
 
 impl Dictionaries {
     fn of(&self, site: &str) -> Arc<Dictionary> {
@@ -37,7 +44,7 @@ impl Dictionaries {
 
 /// What the sites of one event loop share: a state, and the scripts that it has parsed.
 #[derive(Debug)]
-pub(crate) struct ScriptShare {
+pub struct ScriptShare {
     dictionaries: Arc<Dictionaries>,
     cache: Rc<CacheShare>,
     started: OnceCell<Result<Started, String>>,
@@ -59,7 +66,7 @@ struct Parsed {
 
 impl ScriptShare {
     /// The state is made when the first script runs.
-    pub(crate) fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
+    pub fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
         let (started, parsed) = (OnceCell::new(), RefCell::default());
         Rc::new(Self { dictionaries, cache: Rc::clone(cache), started, parsed })
     }
@@ -88,7 +95,11 @@ impl ScriptShare {
         let parsed = Parsed { identity: now, script: script.clone() };
         // A file that has just been changed may change again without another time stamp.
         if now.is_older_than(SETTLED, SystemTime::now()) {
-            self.parsed.borrow_mut().insert(path.to_owned(), parsed);
+            let mut all = self.parsed.borrow_mut();
+            if all.len() >= MAX_PARSED {
+                all.clear();
+            }
+            all.insert(path.to_owned(), parsed);
         } else {
             self.parsed.borrow_mut().remove(path);
         }
@@ -98,7 +109,7 @@ impl ScriptShare {
 
 /// What scripts have made of a request.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub enum Next {
     /// It goes on.
     GoOn {
         /// The path in the file system that a script has chosen instead.
@@ -114,16 +125,18 @@ pub(crate) enum Next {
 
 /// What scripts leave behind for the response and for applications.
 #[derive(Debug, Default)]
-pub(crate) struct Traces {
+pub struct Traces {
     /// Response fields.
-    pub(crate) fields: Vec<(Bytes, Bytes)>,
+    pub fields: Vec<(Bytes, Bytes)>,
     /// Variables for applications.
-    pub(crate) environment: Vec<(Bytes, Bytes)>,
+    pub environment: Vec<(Bytes, Bytes)>,
+    /// Whether the response is explained.
+    pub is_explained: bool,
 }
 
 /// The scripts of a site.
 #[derive(Debug)]
-pub(crate) struct SiteScripts {
+pub struct SiteScripts {
     share: Rc<ScriptShare>,
     root: Rc<[u8]>,
     dictionary: Arc<Dictionary>,
@@ -131,24 +144,26 @@ pub(crate) struct SiteScripts {
 
 impl SiteScripts {
     /// For a site with this name and this folder.
-    pub(crate) fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
+    pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
         let dictionary = share.dictionaries.of(name);
         Self { share: Rc::clone(share), root: root.into(), dictionary }
     }
 
-    /// Runs scripts, one after the other, until one of them decides. `physical`: where the path leads in the file system.
-    pub(crate) fn run(
+    /// Runs scripts, one after the other, until one of them decides. `physical`: where the path leads in the file system. Without
+    /// `asks` subrequests fail, and the scripts wait for nothing.
+    pub async fn run(
         &self,
         scripts: &[PathBuf],
         phase: Phase,
         physical: Option<Vec<u8>>,
         request: &mut Request,
         traces: &mut Traces,
+        asks: Option<&dyn Asks>,
     ) -> Next {
         let mut chosen = None;
         for path in scripts {
             let physical = chosen.clone().or_else(|| physical.clone());
-            match self.run_one(path, phase, physical, request, traces) {
+            match self.run_one(path, phase, physical, request, traces, asks).await {
                 Next::GoOn { physical: now } => chosen = now.or(chosen),
                 next => return next,
             }
@@ -156,13 +171,14 @@ impl SiteScripts {
         Next::GoOn { physical: chosen }
     }
 
-    fn run_one(
+    async fn run_one(
         &self,
         path: &Path,
         phase: Phase,
         physical: Option<Vec<u8>>,
         request: &mut Request,
         traces: &mut Traces,
+        asks: Option<&dyn Asks>,
     ) -> Next {
         let failed = |why| Next::Refused(StatusCode::INTERNAL_SERVER_ERROR, Some(why));
         let started = match self.share.started() {
@@ -176,8 +192,20 @@ impl SiteScripts {
         let mut exchange = view::lend(request, phase, physical, &self.root, &self.dictionary);
         exchange.fields = std::mem::take(&mut traces.fields);
         exchange.environment = std::mem::take(&mut traces.environment);
+        exchange.is_explained = traces.is_explained;
         let before = Before::of(&exchange);
-        let (mut exchange, outcome) = started.runtime.run(&script, exchange);
+        let mut step = started.runtime.start(&script, exchange);
+        let mut deadline = None;
+        let (mut exchange, outcome) = loop {
+            match step {
+                Step::Done(exchange, outcome) => break (exchange, outcome),
+                Step::Waits(mut waiting) => {
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + TOTAL_TIME);
+                    let answered = ask::answer(asks, &mut waiting, request, deadline).await;
+                    step = started.runtime.go_on(*waiting, answered);
+                }
+            }
+        };
         traces.fields = std::mem::take(&mut exchange.fields);
         traces.environment = std::mem::take(&mut exchange.environment);
         let changed = view::give_back(&mut exchange, request, &before);
@@ -201,7 +229,7 @@ impl SiteScripts {
                     Next::Refused(StatusCode::BAD_REQUEST, Some(why))
                 }
             },
-            Outcome::File(file) => self.file(&file),
+            Outcome::File(file) => self.file(&file, exchange.place),
             Outcome::Answer(status) => {
                 let Ok(status) = StatusCode::from_u16(status) else {
                     return failed(format!("{}: {status} is no status", path.display()));
@@ -214,21 +242,40 @@ impl SiteScripts {
                 if segments.is_empty() && is_error {
                     return Next::Refused(status, None);
                 }
-                Next::Answer(ScriptAnswer::Body { status, segments })
+                let place = exchange
+                    .place
+                    .or_else(|| traces.is_explained.then(|| path.display().to_string()));
+                Next::Answer(ScriptAnswer::Body { status, segments, place })
             }
         }
     }
 
-    /// A file that a script has chosen.
-    pub(crate) fn file(&self, path: &[u8]) -> Next {
+    /// Runs scripts that cannot wait: [`Self::run`] without subrequests.
+    pub fn run_now(
+        &self,
+        scripts: &[PathBuf],
+        phase: Phase,
+        physical: Option<Vec<u8>>,
+        request: &mut Request,
+        traces: &mut Traces,
+    ) -> Next {
+        let run = pin!(self.run(scripts, phase, physical, request, traces, None));
+        match run.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => unreachable!("nothing is waited for but subrequests"),
+        }
+    }
+
+    /// A file that a script has chosen at this place.
+    pub fn file(&self, path: &[u8], place: Option<String>) -> Next {
         match self.share.started().and_then(|started| started.files.open(path)) {
-            Ok(entry) => Next::Answer(ScriptAnswer::File(entry)),
+            Ok(entry) => Next::Answer(ScriptAnswer::File { entry, place }),
             Err(why) => Next::Refused(StatusCode::NOT_FOUND, Some(why)),
         }
     }
 
     /// Runs scripts on the head of a response.
-    pub(crate) fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
+    pub fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
         for path in scripts {
             let run = || -> Result<_, String> {
                 let started = self.share.started()?;

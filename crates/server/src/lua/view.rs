@@ -62,6 +62,8 @@ pub(super) fn lend(
         content: None,
         shared: Arc::clone(shared),
         messages: Vec::new(),
+        is_explained: false,
+        place: None,
     }
 }
 

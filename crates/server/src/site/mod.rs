@@ -29,7 +29,7 @@ use sendoff_lua::Phase;
 use sendoff_sys::process::groups_of;
 
 use crate::auth::Line;
-use crate::lua::{ScriptShare, SiteScripts};
+use crate::lua::{Asks, ScriptShare, SiteScripts};
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::{CacheShare, Writer};
@@ -48,6 +48,17 @@ const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 
 /// How many times a request may begin, the first time included: so says lighttpd, too.
 const MAX_RUNS: usize = 10;
+
+/// What a decision needs beside the site.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// The pools of the configuration.
+    pub(crate) pools: &'a [PoolConfig],
+    /// Makes subrequests for scripts; `None`: they can make none.
+    pub(crate) asks: Option<&'a dyn Asks>,
+    /// Whether the response is explained.
+    pub(crate) is_explained: bool,
+}
 
 /// One site on one event loop.
 #[derive(Debug)]
@@ -131,42 +142,52 @@ impl Site {
         self.release.as_ref().is_none_or(Release::is_current)
     }
 
-    /// Applies the site's routes to a request and says who answers it. `pools` are those of the configuration.
-    pub(crate) fn decide(&self, pools: &[PoolConfig], request: &mut Request) -> (Answer, Effects) {
+    /// Applies the site's routes to a request and says who answers it.
+    pub(crate) async fn decide(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+    ) -> (Answer, Effects) {
         if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
             let why = format!("{} is there (maintenance)", file.display());
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let refused = Route::Refused { status, why: Some(why.into()) };
             return (Answer::Route(refused), Effects::default());
         }
-        self.decide_for(pools, request, None)
+        self.decide_for(around, request, None).await
     }
 
     /// The same for the page of an error, which is there during maintenance, too.
-    pub(crate) fn decide_page(
+    pub(crate) async fn decide_page(
         &self,
-        pools: &[PoolConfig],
+        around: Around<'_>,
         request: &mut Request,
         failure: Failure<'_>,
     ) -> (Answer, Effects) {
-        self.decide_for(pools, request, Some(failure))
+        self.decide_for(around, request, Some(failure)).await
     }
 
-    fn decide_for(
+    async fn decide_for(
         &self,
-        pools: &[PoolConfig],
+        around: Around<'_>,
         request: &mut Request,
         failure: Option<Failure<'_>>,
     ) -> (Answer, Effects) {
         let mut effects = Effects::default();
+        effects.lua.is_explained = around.is_explained;
         for _ in 0..MAX_RUNS {
-            let applied = match self.before_routes(request, &mut effects) {
-                Applied::Open => self.rules.apply(self.folders(), pools, request, &mut effects),
+            let applied = match self.before_routes(around.asks, request, &mut effects).await {
+                Applied::Open => {
+                    let folders = self.folders(around.asks);
+                    self.rules.apply(folders, around.pools, request, &mut effects).await
+                }
                 decided => decided,
             };
             let answer = match applied {
-                Applied::Answer(answer) => self.protected(request, None, answer, &mut effects),
-                Applied::Open => self.answer(pools, request, &mut effects, None, failure),
+                Applied::Answer(answer) => {
+                    self.protected(around.asks, request, None, answer, &mut effects).await
+                }
+                Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
                 // The page of an error has no target of its own.
                 Applied::Restart if failure.is_some() => break,
                 Applied::Restart => {
@@ -181,15 +202,24 @@ impl Site {
         (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
     }
 
-    fn folders(&self) -> Folders<'_> {
-        Folders { router: &self.router, scripts: self.scripts.as_ref() }
+    fn folders<'s>(&'s self, asks: Option<&'s dyn Asks>) -> Folders<'s> {
+        Folders { router: &self.router, scripts: self.scripts.as_ref(), asks }
     }
 
     /// Runs the scripts that come before all routes.
-    fn before_routes(&self, request: &mut Request, effects: &mut Effects) -> Applied {
+    async fn before_routes(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Applied {
         match &self.scripts {
             Some(scripts) if !self.lua_before.is_empty() => {
-                scripts.run(&self.lua_before, Phase::Before, None, request, &mut effects.lua).into()
+                let (phase, traces) = (Phase::Before, &mut effects.lua);
+                // On the heap, because most sites have no scripts.
+                Box::pin(scripts.run(&self.lua_before, phase, None, request, traces, asks))
+                    .await
+                    .into()
             }
             _ => Applied::Open,
         }
@@ -197,8 +227,9 @@ impl Site {
 
     /// The answer, unless routes protect the path to which the request has led and which they have not seen. `seen`: they have seen
     /// this path, and not the request's.
-    fn protected(
+    async fn protected(
         &self,
+        asks: Option<&dyn Asks>,
         request: &mut Request,
         seen: Option<&[u8]>,
         answer: Answer,
@@ -221,33 +252,33 @@ impl Site {
         }
         let last = last.into_owned();
         let path = std::mem::replace(&mut request.path, last);
-        let refused = self.rules.protect(self.folders(), request, effects);
+        let refused = self.rules.protect(self.folders(asks), request, effects).await;
         request.path = path;
         refused.unwrap_or(answer)
     }
 
     /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
     /// the page of this error.
-    pub(crate) fn answer(
+    pub(crate) async fn answer(
         &self,
-        pools: &[PoolConfig],
+        around: Around<'_>,
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
         failure: Option<Failure<'_>>,
     ) -> Answer {
         let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
-        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, pools));
+        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, around.pools));
         let answer = match (&self.htaccess, page) {
             (Some(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());
                 let answer = files.apply(&self.router, request, effects, user, failure);
-                self.protected(request, seen.as_deref(), answer, effects)
+                self.protected(around.asks, request, seen.as_deref(), answer, effects).await
             }
             (None, Some(page)) => return Answer::PoolPage(page),
             (None, None) => {
                 let answer = Answer::Route(self.router.route(&request.path));
-                return self.protected(request, None, answer, effects);
+                return self.protected(around.asks, request, None, answer, effects).await;
             }
         };
         // The files may protect the page, but do not answer in its place.

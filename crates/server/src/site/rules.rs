@@ -18,16 +18,18 @@ use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
-use crate::lua::{Next, SiteScripts};
+use crate::lua::{Asks, Next, SiteScripts};
 use crate::request::{Request, normalise};
 use crate::response::Field;
 
 /// What the routes of a site work with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Folders<'s> {
     pub(super) router: &'s Router,
     /// `None`: the site has no scripts.
     pub(super) scripts: Option<&'s SiteScripts>,
+    /// Makes subrequests for scripts; `None`: they can make none.
+    pub(super) asks: Option<&'s dyn Asks>,
 }
 
 /// What has come of routes or scripts.
@@ -161,7 +163,7 @@ impl Rules {
     }
 
     /// Applies the routes: changes the request, collects effects, and says who answers.
-    pub(super) fn apply(
+    pub(super) async fn apply(
         &self,
         folders: Folders<'_>,
         pools: &[PoolConfig],
@@ -177,7 +179,7 @@ impl Rules {
             if !route.lua.is_empty() {
                 effects.scripts_ran.push(number);
             }
-            match route.apply(folders, pools, request, &matched, effects) {
+            match route.apply(folders, pools, request, &matched, effects).await {
                 Applied::Open => {}
                 decided => return decided,
             }
@@ -188,7 +190,7 @@ impl Rules {
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
     /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
     /// password that they ask for is an effect.
-    pub(super) fn protect(
+    pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
         request: &mut Request,
@@ -209,7 +211,7 @@ impl Rules {
             // A script of a route may protect what it concerns.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
-                match route.run_scripts(folders, request, effects) {
+                match route.run_scripts(folders, request, effects).await {
                     Applied::Open => {}
                     Applied::Answer(answer) => return Some(answer),
                     Applied::Restart => {
@@ -280,7 +282,7 @@ impl OneRoute {
     }
 
     /// Applies the route to a request that it concerns. Returns who answers, if the route says so.
-    fn apply(
+    async fn apply(
         &self,
         folders: Folders<'_>,
         pools: &[PoolConfig],
@@ -310,7 +312,7 @@ impl OneRoute {
             }
         }
         if !self.lua.is_empty() {
-            match self.run_scripts(folders, request, effects) {
+            match self.run_scripts(folders, request, effects).await {
                 Applied::Open => {}
                 decided => return decided,
             }
@@ -324,7 +326,7 @@ impl OneRoute {
     }
 
     /// Runs the route's scripts. One of them may choose another file, which becomes the request's path.
-    fn run_scripts(
+    async fn run_scripts(
         &self,
         folders: Folders<'_>,
         request: &mut Request,
@@ -332,11 +334,13 @@ impl OneRoute {
     ) -> Applied {
         let Some(scripts) = folders.scripts else { return Applied::Open };
         let physical = folders.router.filename(&request.path);
-        let phase = Phase::Route;
-        match scripts.run(&self.lua, phase, Some(physical), request, &mut effects.lua) {
+        let (phase, traces) = (Phase::Route, &mut effects.lua);
+        // On the heap, because most routes have no scripts.
+        let run = scripts.run(&self.lua, phase, Some(physical), request, traces, folders.asks);
+        match Box::pin(run).await {
             Next::GoOn { physical: None, .. } => Applied::Open,
             Next::GoOn { physical: Some(file), .. } => match folders.router.path_of(&file) {
-                None => scripts.file(&file).into(),
+                None => scripts.file(&file, None).into(),
                 Some(path) => match normalise(&path) {
                     Ok(path) => {
                         effects.is_rewritten |= path != request.path;

@@ -2,7 +2,7 @@
 //! the bodies that it would not copy on a link to one of them (`docs/handover.md` §8).
 //!
 //! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
-//! `answer_with_file()` is `claim()`, one range of a file, and the end of the response in one message.
+//! `answer_with()` is `claim()`, the body, and the end of the response in one message.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +27,22 @@ use crate::output::send_with;
 
 /// Time the front has to answer a registration. It has sent a request a moment ago, so it is alive.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A part of a body whose files are held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece<'p> {
+    /// Bytes.
+    Bytes(&'p [u8]),
+    /// A range of a held file.
+    File {
+        /// The file.
+        file: FileId,
+        /// Where the range begins.
+        offset: u64,
+        /// Its length.
+        len: u64,
+    },
+}
 
 impl Worker {
     /// Opens links to the front that made this announcement.
@@ -124,9 +140,9 @@ impl Worker {
         sent
     }
 
-    /// Claims the response and makes all of its body a range of a held file, in one message. `false`: the lease of the file
-    /// has broken, or the front has gone; the body must stay on the FastCGI connection.
-    pub(crate) fn answer_with_file(&mut self, file: FileId, offset: u64, len: u64) -> bool {
+    /// Claims the response and names all of its body, in one message. `false`: the lease of a file has broken, or the front has
+    /// gone; the body must stay on the FastCGI connection.
+    pub(crate) fn answer_with(&mut self, body: &[Piece<'_>]) -> bool {
         let Some(claim) = self.channel.as_mut().and_then(|channel| channel.claim.take()) else {
             return false;
         };
@@ -138,15 +154,27 @@ impl Worker {
         }
         let Some(request) = self.requests.running() else { return false };
         let mut state = self.shared.lock();
-        let is_held = state.files.use_file(file)
-            && state.files.get(file).is_some_and(|held: &Held| held.contains(offset, len));
-        if !is_held {
+        let are_held = body.iter().all(|piece| match *piece {
+            Piece::Bytes(_) => true,
+            Piece::File { file, offset, len } => {
+                state.files.use_file(file)
+                    && state.files.get(file).is_some_and(|held: &Held| held.contains(offset, len))
+            }
+        });
+        if !are_held {
             drop(state);
             self.response.abandon();
             return false;
         }
         state.queue.record(request.id(), Record::Claim(claim));
-        queue_range(&mut state, request.id(), file, offset, len);
+        for piece in body {
+            match *piece {
+                Piece::Bytes(bytes) => state.queue.stdout(request.id(), bytes),
+                Piece::File { file, offset, len } => {
+                    queue_range(&mut state, request.id(), file, offset, len);
+                }
+            }
+        }
         let end =
             End { peer: self.requests.peer(), app_status: 0, detach: false, hands_over: false };
         self.response.finish(&mut state.queue, request, end);

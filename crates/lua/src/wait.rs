@@ -1,0 +1,152 @@
+//! Scripts that wait for another page of their site (`sendoff.subrequest`).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mlua::{LuaString, Result, Table, Value};
+
+use crate::budget::{Budget, Left};
+use crate::current::Running;
+use crate::exchange::{Exchange, Outcome};
+use crate::script::Script;
+
+/// Subrequests that one run may make.
+const MAX_SUBREQUESTS: u32 = 32;
+
+/// Fields that a script may set in a subrequest.
+const MAX_FIELDS: usize = 64;
+
+/// How long a script waits for one, unless it says less.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What has come of a run.
+#[derive(Debug)]
+pub enum Step {
+    /// The script has ended: what it has made of the exchange, and what it has decided.
+    Done(Box<Exchange>, Outcome),
+    /// It waits.
+    Waits(Box<Waiting>),
+}
+
+/// A script that waits for a subrequest. If it is dropped, the script never goes on.
+#[derive(Debug)]
+pub struct Waiting {
+    pub(crate) script: Script,
+    pub(crate) running: Running,
+    /// What the prelude needs to go on.
+    pub(crate) state: Table,
+    pub(crate) left: Left,
+    /// Subrequests that the run has made, this one included.
+    pub(crate) count: u32,
+    /// What is asked for; `None`: it has been taken.
+    pub(crate) wish: Option<std::result::Result<Subrequest, String>>,
+    pub(crate) _counted: Counted,
+}
+
+impl Waiting {
+    /// The exchange as the script has left it.
+    #[must_use]
+    pub fn exchange(&self) -> &Exchange {
+        &self.running.exchange
+    }
+
+    /// What the script asks for.
+    ///
+    /// # Errors
+    /// It cannot be asked for, for this reason.
+    pub fn wish(&mut self) -> std::result::Result<Subrequest, String> {
+        self.wish.take().unwrap_or_else(|| Err("it has been answered".to_owned()))
+    }
+}
+
+/// A request for another page of the site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subrequest {
+    /// Path and query, as in a request target.
+    pub target: Bytes,
+    /// The method.
+    pub method: Bytes,
+    /// Fields that replace those of the request; an empty value removes one.
+    pub fields: Vec<(Bytes, Bytes)>,
+    /// The body.
+    pub body: Bytes,
+    /// How long the script waits for the answer.
+    pub timeout: Duration,
+}
+
+/// The answer to a subrequest.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The fields.
+    pub fields: Vec<(Bytes, Bytes)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Counts the scripts of a state that wait.
+#[derive(Debug)]
+pub(crate) struct Counted(Rc<Cell<usize>>);
+
+impl Counted {
+    pub(crate) fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Reads what a script wishes for. The number of subrequests of the run is `count`.
+pub(crate) fn read(
+    budget: &Budget,
+    wish: &Value,
+    count: u32,
+) -> Result<std::result::Result<Subrequest, String>> {
+    let Value::Table(wish) = wish else { return Ok(Err("it is no table".to_owned())) };
+    if count > MAX_SUBREQUESTS {
+        return Ok(Err(format!("more than {MAX_SUBREQUESTS} subrequests in one run")));
+    }
+    let text = |text: &LuaString| {
+        let text = text.as_bytes();
+        budget.hand_out(text.len()).map(|()| Bytes::copy_from_slice(&text))
+    };
+    let field = |name: &str| -> Result<Option<Bytes>> {
+        let value: Option<LuaString> = wish.raw_get(name)?;
+        value.as_ref().map(text).transpose()
+    };
+    let Some(target) = field("path")?.filter(|path| path.starts_with(b"/")) else {
+        return Ok(Err("the path does not begin with a slash".to_owned()));
+    };
+    let mut fields = Vec::new();
+    if let Some(table) = wish.raw_get::<Option<Table>>("headers")? {
+        for pair in table.pairs::<LuaString, Value>() {
+            let (name, value) = pair?;
+            if fields.len() == MAX_FIELDS {
+                return Ok(Err(format!("a subrequest has more than {MAX_FIELDS} fields")));
+            }
+            let value = match &value {
+                Value::String(value) => text(value)?,
+                Value::Integer(number) => number.to_string().into(),
+                _ => Bytes::new(),
+            };
+            fields.push((text(&name)?, value));
+        }
+    }
+    let seconds: Option<f64> = wish.raw_get("timeout")?;
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(Ok(Subrequest {
+        target,
+        method: field("method")?.unwrap_or_else(|| Bytes::from_static(b"GET")),
+        fields,
+        body: field("body")?.unwrap_or_default(),
+        timeout: timeout.map_or(TIMEOUT, |timeout| timeout.min(TIMEOUT)),
+    }))
+}

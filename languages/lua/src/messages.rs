@@ -1,0 +1,50 @@
+//! What is logged about a request goes to the web server, on the request's own connection; what is about the process, to standard
+//! error.
+
+use std::cell::RefCell;
+use std::io;
+
+use sendoff_worker::Worker;
+
+thread_local! {
+    /// What this thread has logged about its request.
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps what is logged by a thread for [`pass_on`].
+pub(crate) fn start() {
+    tracing_subscriber::fmt()
+        .without_time()
+        .with_target(false)
+        .with_level(false)
+        .with_ansi(false)
+        .with_writer(|| Kept)
+        .init();
+}
+
+struct Kept;
+
+impl io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        WRITTEN.with_borrow_mut(|written| written.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends what this thread has logged to the web server's log.
+pub(crate) fn pass_on(worker: &mut Worker) {
+    let written = WRITTEN.take();
+    for line in written.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        worker.log(line);
+    }
+}
+
+/// Writes a sentence for the operator.
+#[allow(clippy::print_stderr, reason = "no request is concerned")]
+pub(crate) fn say(sentence: &str) {
+    eprintln!("sendoff-lua: {sentence}");
+}

@@ -1,0 +1,275 @@
+//! One request: runs its scripts, and sends what they decide.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use sendoff_lua::Phase;
+use sendoff_server::lua::{Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces};
+use sendoff_server::request::BodyStore;
+use sendoff_server::segment::Segment;
+use sendoff_server::static_files::{CacheLimits, CacheShare, respond_with};
+use sendoff_worker::{Gone, Part, Sender, Worker};
+
+use crate::messages;
+use crate::request::{self, Asked};
+
+/// How many times a request may begin, as in the server.
+const MAX_RUNS: usize = 10;
+
+/// The ending of the names of scripts that web servers name.
+const ENDING: &[u8] = b".lua";
+
+/// The name of the dictionary that all scripts of the process share.
+const DICTIONARY: &str = "";
+
+/// Bytes of a request body that are read at a time.
+const BODY_PIECE: usize = 64 * 1024;
+
+/// What one thread needs for its requests.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    /// Scripts that every request runs; none: the one that the web server names.
+    scripts: Vec<PathBuf>,
+    share: Rc<ScriptShare>,
+    sender: Arc<Sender>,
+}
+
+/// A response.
+struct Response {
+    status: StatusCode,
+    fields: Vec<(Bytes, Bytes)>,
+    body: Vec<Segment>,
+    /// The value of `Content-Length`; `None`: there is no such field.
+    length: Option<u64>,
+}
+
+impl Responder {
+    /// `dictionaries` and `sender` are those of all threads.
+    pub(crate) fn new(
+        scripts: Vec<PathBuf>,
+        dictionaries: Arc<Dictionaries>,
+        sender: Arc<Sender>,
+    ) -> Self {
+        let cache = CacheShare::new(CacheLimits::default());
+        Self { scripts, share: ScriptShare::new(dictionaries, &cache), sender }
+    }
+
+    /// Answers the request that a worker has accepted.
+    pub(crate) fn answer(&self, worker: &mut Worker) {
+        let parameters = worker.params_with_nul();
+        let asked = request::read(parameters.map(|(name, value)| (bare(name), bare(value))));
+        let (response, method) = match asked {
+            Ok(mut asked) => {
+                let response = self.run(&mut asked, worker);
+                (response, asked.request.method)
+            }
+            Err(bad) => {
+                tracing::info!("answered with 400: {}", bad.0);
+                (Response::page(StatusCode::BAD_REQUEST, Vec::new()), Method::GET)
+            }
+        };
+        messages::pass_on(worker);
+        // The client may have gone; then nothing more can be done for it.
+        let _gone = self.send(worker, &method, &response);
+    }
+
+    /// Runs the scripts until one of them decides.
+    fn run(&self, asked: &mut Asked, worker: &mut Worker) -> Response {
+        let scripts = SiteScripts::new(&self.share, DICTIONARY, &asked.root);
+        let mut traces = Traces {
+            fields: Vec::new(),
+            environment: std::mem::take(&mut asked.environment),
+            is_explained: false,
+        };
+        let mut is_again = false;
+        for _ in 0..MAX_RUNS {
+            let (list, physical) = match self.chosen(asked, is_again) {
+                Ok(chosen) => chosen,
+                Err(status) => return Response::page(status, traces.fields),
+            };
+            let (request, physical) = (&mut asked.request, Some(physical));
+            let next = scripts.run_now(&list, Phase::Route, physical, request, &mut traces);
+            let next = match next {
+                Next::GoOn { physical: Some(file) } => scripts.file(&file, None),
+                other => other,
+            };
+            match next {
+                Next::Answer(ScriptAnswer::Body { status, segments, .. }) => {
+                    let length = Some(segments.iter().map(Segment::len).sum());
+                    return Response { status, fields: traces.fields, body: segments, length };
+                }
+                Next::Answer(ScriptAnswer::File { entry, .. }) => {
+                    let asked = &asked.request;
+                    let found = respond_with(&entry, &asked.method, &asked.headers);
+                    return Response::file(found, traces.fields);
+                }
+                Next::Answer(ScriptAnswer::AfterBody) => match read_body(worker) {
+                    Ok(body) => {
+                        asked.request.has_body = !body.is_empty();
+                        asked.request.body = body;
+                        traces.fields.clear();
+                    }
+                    Err(error) => {
+                        tracing::info!("the body cannot be read: {error}");
+                        return Response::page(StatusCode::BAD_REQUEST, traces.fields);
+                    }
+                },
+                Next::Restart => is_again = true,
+                Next::GoOn { .. } => {
+                    tracing::info!("answered with 404: no script has answered");
+                    return Response::page(StatusCode::NOT_FOUND, traces.fields);
+                }
+                Next::Refused(status, why) => {
+                    let status = self.status(status, &list);
+                    if let Some(why) = why {
+                        tracing::info!("answered with {}: {why}", status.as_u16());
+                    }
+                    return Response::page(status, traces.fields);
+                }
+            }
+        }
+        let why = format!("scripts have begun the request again {MAX_RUNS} times");
+        tracing::info!("answered with 500: {why}");
+        Response::page(StatusCode::INTERNAL_SERVER_ERROR, traces.fields)
+    }
+
+    /// The scripts of a request, and where its path leads in the file system. `is_again`: a script has begun the request again, with
+    /// another path perhaps.
+    fn chosen(
+        &self,
+        asked: &Asked,
+        is_again: bool,
+    ) -> Result<(Cow<'_, [PathBuf]>, Vec<u8>), StatusCode> {
+        let beneath_root = || {
+            let root = asked.root.strip_suffix(b"/").unwrap_or(&asked.root);
+            [root, &asked.request.path].concat()
+        };
+        if !self.scripts.is_empty() {
+            return Ok((Cow::Borrowed(&self.scripts), beneath_root()));
+        }
+        let named = asked.script.clone().filter(|_| !is_again).unwrap_or_else(beneath_root);
+        if !named.ends_with(ENDING) {
+            let shown = named.escape_ascii();
+            tracing::info!(
+                "answered with 403: {shown} is no script: its name does not end in .lua"
+            );
+            return Err(StatusCode::FORBIDDEN);
+        }
+        Ok((Cow::Owned(vec![PathBuf::from(OsStr::from_bytes(&named))]), named))
+    }
+
+    /// The status for a request that is refused. What is not there is no failure of a script.
+    fn status(&self, status: StatusCode, scripts: &[PathBuf]) -> StatusCode {
+        let is_named = self.scripts.is_empty();
+        if is_named && scripts.iter().any(|script| !script.is_file()) {
+            StatusCode::NOT_FOUND
+        } else {
+            status
+        }
+    }
+
+    fn send(&self, worker: &mut Worker, method: &Method, response: &Response) -> Result<(), Gone> {
+        let head = response.head();
+        if method == Method::HEAD || response.body.is_empty() {
+            return worker.write_head(&head);
+        }
+        let mut descriptors = Vec::new();
+        for segment in &response.body {
+            if let Segment::File(range) = segment {
+                // It was opened for this response, and nothing guards it, so that it has a descriptor.
+                descriptors.push(range.file.descriptor().ok_or(Gone)?);
+            }
+        }
+        let mut open = descriptors.iter();
+        let parts = response.body.iter().filter_map(|segment| match segment {
+            Segment::Bytes(bytes) => Some(Part::Bytes(bytes)),
+            Segment::File(range) => {
+                let file = open.next()?.as_fd();
+                Some(Part::File { file, offset: range.offset, len: range.len })
+            }
+        });
+        let parts: Vec<Part<'_>> = parts.collect();
+        self.sender.send_parts(worker, &head, &parts).map(drop)
+    }
+}
+
+impl Response {
+    /// A short page that names the status.
+    fn page(status: StatusCode, fields: Vec<(Bytes, Bytes)>) -> Self {
+        let reason = status.canonical_reason().unwrap_or_default();
+        let code = status.as_u16();
+        let page =
+            format!("<!DOCTYPE html>\n<title>{code} {reason}</title>\n<h1>{code} {reason}</h1>\n");
+        let kind = (Bytes::from_static(b"Content-Type"), Bytes::from_static(b"text/html"));
+        let is_kind = |name: &Bytes| name.eq_ignore_ascii_case(b"content-type");
+        let others = fields.into_iter().filter(|(name, _)| !is_kind(name));
+        let fields = others.chain([kind]).collect();
+        let length = Some(page.len() as u64);
+        Self { status, fields, body: vec![Segment::Bytes(page.into())], length }
+    }
+
+    /// A file, or ranges of it. What scripts have set counts.
+    fn file(
+        found: sendoff_server::static_files::StaticResponse,
+        fields: Vec<(Bytes, Bytes)>,
+    ) -> Self {
+        let is_set = |name: &str| {
+            fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        let own = found.headers.into_iter().filter(|(name, _)| !is_set(name));
+        let own: Vec<_> =
+            own.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)).collect();
+        if found.status.is_client_error() {
+            let mut page = Self::page(found.status, fields);
+            page.fields.extend(own);
+            return page;
+        }
+        let fields = own.into_iter().chain(fields).collect();
+        Self { status: found.status, fields, body: found.body, length: found.content_length }
+    }
+
+    /// The CGI header block (RFC 3875 §6.2).
+    fn head(&self) -> Vec<u8> {
+        let reason = self.status.canonical_reason().unwrap_or_default();
+        let mut head = format!("Status: {} {reason}\r\n", self.status.as_u16()).into_bytes();
+        for (name, value) in &self.fields {
+            for part in [name, &b": "[..], value, b"\r\n"] {
+                head.extend_from_slice(part);
+            }
+        }
+        let has_no_body = matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if let Some(length) = self.length.filter(|_| !has_no_body) {
+            let mut field = String::new();
+            let _ = write!(field, "Content-Length: {length}\r\n");
+            head.extend_from_slice(field.as_bytes());
+        }
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+}
+
+/// The whole body of the request.
+fn read_body(worker: &mut Worker) -> io::Result<sendoff_server::request::Body> {
+    let mut store = BodyStore::keep();
+    let mut buffer = vec![0; BODY_PIECE];
+    loop {
+        match worker.read(&mut buffer)? {
+            0 => return store.finish(),
+            n => store.push(&buffer[..n])?,
+        }
+    }
+}
+
+/// A parameter without the NUL behind it.
+fn bare(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"\0").unwrap_or(text)
+}

@@ -1,0 +1,196 @@
+//! Threads that serve connections, and their end.
+//!
+//! ```text
+//!  Accepting ──▶ Idle ──▶ Serving ──▶ Idle … ──▶ Accepting
+//! ```
+//!
+//! When the process is to end, idle connections are closed, requests that have begun are answered, and a thread that waits for a
+//! connection is left where it is.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use sendoff_server::lua::Dictionaries;
+use sendoff_sys::process::SignalFd;
+use sendoff_worker::{Roles, Sender, Stopper, Worker, listener};
+
+use crate::messages;
+use crate::respond::Responder;
+
+/// Files that are held for the next request that wants them.
+const HELD_FILES: usize = 256;
+
+/// The pause after no connection could be accepted, for example because too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a thread does.
+#[derive(Debug)]
+enum State {
+    /// It waits for a connection.
+    Accepting,
+    /// It waits for a request.
+    Idle(Stopper),
+    /// It answers one.
+    Serving,
+    /// It has ended.
+    Ended,
+}
+
+/// What the threads and the process's first thread share.
+#[derive(Debug)]
+struct Shared {
+    listener: OwnedFd,
+    /// Web servers that may connect over TCP (FastCGI §3.2).
+    peers: Option<String>,
+    scripts: Vec<PathBuf>,
+    dictionaries: Arc<Dictionaries>,
+    sender: Arc<Sender>,
+    states: Mutex<States>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct States {
+    is_stopping: bool,
+    threads: Vec<State>,
+}
+
+/// Serves until a signal says that the process is to end; then requests have `stop_timeout`.
+pub(crate) fn run(
+    listener: OwnedFd,
+    threads: usize,
+    scripts: Vec<PathBuf>,
+    stop_timeout: Duration,
+) -> Result<(), String> {
+    let signals = [Signal::TERM, Signal::INT, Signal::QUIT];
+    // Before the threads are started, so that they inherit that these signals are blocked.
+    let mut signals = SignalFd::new(&signals).map_err(|error| error.to_string())?;
+    let states =
+        States { is_stopping: false, threads: (0..threads).map(|_| State::Accepting).collect() };
+    let shared = Arc::new(Shared {
+        listener,
+        peers: std::env::var("FCGI_WEB_SERVER_ADDRS").ok(),
+        scripts,
+        dictionaries: Arc::default(),
+        sender: Arc::new(Sender::new(HELD_FILES)),
+        states: Mutex::new(states),
+        changed: Condvar::new(),
+    });
+    for number in 0..threads {
+        let shared = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name(format!("lua-{number}"));
+        let started = thread.spawn(move || serve(&shared, number));
+        started.map_err(|error| format!("a thread cannot be started: {error}"))?;
+    }
+    loop {
+        match poll(&mut [PollFd::new(&signals, PollFlags::IN)], None) {
+            Ok(_) if signals.take().is_some() => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).to_string()),
+        }
+    }
+    shared.stop(stop_timeout);
+    Ok(())
+}
+
+impl Shared {
+    fn states(&self) -> MutexGuard<'_, States> {
+        // Nothing can panic while it is locked.
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread says what it does now. Returns whether it may go on.
+    fn note(&self, number: usize, state: State) -> bool {
+        let mut states = self.states();
+        let goes_on = !states.is_stopping;
+        states.threads[number] = match state {
+            State::Accepting if !goes_on => State::Ended,
+            State::Idle(stopper) => {
+                if !goes_on {
+                    stopper.stop();
+                }
+                State::Idle(stopper)
+            }
+            state => state,
+        };
+        // Only then is the process's first thread interested, and the call is a system call.
+        if !goes_on {
+            self.changed.notify_one();
+        }
+        goes_on
+    }
+
+    /// Waits until no thread has a request.
+    fn stop(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let mut states = self.states();
+        states.is_stopping = true;
+        for state in &states.threads {
+            if let State::Idle(stopper) = state {
+                stopper.stop();
+            }
+        }
+        let is_busy = |state: &State| matches!(state, State::Idle(_) | State::Serving);
+        while states.threads.iter().any(is_busy) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(states, left);
+            states = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// What each thread does.
+fn serve(shared: &Shared, number: usize) {
+    let new = || {
+        let (dictionaries, sender) = (Arc::clone(&shared.dictionaries), Arc::clone(&shared.sender));
+        Responder::new(shared.scripts.clone(), dictionaries, sender)
+    };
+    let mut responder = new();
+    while shared.note(number, State::Accepting) {
+        match listener::accept(shared.listener.as_fd(), shared.peers.as_deref()) {
+            Ok(connection) => {
+                let served =
+                    AssertUnwindSafe(|| serve_connection(shared, number, &responder, connection));
+                // The message is on standard error. What the panic has left half done goes with the Lua state.
+                if catch_unwind(served).is_err() {
+                    responder = new();
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                messages::say(&format!("no connection can be accepted: {error}"));
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+fn serve_connection(shared: &Shared, number: usize, responder: &Responder, connection: OwnedFd) {
+    let roles = Roles { responder: true, authorizer: false, filter: false };
+    let mut worker = Worker::on_connection(connection, roles);
+    worker.hands_over();
+    loop {
+        shared.note(number, State::Idle(worker.stopper()));
+        match worker.accept_on_connection() {
+            Ok(true) => {
+                shared.note(number, State::Serving);
+                responder.answer(&mut worker);
+            }
+            Ok(false) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    shared.note(number, State::Serving);
+    worker.close();
+}
