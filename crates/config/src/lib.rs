@@ -39,7 +39,7 @@ pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
-    PageCache, Route, Rules,
+    PageCache, Rate, Route, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,

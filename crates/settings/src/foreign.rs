@@ -6,7 +6,7 @@ const TLS: &str = "tls of [[site]] names the certificate, and an address with tl
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const NO_PROXY: &str = "requests are not passed on over HTTP; `fastcgi` speaks FastCGI";
-const NO_LIMITS: &str = "there is no limit per client: a proxy in front can set one";
+const NO_LIMITS: &str = "there is no such limit per client: `rate` of a route limits requests, a proxy in front can limit the rest";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
 const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
@@ -48,17 +48,7 @@ const TABLE: &[(&[&str], &str)] = &[
         ],
         NO_PROXY,
     ),
-    (
-        &[
-            "limit_conn",
-            "limit_conn_zone",
-            "limit_rate",
-            "limit_req",
-            "limit_req_zone",
-            "rate_limit",
-        ],
-        NO_LIMITS,
-    ),
+    (&["limit_conn", "limit_conn_zone", "limit_rate"], NO_LIMITS),
     (&["default_server"], "a site without hosts answers for all other hosts"),
     (
         &[

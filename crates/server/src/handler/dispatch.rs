@@ -15,7 +15,7 @@ use sendoff_htaccess::ErrorDocument;
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
-use super::{error, explain, file, kept, lua, pool_page, respond, script};
+use super::{error, explain, file, kept, lua, metrics, pool_page, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -23,6 +23,7 @@ use crate::filter;
 use crate::layer::Layer;
 use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
+use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
 use crate::request::{Body, Request, Scheme};
 use crate::responder::Responder;
@@ -72,6 +73,13 @@ enum Who {
     Challenge(Bytes),
     /// The site cannot be opened.
     Broken(String),
+}
+
+/// Whether a request counts where routes limit how often clients may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Counts,
+    WasCounted,
 }
 
 /// How a site answers.
@@ -124,7 +132,7 @@ impl Service for Services {
                         let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
-                    Who::Site(self.plan_for(site, request).await)
+                    Who::Site(self.plan_for(site, request, Count::Counts).await)
                 }
                 Err(error) => Who::Broken(error.to_string()),
             }
@@ -186,7 +194,7 @@ impl Service for Services {
 
     fn log(&self, line: &Line<'_>) {
         let number = line.notes.site;
-        self.counters.note(number, line.body);
+        self.meters.note(line);
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {
@@ -198,8 +206,13 @@ impl Service for Services {
 
 impl Services {
     /// How a site answers a request.
-    async fn plan_for(&self, site: Rc<Site>, request: &mut Request) -> Planned {
-        let (answer, effects) = site.decide(&self.config.pools, request);
+    async fn plan_for(&self, site: Rc<Site>, request: &mut Request, count: Count) -> Planned {
+        let (mut answer, effects) = site.decide(&self.config.pools, request);
+        if count == Count::Counts
+            && let Some(wait) = self.rates.take(&effects.rates, &request.peer)
+        {
+            answer = Answer::TooOften { retry_after: wait.as_secs() + 1 };
+        }
         let of = effects.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
             Compress::Off => None,
@@ -209,7 +222,7 @@ impl Services {
         };
         let user = Vec::new();
         let mut planned = Planned { site, answer, effects, if_none_match, user };
-        if planned.asks_for_password() {
+        if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
         }
@@ -228,7 +241,7 @@ impl Services {
         request.has_body = !request.body.is_empty();
         // A path that scripts and routes have changed would be changed once more.
         let planned = match request.restart() {
-            Ok(()) => self.plan_for(Rc::clone(site), &mut request).await,
+            Ok(()) => self.plan_for(Rc::clone(site), &mut request, Count::WasCounted).await,
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
                 let (effects, user) = (Effects::default(), Vec::new());
@@ -402,6 +415,7 @@ impl Planned {
                 self.answer = Answer::Unauthorized { challenge };
             }
             Ok(Access::TooMany) => {
+                Limit::Passwords.reached();
                 let why = format!("too many passwords from {} wait to be checked", request.peer);
                 self.answer = Answer::refused(StatusCode::TOO_MANY_REQUESTS, why);
             }
@@ -484,6 +498,12 @@ async fn handle(
         Answer::PoolPage(page) => {
             pool_page::respond(context, *page, responder).await?;
             Ok(Outcome::Sent)
+        }
+        Answer::Metrics => metrics::respond(context, responder).await,
+        Answer::TooOften { retry_after } => {
+            Limit::Rate.reached();
+            let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
+            Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))
         }
         Answer::Unauthorized { challenge } => {
             let challenge = [("WWW-Authenticate", challenge.clone())];

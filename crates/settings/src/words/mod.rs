@@ -5,6 +5,7 @@ mod choice;
 mod command;
 mod keep;
 mod plain;
+mod rate;
 mod rules;
 mod target;
 mod text;
@@ -20,6 +21,7 @@ pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,
 };
+pub use rate::Frequency;
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };
