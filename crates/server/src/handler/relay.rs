@@ -11,7 +11,7 @@ use super::zero_copy::ZeroCopy;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Remark;
-use crate::observe::meters::Mode;
+use crate::observe::mode::Mode;
 use crate::responder::{Fit, Responder, Room, flush, unless_gone};
 use crate::segment::Segment;
 use crate::site::sendable::Sendable;

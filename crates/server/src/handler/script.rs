@@ -22,7 +22,7 @@ use super::zero_copy::ZeroCopy;
 use super::{announce, named, pool_page, ranges};
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
-use crate::observe::meters::Mode;
+use crate::observe::mode::Mode;
 use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::response::ResponseHead;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
-use super::meters::Mode;
+use super::mode::Mode;
 use crate::request::{Endpoint, Request, protocol};
 use crate::segment::Segment;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sendoff_config::Config;
 
 use super::log_line::{BodyBytes, Line};
+use super::mode::Mode;
 use super::status::SiteStatus;
 
 /// The upper bounds of a histogram's buckets, in microseconds; what is longer is in the last bucket.
@@ -22,33 +23,6 @@ const MOST_STATUSES: usize = 32;
 
 /// Stands for all statuses beyond [`MOST_STATUSES`].
 pub(crate) const OTHER_STATUS: u16 = 0;
-
-/// How the body of a response came to the client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// The server made it: a static file, a redirect, an error page.
-    #[default]
-    Server,
-    /// A worker or an application sent bytes over its link.
-    Relay,
-    /// A worker handed over parts of files.
-    File,
-    /// A worker shared memory.
-    Region,
-    /// A worker wrote to the client's socket.
-    Direct,
-}
-
-impl Mode {
-    /// Every mode, with its label.
-    pub(crate) const ALL: [(Self, &'static str); 5] = [
-        (Self::Server, "server"),
-        (Self::Relay, "relay"),
-        (Self::File, "file"),
-        (Self::Region, "region"),
-        (Self::Direct, "direct"),
-    ];
-}
 
 /// Times, by the bounds between which they lie.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use prometheus_client::registry::Registry;
 
 use super::gather::{Figures, Gatherer};
 use super::limits::Limit;
-use super::meters::{BOUNDS, Histogram, Mode, OTHER_STATUS, Sent};
+use super::meters::{BOUNDS, Histogram, OTHER_STATUS, Sent};
+use super::mode::Mode;
 use super::status::PoolStatus;
 
 /// The media type of the text.

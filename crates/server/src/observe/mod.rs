@@ -7,5 +7,6 @@ pub(crate) mod limits;
 pub(crate) mod log_line;
 pub(crate) mod meters;
 pub(crate) mod metrics;
+pub(crate) mod mode;
 pub(crate) mod pool_page;
 pub mod status;
