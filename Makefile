@@ -4,7 +4,18 @@ LISTEN ?= 127.0.0.1:8080
 C_SOURCES = $(wildcard php/src/*.[ch] libfcgi/src/*.[ch] libfcgi/tests/*.c crates/capi/tests/*.c examples/c/*.c \
 	languages/python/src/*.[ch] languages/ruby/ext/sendoff/*.[ch] languages/java/src/main/c/*.c)
 
-.PHONY: serve build libfcgi examples gem header config install-extension test test-heavy test-trixie phpt bench check fmt ktls java
+# Where `make install` puts things; DESTDIR goes before them, for packages.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= /lib/systemd/system
+GENERATED = target/release/generated
+
+.PHONY: help install uninstall serve build libfcgi examples gem header config install-extension test test-heavy test-trixie phpt bench check fmt ktls java
+
+# This list.
+help:
+	@awk '/^# / { said = said == "" ? substr($$0, 3) : said " " substr($$0, 3); next } \
+		/^[a-z-]+:/ && said != "" { split($$1, name, ":"); printf "make %-18s %s\n", name[1], said } { said = "" }' Makefile
 
 # The demonstration site.
 serve: build
@@ -13,6 +24,28 @@ serve: build
 build:
 	tools/install serve
 	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
+
+# The programs, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
+install: build
+	target/release/sendoff generate $(GENERATED)
+	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin target/release/sendoff target/release/sendoff-php
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1
+	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/sendoff.fish
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/logrotate.d
+	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.service > $(DESTDIR)$(UNITDIR)/sendoff.service
+	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.logrotate > $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
+	test -e $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml || \
+		install -Dm644 packaging/sendoff.toml $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml
+
+# Removes what `make install` has put there, but for the configuration, logs and certificates.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/sendoff.1 $(DESTDIR)$(PREFIX)/share/man/man1/sendoff-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sendoff $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sendoff.fish
+	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:

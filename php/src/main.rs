@@ -19,6 +19,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use sendoff_config::php_ini;
 use sendoff_config::{Config, PoolConfig, Snapshot};
 use sendoff_sys::process::{exit_now, take_inherited};
+use sendoff_sys::title;
 
 use engine::{Engine, Startup};
 use failure::Failure;
@@ -69,6 +70,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let site = config.sites.iter().find(|site| site.has_pool(inherited.pool));
     let accel = site.map_or(&[][..], |site| &site.accel);
     let ini_dir = php_ini::folder();
+    title::set(&format!("sendoff: php master, pool {}", pool.name));
     start::check(pool)?;
     let environment = start::environment(pool)?;
     let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
@@ -88,6 +90,7 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 
 /// The life of a worker.
 fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
+    title::set_for_worker(&format!("sendoff: php worker, pool {}", pool.name));
     if let Err(error) = start::prepare(pool, start.master) {
         log(format_args!("cannot prepare a worker: {error}"));
         exit_now(1);

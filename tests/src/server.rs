@@ -550,7 +550,7 @@ impl Process {
 
 fn is_front(pid: u32) -> bool {
     processes::program(pid) == "sendoff"
-        && processes::arguments(pid).get(1).is_some_and(|first| first == "front")
+        && processes::arguments(pid).first().is_some_and(|title| title == "sendoff: front")
 }
 
 /// The folder of the server's secret: beside the root, inside the site's temporary folder.

@@ -263,7 +263,7 @@ fn processes_outlive_the_front_but_not_their_master() {
     processes::signal(server.front(), Signal::KILL);
     server.await_page("/pid", &first.to_string());
     let master = parent(first);
-    assert_eq!(processes::arguments(master)[1], "program");
+    assert_eq!(processes::arguments(master), ["sendoff: program master, pool shop"]);
     processes::signal(master, Signal::KILL);
     await_end_of(first);
     server.await_log("the master of pool shop ended (signal: 9 (SIGKILL)), it is started again");

@@ -29,6 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
 use libc::ssize_t;
+use sendoff_sys::title;
 use sendoff_worker::{Gone, Stopper, Worker};
 
 pub use blob::*;
@@ -174,10 +175,11 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
             let came = if handle.worker.is_on_connection() {
                 handle.worker.accept_on_connection()
             } else {
+                title::set_busy(false);
                 Ok(handle.worker.accept())
             };
             match came {
-                Ok(true) => {}
+                Ok(true) => title::set_busy(true),
                 Ok(false) => return 0,
                 Err(error) => {
                     set_errno(&error);

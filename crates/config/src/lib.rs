@@ -43,7 +43,7 @@ pub use proxy::{
 };
 pub use route::{
     BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
-    PageCache, Route, Rules,
+    PageCache, Rate, Route, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,

@@ -86,6 +86,8 @@ pub struct Rules {
     pub max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.
     pub request_timeout: Option<Duration>,
+    /// How often one client may ask; `None`: as often as it likes.
+    pub rate: Option<Rate>,
     /// Whether the request is logged; `None`: as the site says.
     pub access_log: Option<bool>,
     /// A name and a password are asked for.
@@ -142,6 +144,17 @@ pub struct Keeping {
     pub stale: Duration,
     /// Whether requests with cookies get the same pages as those without.
     pub cookies: bool,
+}
+
+/// How often one client may ask: a bucket of tokens, of which each request takes one. A client is an IPv4 address, or the network
+/// of 64 bits of an IPv6 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// After this time there is another token. Not zero.
+    pub interval: Duration,
+    /// Tokens in a full bucket. Not zero.
+    pub burst: u32,
 }
 
 /// Basic authentication (RFC 7617).
@@ -222,4 +235,6 @@ pub enum Handler {
         /// 403, 404 or 410.
         status: u16,
     },
+    /// The metrics of the server.
+    Metrics,
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
 use sendoff_config::{Config, LogTarget};
@@ -13,6 +14,7 @@ use tokio::process::{Child, Command};
 use crate::failure::Failure;
 use crate::orders::{self, Socket};
 use crate::program::PoolListener;
+use crate::systemd;
 
 /// The program that keeps the PHP workers; it lies beside this one.
 const PHP_PROGRAM: &str = "sendoff-php";
@@ -48,7 +50,8 @@ impl Inherited {
 /// whose descriptor it inherits.
 #[derive(Debug)]
 pub(crate) struct Recipe {
-    /// Name of the child in messages.
+    /// Name of the child in messages, and in `ps` until it has read its options: its title has room for as many bytes as its
+    /// arguments.
     pub(crate) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -210,6 +213,12 @@ impl Recipe {
         pools.flat_map(|inherited| std::mem::take(&mut inherited.descriptors)).flatten().collect()
     }
 
+    /// The listeners of each event loop.
+    pub(crate) fn listeners(&self) -> &[Vec<OwnedFd>] {
+        let listeners = self.inherited.iter().find(|inherited| inherited.option == LISTENERS);
+        listeners.map_or(&[], |inherited| &inherited.descriptors)
+    }
+
     /// Takes the listeners of each event loop out.
     pub(crate) fn take_listeners(&mut self) -> Vec<Vec<OwnedFd>> {
         let listeners = self.inherited.iter_mut().find(|i| i.option == LISTENERS);
@@ -261,7 +270,12 @@ impl Recipe {
             stderr.map_err(Failure::system(failed()))?.into()
         };
         inherit(FdFlags::empty()).map_err(Failure::system(failed()))?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        for name in systemd::VARIABLES {
+            command.env_remove(name);
+        }
+        let child = command
+            .arg0(format!("sendoff: {}", self.name))
             .args(&self.arguments)
             .args(inherited().map(Inherited::argument))
             .stdin(Stdio::null())
@@ -275,8 +289,18 @@ impl Recipe {
     }
 }
 
-fn this_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(Failure::system("the path of this program is not known"))
+/// Where this program was found when it was started. Another one may lie there by now.
+///
+/// # Errors
+/// The system does not say.
+pub(crate) fn this_program() -> Result<PathBuf, Failure> {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found.clone());
+    }
+    let found = std::env::current_exe();
+    let found = found.map_err(Failure::system("the path of this program is not known"))?;
+    Ok(FOUND.get_or_init(|| found).clone())
 }
 
 fn option(name: &str, value: impl std::fmt::Display) -> OsString {

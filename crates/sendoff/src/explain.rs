@@ -74,6 +74,15 @@ impl Door {
         }
     }
 
+    /// Writes the secrets again, after another server has written its own and has ended.
+    pub(crate) fn renew(&mut self) {
+        for path in std::mem::take(&mut self.files) {
+            if let Err(error) = self.add(path.clone()) {
+                tracing::warn!("sendoff explain will not work: {}: {error}", path.display());
+            }
+        }
+    }
+
     /// Writes the secret to a file.
     fn add(&mut self, path: PathBuf) -> io::Result<()> {
         // Left over from a server that was killed.

@@ -10,6 +10,7 @@ use sendoff_config::{Account, Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::{become_user, take_inherited};
+use sendoff_sys::title;
 use sendoff_tls::Vault;
 
 use crate::failure::Failure;
@@ -22,6 +23,7 @@ use crate::orders::Inbox;
 /// What the supervisor left is not usable, or the system refuses something.
 pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
+    title::set("sendoff: front");
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);

@@ -50,16 +50,98 @@ pub(crate) fn tcp(addresses: &[ListenAddress]) -> Vec<SocketAddr> {
     addresses.iter().filter_map(tcp).collect()
 }
 
-/// Opens the listeners. For a TCP address each event loop has its own, so that the kernel spreads connections (`SO_REUSEPORT`).
+/// Sockets that another process has opened: systemd, or the server that this one takes over from.
+#[derive(Debug, Default)]
+pub(crate) struct Given(Vec<GivenListener>);
+
+#[derive(Debug)]
+struct GivenListener {
+    /// What a configuration calls it: the port may be 0.
+    wanted: ListenAddress,
+    /// Where it listens.
+    address: ListenAddress,
+    /// One for all event loops, or one for each.
+    sockets: Vec<OwnedFd>,
+    owns_file: bool,
+}
+
+impl Given {
+    /// Adds the sockets of a listener, which the configuration calls `wanted` and which listen on `address`. `owns_file`: the file of
+    /// a UNIX socket is to be removed at the end.
+    pub(crate) fn add(
+        &mut self,
+        [wanted, address]: [ListenAddress; 2],
+        sockets: Vec<OwnedFd>,
+        owns_file: bool,
+    ) {
+        self.0.push(GivenListener { wanted, address, sockets, owns_file });
+    }
+
+    /// What was added.
+    pub(crate) fn into_parts(
+        self,
+    ) -> impl Iterator<Item = ([ListenAddress; 2], Vec<OwnedFd>, bool)> {
+        self.0
+            .into_iter()
+            .map(|given| ([given.wanted, given.address], given.sockets, given.owns_file))
+    }
+
+    /// The addresses of sockets that no listener wanted.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.0.iter().map(|given| &given.address)
+    }
+
+    /// The sockets that listen on an address, if there are any.
+    fn take(&mut self, wanted: &ListenAddress) -> Option<GivenListener> {
+        let at = self.0.iter().position(|given| given.wanted == *wanted)?;
+        Some(self.0.swap_remove(at)).filter(|given| !given.sockets.is_empty())
+    }
+}
+
+impl GivenListener {
+    /// Gives each event loop a socket. Returns the file that is to be removed at the end.
+    fn share(self, of_loops: &mut [Vec<OwnedFd>]) -> io::Result<Option<SocketFile>> {
+        let Self { address, sockets, owns_file, .. } = self;
+        let (missing, mut sockets) = (of_loops.len().saturating_sub(sockets.len()), sockets);
+        for number in 0..missing {
+            sockets.push(sockets[number % sockets.len()].try_clone()?);
+        }
+        if let ListenAddress::Tcp(_) = address {
+            // Accepted sockets inherit it.
+            sockets.iter().try_for_each(|socket| sockopt::set_tcp_nodelay(socket, true))?;
+        }
+        for (of_loop, socket) in of_loops.iter_mut().zip(sockets) {
+            of_loop.push(socket);
+        }
+        match address {
+            ListenAddress::Unix(path) if owns_file => {
+                let identity = identity(&path)?;
+                Ok(Some(SocketFile { path, identity: Some(identity) }))
+            }
+            ListenAddress::Unix(_) | ListenAddress::Tcp(_) => Ok(None),
+        }
+    }
+}
+
+/// Opens the listeners that are not given. For a TCP address each event loop has its own, so that the kernel spreads connections (`SO_REUSEPORT`).
 /// UNIX sockets cannot do that: all event loops have the same.
 ///
 /// # Errors
 /// An address cannot be had, or is taken.
-pub(crate) fn listen(wanted: &[Listener], event_loops: u8) -> Result<Listeners, Failure> {
+pub(crate) fn listen(
+    wanted: &[Listener],
+    event_loops: u8,
+    given: &mut Given,
+) -> Result<Listeners, Failure> {
     let mut of_loops: Vec<Vec<OwnedFd>> = (0..event_loops).map(|_| Vec::new()).collect();
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
     for Listener { address, access, .. } in wanted {
         let failed = || Failure::system(format!("cannot listen on {address}"));
+        if let Some(given) = given.take(address) {
+            addresses.push(given.address.clone());
+            files.extend(given.share(&mut of_loops).map_err(failed())?);
+            continue;
+        }
         let address = match address {
             ListenAddress::Tcp(address) => {
                 ListenAddress::Tcp(listen_tcp(*address, &mut of_loops).map_err(failed())?)
@@ -121,11 +203,16 @@ fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
+    /// Device and inode; `None`: the file is another process's by now.
+    identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
+    /// Another process removes it.
+    pub(crate) fn give_away(&mut self) {
+        self.identity = None;
+    }
+
     /// Whether it is the file of a listener on this address.
     pub(crate) fn is_of(&self, address: &ListenAddress) -> bool {
         matches!(address, ListenAddress::Unix(path) if *path == self.path)
@@ -135,7 +222,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     /// Another server may have put its own file there in the meantime.
     fn drop(&mut self) {
-        if identity(&self.path).ok() == Some(self.identity) {
+        if self.identity.is_some() && identity(&self.path).ok() == self.identity {
             // It fails if the folder is not ours any more; the next server on this path removes the file then.
             let _left = fs::remove_file(&self.path);
         }
@@ -152,7 +239,7 @@ fn listen_unix(path: &Path, access: SocketAccess) -> io::Result<(OwnedFd, Socket
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    let file = SocketFile { path: path.to_owned(), identity: Some(identity(path)?) };
     let SocketAccess { mode, owner, group } = access;
     std::os::unix::fs::chown(path, owner, group)
         .map_err(|error| io::Error::new(error.kind(), format!("its owner or group: {error}")))?;
@@ -202,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let listeners = listen(&unix(&path), 2).unwrap();
+        let listeners = listen(&unix(&path), 2, &mut Given::default()).unwrap();
         assert_eq!(listeners.of_loops.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(listeners.urls(), format!("unix:{}", path.display()));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
@@ -218,13 +305,13 @@ mod tests {
         let mut wanted = unix(&path);
         let group = rustix::process::getgid().as_raw();
         wanted[0].access = SocketAccess { mode: 0o620, owner: None, group: Some(group) };
-        let _listeners = listen(&wanted, 1).unwrap();
+        let _listeners = listen(&wanted, 1, &mut Given::default()).unwrap();
         let data = fs::metadata(&path).unwrap();
         assert_eq!((data.permissions().mode() & 0o777, data.gid()), (0o620, group));
         if !rustix::process::geteuid().is_root() {
             wanted[0].address = ListenAddress::Unix(folder.path().join("b.sock"));
             wanted[0].access.owner = Some(0);
-            let refused = listen(&wanted, 1).unwrap_err().to_string();
+            let refused = listen(&wanted, 1, &mut Given::default()).unwrap_err().to_string();
             assert!(refused.contains("its owner or group"), "{refused}");
         }
     }
@@ -234,11 +321,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let _other = UnixListener::bind(&path).unwrap();
-        let refused = listen(&unix(&path), 1).unwrap_err().to_string();
+        let refused = listen(&unix(&path), 1, &mut Given::default()).unwrap_err().to_string();
         assert!(refused.contains("another server listens"), "{refused}");
         let file = folder.path().join("file");
         fs::write(&file, "precious").unwrap();
-        let refused = listen(&unix(&file), 1).unwrap_err().to_string();
+        let refused = listen(&unix(&file), 1, &mut Given::default()).unwrap_err().to_string();
         assert!(refused.contains("no socket"), "{refused}");
         assert_eq!(fs::read(&file).unwrap(), b"precious");
     }
@@ -247,7 +334,7 @@ mod tests {
     fn the_file_of_another_server_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
-        let listeners = listen(&unix(&path), 1).unwrap();
+        let listeners = listen(&unix(&path), 1, &mut Given::default()).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
         drop(listeners);

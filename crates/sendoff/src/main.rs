@@ -9,6 +9,7 @@ mod control;
 mod explain;
 mod failure;
 mod front;
+mod generate;
 mod htaccess;
 mod kept;
 mod listen;
@@ -22,6 +23,8 @@ mod runtime_folder;
 mod signals;
 mod source;
 mod supervisor;
+mod systemd;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -35,21 +38,24 @@ fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
     let result = match options.command {
         Command::Serve(serve) if serve.print_config => check::print_config(&serve),
-        Command::Serve(serve) => supervisor::run(Source::CommandLine(serve)),
-        Command::Run(run) => supervisor::run(Source::File(run.config)),
+        Command::Serve(serve) => supervisor::run(Source::CommandLine(serve), options.take_over_fd),
+        Command::Run(run) => supervisor::run(Source::File(run.config), options.take_over_fd),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Status(status) if status.watch => control::watch(&status.control),
         Command::Status(status) => {
             control::run(control::Command::Status, &status.control, status.json)
         }
         Command::Reload(which) => control::run(control::Command::Reload, &which, false),
         Command::Reopen(which) => control::run(control::Command::Reopen, &which, false),
+        Command::Upgrade(which) => control::run(control::Command::Upgrade, &which, false),
         Command::Stop(Stop { control, now: false }) => {
             control::run(control::Command::Stop, &control, false)
         }
         Command::Stop(Stop { control, now: true }) => {
             control::run(control::Command::StopNow, &control, false)
         }
+        Command::Generate(generate) => generate::run(&generate),
         Command::Front(inherited) => front::run(&inherited),
         Command::Acme(inherited) => acme::run(&inherited),
         Command::Program(inherited) => program::run(&inherited),

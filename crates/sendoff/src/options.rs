@@ -22,6 +22,9 @@ use sendoff_settings::{Scope, Word};
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// The server whose listeners `serve` or `run` takes over; `upgrade` starts it so (inherited descriptor).
+    #[arg(long, value_name = "N", hide = true, global = true)]
+    pub(crate) take_over_fd: Option<RawFd>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,8 +45,14 @@ pub(crate) enum Command {
     Reload(Control),
     /// Have a running server open its logs again after they were renamed, as by SIGUSR1.
     Reopen(Control),
+    /// Have the program that now lies where a running server was started from take its place: the new server gets the listeners, then
+    /// the old one finishes open responses and ends. If the new one does not become ready, nothing changes.
+    Upgrade(Control),
     /// End a running server, as by SIGTERM: open responses may finish.
     Stop(Stop),
+    /// Write the manual pages and the completions of shells, for packages.
+    #[command(hide = true)]
+    Generate(Generate),
     /// The process that speaks HTTP; `serve` starts it.
     #[command(hide = true)]
     Front(Inherited),
@@ -109,6 +118,16 @@ pub(crate) struct StatusOf {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print it every second, until interrupted.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Generate {
+    /// The folder to write to; it is made.
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

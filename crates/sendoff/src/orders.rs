@@ -199,6 +199,19 @@ impl Socket {
         Ok(())
     }
 
+    /// As [`send_one`](Self::send_one), but waits until the other end has room for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn send_when_possible(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let send = || self.send_one(message, descriptors);
+        self.0.async_io(Interest::WRITABLE, send).await
+    }
+
     /// The next message, with its descriptors; `None` when the other end is closed. A call that is dropped loses none.
     pub(crate) async fn receive<M: for<'m> Deserialize<'m>>(
         &self,
@@ -245,7 +258,10 @@ impl Orders for Inbox {
                 asked = signals.next() => match asked {
                     Asked::Drain => return Order::Drain,
                     Asked::Cut => return Order::Cut,
-                    Asked::Reopen | Asked::Reload | Asked::ReloadWorkers => {}
+                    Asked::Reopen
+                    | Asked::Reload
+                    | Asked::Upgrade
+                    | Asked::Renew => {}
                 },
             }
         }

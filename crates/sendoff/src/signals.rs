@@ -6,7 +6,7 @@
 //! | INT | cut | cut |
 //! | USR1 | open the logs again | nothing |
 //! | HUP | read the configuration again | nothing |
-//! | USR2 | read the configuration again, replace all workers | nothing |
+//! | USR2 | let another program take the server's place if there is one; else read the configuration again, replace all workers | nothing |
 //!
 //! The front ignores what is the supervisor's to do, because `pkill -HUP sendoff` reaches both.
 
@@ -25,8 +25,11 @@ pub(crate) enum Asked {
     Reopen,
     /// Read the configuration again.
     Reload,
-    /// Read the configuration again, and replace the workers of every pool.
-    ReloadWorkers,
+    /// Let another program take the server's place.
+    Upgrade,
+    /// [`Upgrade`](Self::Upgrade) if another program lies where this one was found; else read the configuration again, and replace
+    /// the workers of every pool.
+    Renew,
 }
 
 /// The signals that the server understands. While the value exists, none of them ends the process by itself.
@@ -63,7 +66,7 @@ impl Signals {
             asked = end(&mut self.interrupt, &mut self.terminate, &mut self.quit) => asked,
             _ = self.user_1.recv() => Asked::Reopen,
             _ = self.hangup.recv() => Asked::Reload,
-            _ = self.user_2.recv() => Asked::ReloadWorkers,
+            _ = self.user_2.recv() => Asked::Renew,
         }
     }
 }

@@ -3,17 +3,22 @@
 mod certificates;
 mod reload;
 mod state;
+mod successor;
+mod watchdog;
 
 use std::io;
+use std::os::fd::RawFd;
+use std::rc::Rc;
 
 use rustix::process::{Resource, Rlimit};
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_server::front::kernel_has_tls;
 use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{self, Answer, Commands};
+use crate::control::{Answer, Commands};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -21,20 +26,35 @@ use crate::listen::{Listeners, listen, tcp};
 use crate::page_folder;
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
+use crate::systemd;
+use crate::upgrade::{self, Predecessor};
 use certificates::Certificates;
 use reload::{NewWorkers, Reloads};
 use state::{Supervisor, answer, credentials, pool_sockets};
+use successor::Upgrades;
+use watchdog::Watchdog;
 
 /// Descriptors of the supervisor: listeners, pipes, sockets.
 const DESCRIPTORS: usize = 256;
 /// Both ends of the pool socket, the configuration, and two more to wait for calls or for a program's listening socket.
 const DESCRIPTORS_PER_POOL: usize = 5;
 
-/// Serves until a signal ends the server.
+/// Serves until a signal ends the server. `take_over`: the number of the socket to the server whose place this one takes.
 ///
 /// # Errors
 /// The server cannot start.
-pub(crate) fn run(source: Source) -> Result<(), Failure> {
+pub(crate) fn run(source: Source, take_over: Option<RawFd>) -> Result<(), Failure> {
+    let predecessor = take_over.map(Predecessor::new).transpose()?.map(Rc::new);
+    let served = serve_after(source, predecessor.clone());
+    if let (Some(predecessor), Err(failure)) = (predecessor, &served) {
+        predecessor.failed(failure);
+    }
+    served
+}
+
+fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(), Failure> {
+    // First of all: what it has sent must be read before this process says why it cannot serve.
+    let taken = predecessor.as_ref().map(|predecessor| predecessor.listeners()).transpose()?;
     let (config, warnings) = source.resolve()?;
     crate::log::start(&config.log);
     for warning in warnings {
@@ -43,7 +63,12 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let keys = credentials(&config).map_err(Failure::Input)?;
     page_folder::prepare(&config);
     let php_ini = Contents::read(&php_ini::folder());
-    let listeners = listen(&config.listen, config.front.threads)?;
+    let mut given = taken.unwrap_or_else(systemd::listeners);
+    let listeners = listen(&config.listen, config.front.threads, &mut given)?;
+    for address in given.left() {
+        tracing::warn!("no site listens on {address}, which was open already: it is closed");
+    }
+    drop(given);
     if config.listen.iter().any(|listener| listener.tls) {
         // The kernel loads its module for root alone, which the front is not.
         kernel_has_tls();
@@ -79,6 +104,12 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
         let ready = pipe::Receiver::from_owned_fd(ready_in);
         let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
         let (started, last_reload) = (Instant::now(), None);
+        let (opens_commands, told) = oneshot::channel();
+        let mut opens_commands = Some(opens_commands);
+        if predecessor.is_none() {
+            // Commands are for the server that serves; a successor is not asked before it does.
+            opens_commands.take().map(|tell| tell.send(()));
+        }
         let supervisor = Supervisor {
             config,
             addresses,
@@ -91,10 +122,12 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
             source,
             php_ini,
             not_ready,
+            predecessor,
+            opens_commands,
             started,
             last_reload,
         };
-        supervisor.run(&mut signals, &mut control::open()).await
+        supervisor.run(&mut signals, &mut Commands::open_when(told)).await
     })
 }
 
@@ -129,6 +162,8 @@ impl Supervisor {
         commands: &mut Commands,
     ) -> Result<(), Failure> {
         let mut reloads = Reloads::default();
+        let mut upgrades = Upgrades::default();
+        let mut watchdog = Watchdog::new();
         let mut certificates = Certificates::start(&self.config)?;
         loop {
             let (asked, reply) = tokio::select! {
@@ -142,6 +177,19 @@ impl Supervisor {
                         continue;
                     }
                 },
+                () = watchdog.tick() => {
+                    tokio::spawn(self.report_to_systemd());
+                    continue;
+                }
+                taken = upgrades.decided() => {
+                    if upgrades.finish(taken, self) {
+                        *commands = Commands::closed();
+                        drop((reloads, certificates));
+                        self.end(Asked::Drain, signals, commands).await;
+                        return Ok(());
+                    }
+                    continue;
+                }
                 decided = reloads.decided() => {
                     reloads.finish(decided, self);
                     certificates.follow(&self.config);
@@ -156,8 +204,8 @@ impl Supervisor {
             let done = match asked {
                 Asked::Drain | Asked::Cut => {
                     // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
-                    drop(reloads);
-                    drop(certificates);
+                    drop((reloads, upgrades, certificates));
+                    systemd::stopping();
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }
@@ -169,8 +217,12 @@ impl Supervisor {
                     reloads.ask(NewWorkers::OfChangedPools, reply, self);
                     continue;
                 }
-                Asked::ReloadWorkers => {
+                Asked::Renew if !upgrade::is_another_there() => {
                     reloads.ask(NewWorkers::OfAllPools, reply, self);
+                    continue;
+                }
+                Asked::Upgrade | Asked::Renew => {
+                    upgrades.ask(reply, self, reloads.since().is_some());
                     continue;
                 }
             };

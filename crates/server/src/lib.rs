@@ -30,6 +30,7 @@ mod lifecycle;
 pub mod lua;
 pub mod observe;
 mod page_cache;
+mod rates;
 pub mod request;
 mod responder;
 pub mod response;

@@ -8,11 +8,11 @@ use crate::value::{List, Map, Number, Yes};
 use crate::words::{
     AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, FrontController,
-    HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat, Listen, LogPath,
-    Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField, ProxyHost,
-    ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time,
-    TlsVersion, Umask, UrlPath,
+    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
+    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat,
+    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
+    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template,
+    Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -300,6 +300,10 @@ section! {
     /// Rule: how long a script may send nothing; 0: for ever.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
+    /// Rule: how often one client may ask, and, behind `burst=`, how many times at once. A client is an IPv4 address, or the network of
+    /// 64 bits of an IPv6 address. What is more gets 429 with `Retry-After`.
+    rate: Frequency,
+        example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
     /// Rule: whether the request is logged, where the site's requests are.
     access_log: bool, unless "the site's log has it",
         example "false";
@@ -339,6 +343,10 @@ section! {
     /// Handler: an error page.
     deny: Yes,
         example "true", also "forbidden" "abort";
+    /// Handler: the metrics of the server, for Prometheus (operation.md). Say who may see them: `allow_from`, `auth`, or an address
+    /// of their own.
+    metrics: Yes,
+        example "true", also "prometheus" "stub_status" "server-status" "metrics_path";
     /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
     status: Number<200, 599>,
         example "301", also "code";

@@ -15,4 +15,5 @@ mod outq;
 pub mod process;
 pub mod shared;
 pub mod tcp;
+pub mod title;
 pub mod unix;

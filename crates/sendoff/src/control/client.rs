@@ -1,8 +1,8 @@
-//! The commands `sendoff status`, `reload`, `reopen` and `stop`: find a server of this user, ask it, print its answer.
+//! The commands `sendoff status`, `reload`, `reopen`, `upgrade` and `stop`: find a server of this user, ask it, print its answer.
 
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -48,6 +48,27 @@ pub(crate) fn run(command: Command, which: &Control, json: bool) -> Result<(), F
         },
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::system("standard output"))
+}
+
+/// How often [`watch`] asks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Moves to the first column and line of a terminal and removes what it shows (ECMA-48: CUP, ED).
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Prints the state of the server that the options mean every second, for ever.
+///
+/// # Errors
+/// There is no such server, or it has ended.
+pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
+    let is_terminal = io::stdout().is_terminal();
+    loop {
+        if is_terminal {
+            print!("{CLEAR}");
+        }
+        run(Command::Status, which, false)?;
+        std::thread::sleep(WATCH_INTERVAL);
+    }
 }
 
 /// `None`: the server has closed the connection.

@@ -29,11 +29,33 @@ pub(crate) type Asked = (Command, oneshot::Sender<Answer>);
 pub(crate) struct Commands {
     asked: mpsc::Receiver<Asked>,
     path: Option<PathBuf>,
+    /// Told when the socket is to be opened.
+    opens: Option<oneshot::Receiver<()>>,
 }
 
 impl Commands {
+    /// Opens the socket when told to, named after this process. If that is impossible, a warning says so, and no command will come.
+    pub(crate) fn open_when(told: oneshot::Receiver<()>) -> Self {
+        let mut unopened = Self::closed();
+        unopened.opens = Some(told);
+        unopened
+    }
+
+    /// No command comes.
+    pub(crate) fn closed() -> Self {
+        let (_, asked) = mpsc::channel(1);
+        Self { asked, path: None, opens: None }
+    }
+
     /// The next command. Waits for ever if there is no socket. A call that is dropped loses none.
     pub(crate) async fn next(&mut self) -> Asked {
+        if let Some(told) = &mut self.opens {
+            let told = told.await;
+            self.opens = None;
+            if told.is_ok() {
+                *self = open();
+            }
+        }
         match self.asked.recv().await {
             Some(asked) => asked,
             None => std::future::pending().await,
@@ -50,11 +72,10 @@ impl Drop for Commands {
     }
 }
 
-/// Opens the socket, named after this process. If that is impossible, a warning says so, and no command will come.
-pub(crate) fn open() -> Commands {
+fn open() -> Commands {
     let (sender, asked) = mpsc::channel(MOST_CLIENTS);
     let Some(folder) = runtime_folder::candidates().into_iter().next() else {
-        return Commands { asked, path: None };
+        return Commands::closed();
     };
     let path = folder.join(format!("{}.sock", std::process::id()));
     let listener = runtime_folder::make(&folder).and_then(|()| {
@@ -67,14 +88,14 @@ pub(crate) fn open() -> Commands {
     match listener {
         Ok(listener) => {
             tokio::spawn(accept(listener, sender));
-            Commands { asked, path: Some(path) }
+            Commands { asked, path: Some(path), opens: None }
         }
         Err(error) => {
             tracing::warn!(
-                "{}: {error}: sendoff status, reload, reopen and stop will not work",
+                "{}: {error}: sendoff status, reload, reopen, upgrade and stop will not work",
                 path.display()
             );
-            Commands { asked, path: None }
+            Commands::closed()
         }
     }
 }
@@ -137,7 +158,7 @@ fn place_for(
     waiting: &Arc<Semaphore>,
 ) -> Option<OwnedSemaphorePermit> {
     match command {
-        Command::Reload => Arc::clone(waiting).try_acquire_owned().ok(),
+        Command::Reload | Command::Upgrade => Arc::clone(waiting).try_acquire_owned().ok(),
         Command::Status | Command::Reopen | Command::Stop | Command::StopNow => Some(place),
     }
 }

@@ -1,4 +1,4 @@
-//! The control socket: how `sendoff status`, `reload`, `reopen` and `stop` reach a running supervisor.
+//! The control socket: how `sendoff status`, `reload`, `reopen`, `upgrade` and `stop` reach a running supervisor.
 //!
 //! A UNIX stream socket that only the user of the server, and root, may connect to. A client sends one line with the name of a
 //! command; the server answers with one JSON value and closes the connection. A server that ends at the client's command answers by
@@ -8,8 +8,8 @@ mod client;
 mod listener;
 mod report;
 
-pub(crate) use client::run;
-pub(crate) use listener::{Commands, open};
+pub(crate) use client::{run, watch};
+pub(crate) use listener::Commands;
 pub(crate) use report::{PoolReport, Reloaded, Report, SiteReport};
 
 use std::fmt;
@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Status,
     Reload,
     Reopen,
+    /// Another program takes the server's place.
+    Upgrade,
     /// As SIGTERM.
     Stop,
     /// As SIGINT.
@@ -38,7 +40,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    const ALL: [Self; 5] = [Self::Status, Self::Reload, Self::Reopen, Self::Stop, Self::StopNow];
+    const ALL: [Self; 6] =
+        [Self::Status, Self::Reload, Self::Reopen, Self::Upgrade, Self::Stop, Self::StopNow];
 
     /// What the command asks for, if a signal could ask for it too.
     pub(crate) fn asks_for(self) -> Option<Asked> {
@@ -46,6 +49,7 @@ impl Command {
             Self::Status => None,
             Self::Reload => Some(Asked::Reload),
             Self::Reopen => Some(Asked::Reopen),
+            Self::Upgrade => Some(Asked::Upgrade),
             Self::Stop => Some(Asked::Drain),
             Self::StopNow => Some(Asked::Cut),
         }
@@ -62,6 +66,7 @@ impl fmt::Display for Command {
             Self::Status => "status",
             Self::Reload => "reload",
             Self::Reopen => "reopen",
+            Self::Upgrade => "upgrade",
             Self::Stop => "stop",
             Self::StopNow => "stop now",
         })

@@ -8,6 +8,7 @@ mod socket;
 
 use sendoff_config::Config;
 use sendoff_sys::process::exit_now;
+use sendoff_sys::title;
 
 use crate::failure::Failure;
 use crate::front::{die_with, take};
@@ -36,6 +37,7 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     let (pool, program) = program.ok_or_else(|| {
         Failure::Internal(format!("the configuration has no program {}", inherited.pool))
     })?;
+    title::set(&format!("sendoff: program master, pool {}", pool.name));
     process::check(pool)?;
     let role = Master::new(&config, pool, program, listener, socket).and_then(Master::run);
     match role.map_err(Failure::system("cannot keep the processes of a program"))? {

@@ -19,10 +19,11 @@ use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::control::Answer;
 use crate::kept;
-use crate::listen::{Listeners, listen, tcp};
+use crate::listen::{Given, Listeners, listen, tcp};
 use crate::log::open_target;
 use crate::orders::{Kept, Reply, ToFront};
 use crate::page_folder;
+use crate::systemd;
 
 /// How long the front may take, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
@@ -106,6 +107,7 @@ impl Reloads {
     }
 
     fn start(&mut self, new: NewWorkers, clients: Vec<Client>, supervisor: &mut Supervisor) {
+        systemd::reloading();
         match supervisor.begin_reload(new) {
             Ok(running) => self.running = Some(Running { clients, ..running }),
             Err(why) => supervisor.reloaded(Err(why), clients),
@@ -181,6 +183,7 @@ impl Supervisor {
     fn reloaded(&mut self, done: Result<String, String>, clients: Vec<Client>) {
         self.last_reload = Some((Instant::now(), done.as_ref().err().cloned()));
         let done = done.map_err(|why| format!("not reloaded, nothing has changed: {why}"));
+        systemd::ready(&self.line);
         answer(clients, done);
     }
 
@@ -213,8 +216,8 @@ impl Supervisor {
         let listeners = listener_sources(&self.config, &config);
         let wanted = config.listen.iter().zip(&listeners).filter(|(_, source)| source.is_none());
         let wanted: Vec<_> = wanted.map(|(listener, _)| listener.clone()).collect();
-        let new_listeners =
-            listen(&wanted, config.front.threads).map_err(|failure| failure.to_string())?;
+        let new_listeners = listen(&wanted, config.front.threads, &mut Given::default())
+            .map_err(|failure| failure.to_string())?;
         let (logs, files) = self.logs(&config)?;
         let kept = Kept { pools: sources.clone(), logs, listeners: listeners.clone() };
         let pools = new.iter().map(|new| new.front.as_fd());

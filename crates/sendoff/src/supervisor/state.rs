@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +28,8 @@ use crate::listen::SocketFile;
 use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
 use crate::source::Source;
+use crate::systemd;
+use crate::upgrade::Predecessor;
 
 /// Between two signals to a PHP master: sent at once, they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
@@ -62,6 +65,10 @@ pub(super) struct Supervisor {
     pub(super) line: String,
     /// What the front writes to when it is ready, until it has.
     pub(super) not_ready: Option<pipe::Receiver>,
+    /// The server whose place this one takes, until it is ready.
+    pub(super) predecessor: Option<Rc<Predecessor>>,
+    /// Told when the server is ready, if commands are not taken before that.
+    pub(super) opens_commands: Option<oneshot::Sender<()>>,
     pub(super) started: Instant,
     /// When it ended, and why it changed nothing.
     pub(super) last_reload: Option<(Instant, Option<String>)>,
@@ -81,6 +88,11 @@ impl Supervisor {
                 failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
             }
             self.not_ready = None;
+            if let Some(predecessor) = self.predecessor.take() {
+                predecessor.ready();
+            }
+            systemd::ready(&self.line);
+            self.opens_commands.take().map(|tell| tell.send(()));
             let mut stdout = io::stdout().lock();
             // The server is ready even if standard output is closed.
             let _ = writeln!(stdout, "{}", self.line).and_then(|()| stdout.flush());

@@ -1,6 +1,5 @@
 //! Clients' addresses that have shown a password lately: each makes one attempt at a time, and waits after wrong ones.
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use lru::LruCache;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use crate::request::Endpoint;
+use crate::request::{Endpoint, Who};
 
 /// Addresses that are remembered: less than 1 MiB.
 const MAX_ADDRESSES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
@@ -24,27 +23,6 @@ pub(super) const MAX_ATTEMPTS: usize = 128;
 
 /// After this time without an attempt the pause begins anew.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
-
-/// What counts as one client: an IPv4 address, or the network of an IPv6 address, whose owner has 2^64 of them. UNIX sockets have none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Who {
-    V4([u8; 4]),
-    V6([u8; 8]),
-    Local,
-}
-
-impl Who {
-    fn of(client: &Endpoint) -> Self {
-        match client.ip().map(|address| address.to_canonical()) {
-            Some(IpAddr::V4(address)) => Self::V4(address.octets()),
-            Some(IpAddr::V6(address)) => {
-                let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Self::V6([a, b, c, d, e, f, g, h])
-            }
-            None => Self::Local,
-        }
-    }
-}
 
 /// The addresses, least recently used ones forgotten.
 #[derive(Debug)]
@@ -112,6 +90,8 @@ impl Address {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]

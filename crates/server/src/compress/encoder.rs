@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sendoff_config::Coding;
 use zstd::stream::raw::CParameter;
 
+use crate::observe::limits::Limit;
+
 /// Bytes of memory that all encoders of the front may have together. A response beyond that leaves uncompressed.
 const BUDGET: usize = 128 << 20;
 
@@ -76,7 +78,10 @@ impl Encoder {
     /// An encoder for a response on its way; `None`: there are too many.
     pub(super) fn for_stream(coding: Coding, budget: &Arc<Budget>) -> io::Result<Option<Self>> {
         let effort = if budget.is_scarce() { Effort::Thrifty } else { Effort::Stream };
-        let Some(share) = budget.take(memory(coding, effort)) else { return Ok(None) };
+        let Some(share) = budget.take(memory(coding, effort)) else {
+            Limit::Encoders.reached();
+            return Ok(None);
+        };
         let mut encoder = Self::new(coding, effort, None)?;
         encoder._share = Some(share);
         Ok(Some(encoder))

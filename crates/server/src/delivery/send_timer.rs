@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::observe::limits::Limit;
+
 /// Runs while a client takes nothing of what is owed to it.
 #[derive(Debug, Default)]
 pub(crate) struct SendTimer(Option<Pin<Box<Sleep>>>);
@@ -33,6 +35,7 @@ impl SendTimer {
         match timer.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(()) => {
+                Limit::SendTimeout.reached();
                 let why = format!("the client took nothing for {} s", limit.as_secs_f32());
                 Err(io::Error::new(io::ErrorKind::TimedOut, why))
             }

@@ -86,6 +86,8 @@ pub struct SnapshotUsage {
     pub descriptors: usize,
     /// Responses that were cut because their file changed, since the front started.
     pub cuts: u64,
+    /// Files that workers called back because another process was about to write to them, since the front started.
+    pub recalls: u64,
 }
 
 /// One version of one file, as reported by `fstat`.
@@ -147,6 +149,7 @@ pub struct Snapshots {
     taken: Arc<Taken>,
     entries: Mutex<LruCache<Identity, Entry>>,
     cuts: AtomicU64,
+    recalls: AtomicU64,
 }
 
 /// ```text
@@ -199,7 +202,13 @@ impl Snapshots {
     #[must_use]
     pub fn new(limits: SnapshotLimits) -> Arc<Self> {
         let entries = Mutex::new(LruCache::new(MOST_FILES));
-        Arc::new(Self { limits, taken: Arc::default(), entries, cuts: AtomicU64::new(0) })
+        Arc::new(Self {
+            limits,
+            taken: Arc::default(),
+            entries,
+            cuts: AtomicU64::new(0),
+            recalls: AtomicU64::new(0),
+        })
     }
 
     /// What the copies use now, and the number of responses cut.
@@ -209,12 +218,18 @@ impl Snapshots {
             bytes: self.taken.bytes.load(Ordering::Relaxed),
             descriptors: self.taken.descriptors.load(Ordering::Relaxed),
             cuts: self.cuts.load(Ordering::Relaxed),
+            recalls: self.recalls.load(Ordering::Relaxed),
         }
     }
 
     /// Counts a response that was cut because its file changed.
     pub(crate) fn count_cut(&self) {
         self.cuts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a file that its worker calls back.
+    pub(crate) fn count_recall(&self) {
+        self.recalls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How to send `file`, which was handed over under a lease or is sealed. `identity` is the result of `fstat` when
@@ -475,7 +490,10 @@ mod tests {
             assert_eq!(is_witness, number + 1 < WITNESSES);
             kept.extend(is_witness.then_some(file));
         }
-        assert_eq!(snapshots.usage(), SnapshotUsage { bytes: 100, descriptors: 0, cuts: 0 });
+        assert_eq!(
+            snapshots.usage(),
+            SnapshotUsage { bytes: 100, descriptors: 0, cuts: 0, recalls: 0 }
+        );
         // Later witnesses vouch for it when the first has gone.
         drop(first);
         let (identity, file) = leased(&path);

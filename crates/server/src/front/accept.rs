@@ -15,6 +15,7 @@ use crate::descriptors::{self, Level};
 use crate::http1::{self, Http2};
 use crate::http2;
 use crate::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
+use crate::observe::limits::Limit;
 use crate::request::{Origin, Scheme};
 use crate::service::{Current, Service};
 use crate::transport::handshake::{self, Hello, Secured};
@@ -32,8 +33,11 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
+        if is_full(lifecycle.connections(), most) {
+            Limit::Connections.reached();
+        }
         while is_full(lifecycle.connections(), most) {
-            lifecycle.evict_idle();
+            make_room(&lifecycle);
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
                 () = tokio::time::sleep(PAUSE) => {}
@@ -59,14 +63,24 @@ pub(super) async fn accept<S: Service + 'static>(
                 let is_full = [Errno::MFILE, Errno::NFILE]
                     .map(|full| Some(full.raw_os_error()))
                     .contains(&error.raw_os_error());
-                let evicted = is_full && lifecycle.evict_idle();
+                let evicted = is_full && make_room(&lifecycle);
                 if !evicted {
+                    Limit::Descriptors.reached();
                     tracing::error!(%error, "a connection cannot be accepted; a higher limit of open files would help");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
+}
+
+/// Closes the connection that has been idle for longest. Returns whether there was one.
+fn make_room(lifecycle: &Lifecycle) -> bool {
+    let evicted = lifecycle.evict_idle();
+    if evicted {
+        Limit::IdleConnections.reached();
+    }
+    evicted
 }
 
 /// Whether another connection has to wait. A few are always taken, whatever else holds descriptors.

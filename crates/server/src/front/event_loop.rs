@@ -19,6 +19,7 @@ use super::running_loop::{LoopOrder, Place, RunningLoop, Shared};
 use crate::delivery::Snapshots;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::access_log::Sender;
+use crate::observe::gather::Reply;
 use crate::upstream::NewLink;
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
@@ -39,6 +40,8 @@ pub(super) struct EventLoop {
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
     pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
+    /// Those who want to know what the loop has counted.
+    pub(super) asked: mpsc::UnboundedReceiver<Reply>,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: Budget,
@@ -70,7 +73,7 @@ impl EventLoop {
     async fn serve(self) -> io::Result<()> {
         let Self { number, generation, shared, pools, listeners, links, .. } = self;
         let Self { snapshots, stop, announce, budget, .. } = self;
-        let Self { log_sender, busy, draining, orders, .. } = self;
+        let Self { log_sender, busy, draining, orders, asked, .. } = self;
         let lifecycle = Rc::new(Lifecycle::new(stop));
         let mut places = Vec::new();
         for pool in pools {
@@ -98,6 +101,7 @@ impl EventLoop {
         }
         drop(generation);
         spawn_local(Rc::clone(&running).follow(orders));
+        spawn_local(Rc::clone(&running).report(asked));
         announce.loop_runs();
         spawn_local(Rc::clone(&running).take_links(links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;

@@ -93,7 +93,13 @@ impl NewProgram {
         let pids = processes.into_iter().filter_map(|pid| i32::try_from(pid).ok());
         let workers = pids.map(|pid| WorkerStatus { pid, request: None }).collect();
         let ApplicationLoad { waiting, busy, requests } = self.application.load();
-        PoolStatus { waiting, requests, workers, program: Some(ProgramStatus { busy, down }) }
+        PoolStatus {
+            waiting,
+            requests,
+            workers,
+            program: Some(ProgramStatus { busy, down }),
+            ..PoolStatus::default()
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::process::{Resource, getrlimit};
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
@@ -42,6 +43,7 @@ use crate::descriptors;
 use crate::lifecycle::Stage;
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::explain::Secret;
+use crate::observe::gather::Gatherer;
 use crate::page_cache::PageCache;
 use crate::upstream::{Channel, Master};
 
@@ -111,14 +113,24 @@ impl Front {
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
         let log = access_log::Writer::start()?;
+        let (askers, asked): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| mpsc::unbounded_channel()).unzip();
+        let gatherer = Gatherer {
+            loops: askers.into(),
+            snapshots: Arc::clone(&snapshots),
+            log: log.sender(),
+            started: SystemTime::now(),
+        };
         let shared = Shared {
+            gatherer,
+            rates: Arc::default(),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
             page_cache: PageCache::new(&generation.config.front.page_cache),
             dictionaries: Arc::default(),
         };
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
-        for (number, listeners) in listeners.into_iter().enumerate() {
+        for (number, (listeners, questions)) in listeners.into_iter().zip(asked).enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
             let (tell, orders) = mpsc::unbounded_channel();
             handles.push(LoopHandle { orders: tell, links: new_links });
@@ -131,6 +143,7 @@ impl Front {
                 listeners,
                 links,
                 orders,
+                asked: questions,
                 stop: stopping.clone(),
                 announce: Arc::clone(&announce),
                 budget,
@@ -139,6 +152,8 @@ impl Front {
                 draining: Arc::clone(&draining),
             });
         }
+        // The log's thread ends when the last of its senders is gone: only the loops keep theirs.
+        drop(shared);
         drop(busy);
         let mut loops = loops.into_iter();
         let first = loops.next().ok_or_else(|| io::Error::other("no event loop was asked for"))?;

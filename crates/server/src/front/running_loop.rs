@@ -24,13 +24,16 @@ use crate::lifecycle::Lifecycle;
 use crate::lua::Dictionaries;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
-use crate::observe::status::{Counters, Encryption, PoolStatus, Status, WorkerStatus};
+use crate::observe::gather::{Figures, Gatherer, Reply};
+use crate::observe::meters::Meters;
+use crate::observe::status::{Encryption, PoolStatus, Status, WorkerStatus};
 use crate::page_cache::PageCache;
+use crate::rates::Rates;
 use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::transport::kernel_has_tls;
 use crate::upstream::{
-    Claims, Deadlines, Link, LocalPool, NewLink, enforce, sweep, sweep_gateways, tune,
+    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, sweep_gateways, tune,
 };
 
 /// What a running event loop is told. The loop answers by dropping `done`.
@@ -101,6 +104,8 @@ pub(super) struct Shared {
     pub(super) page_cache: Arc<PageCache>,
     /// What Lua scripts share.
     pub(super) dictionaries: Arc<Dictionaries>,
+    pub(super) gatherer: Gatherer,
+    pub(super) rates: Arc<Rates>,
 }
 
 /// An event loop that runs.
@@ -160,11 +165,9 @@ impl RunningLoop {
             auth: Arc::clone(&generation.auth),
             clock: Rc::default(),
             logs,
-            counters: Counters::renewed(
-                &generation.config,
-                &Counters::default(),
-                &generation.config,
-            ),
+            meters: Meters::renewed(&generation.config, &Meters::default(), &generation.config),
+            gatherer: shared.gatherer,
+            rates: shared.rates,
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
@@ -278,7 +281,9 @@ impl RunningLoop {
             auth: Arc::clone(&generation.auth),
             clock: Rc::clone(&before.clock),
             logs,
-            counters: Counters::renewed(&generation.config, &before.counters, &before.config),
+            meters: Meters::renewed(&generation.config, &before.meters, &before.config),
+            gatherer: before.gatherer.clone(),
+            rates: Arc::clone(&before.rates),
             _in_use: in_use(generation),
         };
         services.start_page_cache();
@@ -307,12 +312,12 @@ impl RunningLoop {
             let place = places.iter().find(|place| Arc::ptr_eq(&place.pool.shared, &pool.shared));
             match place.and_then(|place| place.program.as_ref()) {
                 Some(program) => program.status(),
-                None => PoolStatus {
-                    waiting: pool.shared.waiting(),
-                    requests: pool.shared.report().requests,
-                    workers: pool.links.borrow().values().map(worker).collect(),
-                    program: None,
-                },
+                None => {
+                    let PoolReport { waiting, requests, limit_reached, slow, .. } =
+                        pool.shared.report();
+                    let workers = pool.links.borrow().values().map(worker).collect();
+                    PoolStatus { waiting, requests, limit_reached, slow, workers, program: None }
+                }
             }
         };
         let services = self.services.get();
@@ -324,9 +329,24 @@ impl RunningLoop {
                 true if kernel_has_tls() => Encryption::ByKernel(self.lifecycle.by_kernel()),
                 true => Encryption::ByServer,
             },
-            refused: services.counters.refused(),
-            sites: services.counters.sites(),
+            refused: services.meters.refused(),
+            sites: services.meters.site_statuses(),
             pools: services.pools.iter().map(pool).collect(),
+        }
+    }
+
+    /// Says what the loop has counted whenever the metrics are asked for.
+    pub(super) async fn report(self: Rc<Self>, mut asked: mpsc::UnboundedReceiver<Reply>) {
+        while let Some(reply) = asked.recv().await {
+            let services = self.services.get();
+            let figures = Figures {
+                config: Arc::clone(&services.config),
+                status: self.status(),
+                sites: services.meters.sites(),
+                pools: services.meters.pools(),
+            };
+            // It fails if the client that asked for the metrics has left.
+            let _ = reply.send(figures);
         }
     }
 

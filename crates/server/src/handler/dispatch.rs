@@ -16,7 +16,7 @@ use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
-use super::{error, explain, file, kept, lua, pool_page, proxy, respond, script};
+use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, script};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -24,6 +24,7 @@ use crate::filter;
 use crate::layer::Layer;
 use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
+use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
 use crate::request::{Body, Request, Scheme};
 use crate::responder::Responder;
@@ -73,6 +74,13 @@ enum Who {
     Challenge(Bytes),
     /// The site cannot be opened.
     Broken(String),
+}
+
+/// Whether a request counts where routes limit how often clients may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Counts,
+    WasCounted,
 }
 
 /// How a site answers.
@@ -125,7 +133,7 @@ impl Service for Services {
                         let planned = Planned { site, answer, effects, if_none_match: None, user };
                         return Plan { who: Who::Site(planned), explained };
                     }
-                    Who::Site(self.plan_for(site, request, 0, explained).await)
+                    Who::Site(self.plan_for(site, request, 0, explained, Count::Counts).await)
                 }
                 Err(error) => Who::Broken(error.to_string()),
             }
@@ -192,7 +200,7 @@ impl Service for Services {
 
     fn log(&self, line: &Line<'_>) {
         let number = line.notes.site;
-        self.counters.note(number, line.body);
+        self.meters.note(line);
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {
@@ -210,10 +218,16 @@ impl Services {
         request: &mut Request,
         depth: u8,
         is_explained: bool,
+        count: Count,
     ) -> Planned {
         let asker = Asker { services: self, site: &site, depth };
         let around = Around { pools: &self.config.pools, asks: Some(&asker), is_explained };
-        let (answer, effects) = site.decide(around, request).await;
+        let (mut answer, effects) = site.decide(around, request).await;
+        if count == Count::Counts
+            && let Some(wait) = self.rates.take(&effects.rates, &request.peer)
+        {
+            answer = Answer::TooOften { retry_after: wait.as_secs() + 1 };
+        }
         let of = effects.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
             Compress::Off => None,
@@ -223,7 +237,7 @@ impl Services {
         };
         let user = Vec::new();
         let mut planned = Planned { site, answer, effects, if_none_match, user };
-        if planned.asks_for_password() {
+        if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
         }
@@ -242,7 +256,10 @@ impl Services {
         request.has_body = !request.body.is_empty();
         // A path that scripts and routes have changed would be changed once more.
         let planned = match request.restart() {
-            Ok(()) => self.plan_for(Rc::clone(site), &mut request, 0, explained).await,
+            Ok(()) => {
+                let site = Rc::clone(site);
+                self.plan_for(site, &mut request, 0, explained, Count::WasCounted).await
+            }
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
                 let (effects, user) = (Effects::default(), Vec::new());
@@ -260,7 +277,8 @@ impl Services {
         depth: u8,
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
-        let planned = self.plan_for(Rc::clone(site), request, depth, false).await;
+        let planned =
+            self.plan_for(Rc::clone(site), request, depth, false, Count::WasCounted).await;
         self.answer_for(&planned, false, request, responder).await
     }
 
@@ -428,6 +446,7 @@ impl Planned {
                 self.answer = Answer::Unauthorized { challenge };
             }
             Ok(Access::TooMany) => {
+                Limit::Passwords.reached();
                 let why = format!("too many passwords from {} wait to be checked", request.peer);
                 self.answer = Answer::refused(StatusCode::TOO_MANY_REQUESTS, why);
             }
@@ -514,6 +533,12 @@ async fn handle(
         Answer::PoolPage(page) => {
             pool_page::respond(context, *page, responder).await?;
             Ok(Outcome::Sent)
+        }
+        Answer::Metrics => metrics::respond(context, responder).await,
+        Answer::TooOften { retry_after } => {
+            Limit::Rate.reached();
+            let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
+            Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))
         }
         Answer::Unauthorized { challenge } => {
             let challenge = [("WWW-Authenticate", challenge.clone())];

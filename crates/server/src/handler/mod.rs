@@ -1,6 +1,6 @@
 //! Handlers: each answers requests to a [`Responder`](crate::responder::Responder), and knows no protocol.
 //!
-//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`error`] or, around these, [`explain`]. [`services`] is what
+//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`error`] or, around these, [`explain`]. [`services`] is what
 //! handlers share on an event loop. The other files are parts of [`script`].
 
 mod announce;
@@ -14,6 +14,7 @@ mod explain;
 mod file;
 mod kept;
 mod lua;
+mod metrics;
 mod named;
 mod parameters;
 pub(crate) mod patience;

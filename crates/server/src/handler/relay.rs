@@ -11,6 +11,7 @@ use super::zero_copy::ZeroCopy;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Remark;
+use crate::observe::mode::Mode;
 use crate::responder::{Fit, Responder, Room, flush, unless_gone};
 use crate::segment::Segment;
 use crate::site::sendable::Sendable;
@@ -180,6 +181,10 @@ impl Relay<'_> {
             Event::Piece(bytes) => {
                 // Copied, because the worker could change a file name in shared memory after it was checked.
                 let has_names = self.zero_copy.is_some();
+                let notes = self.responder.notes();
+                if notes.mode == Mode::Relay {
+                    notes.mode = Mode::Region;
+                }
                 let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
                 self.push(Segment::Bytes(bytes))?;
             }
@@ -190,6 +195,7 @@ impl Relay<'_> {
             | Event::Head(_)
             | Event::Switch(_) => {}
             Event::End => {
+                self.responder.notes().worker_is_free();
                 if let Wait::Until(_) = self.wait {
                     self.patience.paid_off();
                 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use sendoff_config::ProxyProtocol;
+use sendoff_config::{Address, Attachment, ProxyProtocol};
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use super::zero_copy::ZeroCopy;
 use super::{announce, named, pool_page, ranges};
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
+use crate::observe::mode::Mode;
 use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::response::ResponseHead;
@@ -76,12 +77,14 @@ pub(super) async fn respond(
     let mut call = Call::new(*context);
     let parameters = parameters(context, script);
     let (answered, offer) = match script.upstream {
-        Upstream::Workers(pool) => {
-            let pool = &services.pools[pool];
+        Upstream::Workers(number) => {
+            responder.notes().pool = Some(number);
+            let pool = &services.pools[number];
             call.send_to_worker(script, pool, parameters, responder).await
         }
         Upstream::Application(number) => {
             let application = &services.applications[site.number][number];
+            responder.notes().pool = pool_of(context, number);
             call.send_to_application(script, application, parameters, responder).await
         }
     };
@@ -99,6 +102,7 @@ pub(super) async fn respond(
     }
     // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
+    notes.mode = if matches!(answer, Answer::Sent(_)) { Mode::Direct } else { Mode::Relay };
     let outcome = match answer {
         Answer::Begun(begun) => call.pass_on(exchange, begun, responder).await,
         Answer::Sent(sent) => {
@@ -160,7 +164,8 @@ impl Call<'_> {
             let ticket = ticket.map_err(Failure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
             let waited = std::mem::replace(&mut self.since, Instant::now());
-            responder.notes().queued = Some(self.since - waited);
+            let notes = responder.notes();
+            (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
             if let Some(request) = &described {
                 ticket.describe(Arc::clone(request), self.since);
             }
@@ -344,6 +349,17 @@ impl Call<'_> {
 /// machine only where the operator has listed folders for that.
 fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
     !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
+}
+
+/// The number of the pool whose program a FastCGI application of the site is.
+fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
+    let Context { services, site, .. } = context;
+    let Attachment { address: Address::Pool(name), .. } =
+        services.config.sites.get(site.number)?.fastcgi.get(application)?
+    else {
+        return None;
+    };
+    services.config.pools.iter().position(|pool| pool.name == *name)
 }
 
 /// Whether nothing has reached the client.

@@ -16,8 +16,10 @@ use crate::clock::Clock;
 use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
 use crate::observe::explain::Secret;
-use crate::observe::status::Counters;
+use crate::observe::gather::Gatherer;
+use crate::observe::meters::Meters;
 use crate::page_cache::PageCache;
+use crate::rates::Rates;
 use crate::site::sites::Sites;
 use crate::upstream::{Application, Channel, Claims, Gateway, LocalPool};
 
@@ -48,9 +50,13 @@ pub(crate) struct Services {
     pub(crate) choices: Rc<Choices>,
     pub(crate) patience: Rc<Patience>,
     pub(crate) auth: Arc<Auth>,
+    /// How often clients have asked.
+    pub(crate) rates: Arc<Rates>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
-    pub(crate) counters: Counters,
+    pub(crate) meters: Meters,
+    /// Where the metrics come from.
+    pub(crate) gatherer: Gatherer,
     /// For each pool: that this value may still ask for its workers.
     pub(crate) _in_use: Vec<watch::Receiver<()>>,
 }

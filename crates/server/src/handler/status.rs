@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 
+use crate::observe::limits::Limit;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Why the client gets an error page instead of an application's response.
@@ -26,8 +27,27 @@ impl Failure {
     }
 }
 
+/// The limit that such an error means.
+fn limit(kind: UpstreamErrorKind) -> Option<Limit> {
+    match kind {
+        UpstreamErrorKind::QueueFull => Some(Limit::Queue),
+        UpstreamErrorKind::WaitTimedOut => Some(Limit::QueueTime),
+        UpstreamErrorKind::ConnectTimedOut => Some(Limit::ConnectTimeout),
+        UpstreamErrorKind::Silent => Some(Limit::RequestTimeout),
+        UpstreamErrorKind::Overloaded
+        | UpstreamErrorKind::Unreachable
+        | UpstreamErrorKind::Died
+        | UpstreamErrorKind::Broken
+        | UpstreamErrorKind::Server => None,
+    }
+}
+
 impl From<UpstreamError> for Failure {
+    /// Counts the error if it means that a limit was met.
     fn from(error: UpstreamError) -> Self {
+        if let Some(limit) = limit(error.kind()) {
+            limit.reached();
+        }
         let status = match error.kind() {
             UpstreamErrorKind::QueueFull
             | UpstreamErrorKind::WaitTimedOut

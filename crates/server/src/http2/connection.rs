@@ -17,6 +17,7 @@ use super::settings;
 use super::stream;
 use super::streams::{Open, Streams};
 use crate::lifecycle::{Lifecycle, Stage};
+use crate::observe::limits::Limit;
 use crate::request::Origin;
 use crate::service::{Current, Service};
 use crate::transport::Transport;
@@ -98,6 +99,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 leaves = true;
             }
             Step::Burden(why) => {
+                Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);

@@ -68,7 +68,23 @@ pub(crate) struct Writer {
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     batches: SyncSender<Batch>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
+}
+
+/// Lines that no file has got.
+#[derive(Debug, Default)]
+struct Dropped {
+    /// Those of which the log does not say so yet.
+    unsaid: AtomicU64,
+    /// Since the front started.
+    all: AtomicU64,
+}
+
+impl Dropped {
+    fn count(&self, lines: usize) {
+        self.unsaid.fetch_add(lines as u64, Ordering::Relaxed);
+        self.all.fetch_add(lines as u64, Ordering::Relaxed);
+    }
 }
 
 impl Writer {
@@ -78,7 +94,7 @@ impl Writer {
     /// The thread cannot be started.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
-        let dropped = Arc::<AtomicU64>::default();
+        let dropped = Arc::<Dropped>::default();
         let counted = Arc::clone(&dropped);
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
@@ -110,13 +126,12 @@ impl Writer {
     }
 }
 
-fn write(batches: &Receiver<Batch>, dropped: &AtomicU64) {
+fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
     let mut reported: Option<Instant> = None;
     for batch in batches {
         for (file, lines) in batch {
             if let Err(error) = file.write(&lines) {
-                let count = lines.lines().count() as u64;
-                dropped.fetch_add(count, Ordering::Relaxed);
+                dropped.count(lines.lines().count());
                 // A disk that is full stays so for a while.
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
                     tracing::error!(%error, "an access log cannot be written, lines are lost");
@@ -124,7 +139,7 @@ fn write(batches: &Receiver<Batch>, dropped: &AtomicU64) {
             }
         }
         if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
-            let dropped = dropped.swap(0, Ordering::Relaxed);
+            let dropped = dropped.unsaid.swap(0, Ordering::Relaxed);
             if dropped > 0 {
                 reported = Some(Instant::now());
                 tracing::error!(
@@ -133,7 +148,7 @@ fn write(batches: &Receiver<Batch>, dropped: &AtomicU64) {
             }
         }
     }
-    let dropped = dropped.swap(0, Ordering::Relaxed);
+    let dropped = dropped.unsaid.swap(0, Ordering::Relaxed);
     if dropped > 0 {
         tracing::error!("{dropped} lines of access logs were lost: the disk is full or too slow");
     }
@@ -146,8 +161,13 @@ impl Sender {
             self.batches.try_send(batch)
         {
             let lost: usize = batch.iter().map(|(_, lines)| lines.lines().count()).sum();
-            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            self.dropped.count(lost);
         }
+    }
+
+    /// Lines that were lost since the front started.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.all.load(Ordering::Relaxed)
     }
 }
 
@@ -352,7 +372,7 @@ mod tests {
             body: BodyBytes::default(),
             notes: &Notes::default(),
         };
-        while writer.sender.dropped.load(Ordering::Relaxed) == 0 {
+        while writer.sender.dropped() == 0 {
             log.write(&line, &format, None, b"");
         }
         drop((log, reader));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
+use super::mode::Mode;
 use crate::request::{Endpoint, Request, protocol};
 use crate::segment::Segment;
 
@@ -60,6 +61,21 @@ pub(crate) struct Notes {
     pub(crate) upstream: Option<String>,
     /// How long it waited for a worker.
     pub(crate) queued: Option<Duration>,
+    /// The number of the pool that was asked.
+    pub(crate) pool: Option<usize>,
+    /// When a worker got it.
+    pub(crate) given: Option<Instant>,
+    /// How long the worker had it.
+    pub(crate) served: Option<Duration>,
+    /// How the body of the response came; parts of files are known from their bytes.
+    pub(crate) mode: Mode,
+}
+
+impl Notes {
+    /// Notes that the worker is free again.
+    pub(crate) fn worker_is_free(&mut self) {
+        self.served = self.given.map(|given| given.elapsed());
+    }
 }
 
 /// Adds a line to `out`. `date`: an IMF-fixdate, `Sat, 21 Nov 2026 04:53:00 GMT`. `site`: the name of the request's site.
@@ -332,6 +348,7 @@ mod tests {
             worker: Some(4711),
             upstream: Some("unix:/a".to_owned()),
             queued: Some(Duration::from_micros(1_012_345)),
+            ..Notes::default()
         };
         let format = "$remote_port $remote_user $time_iso8601 $request_method $request_uri $uri $query_string \
             $server_protocol $scheme $host $server_port $site $bytes_handed_over $bytes_copied $queue_time \

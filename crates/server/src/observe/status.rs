@@ -1,13 +1,6 @@
 //! What the front is doing at this moment, for `sendoff status`.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::rc::Rc;
-
-use sendoff_config::Config;
 use serde::{Deserialize, Serialize};
-
-use super::log_line::BodyBytes;
 
 /// What the front is doing, or one of its event loops.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,45 +63,6 @@ impl SiteStatus {
     }
 }
 
-/// Counts what one event loop sends for each site. A request costs a few additions.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    sites: Vec<Rc<Cell<SiteStatus>>>,
-    refused: Rc<Cell<u64>>,
-}
-
-impl Counters {
-    /// Those for another configuration. Sites of `before`, known by their names, go on counting.
-    pub(crate) fn renewed(config: &Config, before: &Self, config_before: &Config) -> Self {
-        let known = config_before.sites.iter().zip(&before.sites);
-        let mut known: HashMap<_, _> = known.map(|(site, count)| (&site.name, count)).collect();
-        let sites = config.sites.iter().map(|site| known.remove(&site.name).cloned());
-        let sites = sites.map(Option::unwrap_or_default).collect();
-        Self { sites, refused: Rc::clone(&before.refused) }
-    }
-
-    /// Counts a request of the site with this number.
-    pub(crate) fn note(&self, site: Option<usize>, body: BodyBytes) {
-        match site.and_then(|number| self.sites.get(number)) {
-            Some(count) => {
-                let mut sum = count.get();
-                let BodyBytes { handed_over, copied } = body;
-                sum.add(SiteStatus { requests: 1, handed_over, copied });
-                count.set(sum);
-            }
-            None => self.refused.set(self.refused.get() + 1),
-        }
-    }
-
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.get()
-    }
-
-    pub(crate) fn sites(&self) -> Vec<SiteStatus> {
-        self.sites.iter().map(|count| count.get()).collect()
-    }
-}
-
 /// The state of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
@@ -116,6 +70,10 @@ pub struct PoolStatus {
     pub waiting: usize,
     /// Requests that workers were given since the front has the pool.
     pub requests: u64,
+    /// How many times requests called for more workers than there may be.
+    pub limit_reached: u64,
+    /// Requests that the slow log has.
+    pub slow: u64,
     /// The workers, by process id.
     pub workers: Vec<WorkerStatus>,
     /// What is known of the pool's program; `None`: its workers run PHP.
@@ -155,6 +113,8 @@ impl Status {
             // These are common to all loops.
             pool.requests = pool.requests.max(other.requests);
             pool.waiting = pool.waiting.max(other.waiting);
+            pool.limit_reached = pool.limit_reached.max(other.limit_reached);
+            pool.slow = pool.slow.max(other.slow);
             pool.program = other.program.or(pool.program.take());
             for worker in other.workers {
                 match pool.workers.binary_search_by_key(&worker.pid, |known| known.pid) {
@@ -183,13 +143,20 @@ mod tests {
             tls: Encryption::ByKernel(2),
             refused: 1,
             sites: vec![SiteStatus { requests: 2, handed_over: 3, copied: 4 }],
-            pools: vec![PoolStatus { waiting: 3, requests: 5, workers, program: None }],
+            pools: vec![PoolStatus {
+                waiting: 3,
+                requests: 5,
+                workers,
+                slow: 2,
+                ..PoolStatus::default()
+            }],
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
         sum.add(of_loop(vec![worker(4, None), worker(9, Some("GET /b"))]));
         let workers = vec![worker(4, Some("GET /a")), worker(9, Some("GET /b"))];
-        let pools = vec![PoolStatus { waiting: 3, requests: 5, workers, program: None }];
+        let pools =
+            vec![PoolStatus { waiting: 3, requests: 5, workers, slow: 2, ..PoolStatus::default() }];
         let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
         let tls = Encryption::ByKernel(4);
         let expected =

@@ -7,6 +7,7 @@ mod origin;
 mod path;
 pub mod proxy_protocol;
 pub(crate) mod received;
+mod who;
 
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
+pub(crate) use who::Who;
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{BasicAuth, Cache, Compress, PageCache};
+use sendoff_config::{BasicAuth, Cache, Compress, PageCache, Rate};
 
 use super::decision::Decision;
 use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
 use crate::lua::{ScriptAnswer, Traces};
+use crate::rates::RouteId;
 use crate::request::Request;
 
 /// What routes change beside the choice of the handler.
@@ -34,6 +35,8 @@ pub(crate) struct Effects {
     pub(crate) max_body: Option<u64>,
     /// How long a script may send nothing; zero: for ever.
     pub(crate) request_timeout: Option<Duration>,
+    /// How often the client may ask, by the routes that say so.
+    pub(crate) rates: Vec<(RouteId, Rate)>,
     /// Whether the request is logged; `None`: as the site says.
     pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.
@@ -89,6 +92,10 @@ pub(crate) enum Answer {
     Lua(ScriptAnswer),
     /// A page about a pool.
     PoolPage(PoolPage),
+    /// The metrics of the server.
+    Metrics,
+    /// The client has asked too often, and may ask again after this number of seconds.
+    TooOften { retry_after: u64 },
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
     Authenticate { realm: String, users: PathBuf },
     /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.
@@ -107,9 +114,11 @@ impl Answer {
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
-            | Self::PoolPage(_) => true,
+            | Self::PoolPage(_)
+            | Self::Metrics => true,
             Self::Route(Route::Folder | Route::Refused { .. })
             | Self::Redirect { .. }
+            | Self::TooOften { .. }
             | Self::Authenticate { .. }
             | Self::Unauthorized { .. } => false,
         }
@@ -123,8 +132,12 @@ impl Answer {
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
-            | Self::PoolPage(_) => false,
-            Self::Redirect { .. } | Self::Authenticate { .. } | Self::Unauthorized { .. } => true,
+            | Self::PoolPage(_)
+            | Self::Metrics => false,
+            Self::Redirect { .. }
+            | Self::TooOften { .. }
+            | Self::Authenticate { .. }
+            | Self::Unauthorized { .. } => true,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The routes of a site, applied to a request.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{
-    BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig,
+    BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig, Rate,
 };
 use sendoff_lua::Phase;
 
@@ -19,6 +20,7 @@ use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
 use crate::lua::{Asks, Next, SiteScripts};
+use crate::rates::RouteId;
 use crate::request::{Request, normalise};
 use crate::response::Field;
 
@@ -75,6 +77,7 @@ struct OneRoute {
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
     request_timeout: Option<Duration>,
+    rate: Option<(RouteId, Rate)>,
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     clients: Option<Clients>,
@@ -143,6 +146,7 @@ enum OneHandler {
     Redirect { status: StatusCode, to: Text },
     Respond { status: StatusCode, content_type: Bytes, body: Text },
     Deny { status: StatusCode },
+    Metrics,
 }
 
 impl Rules {
@@ -261,6 +265,7 @@ impl OneRoute {
             params: params.collect(),
             max_body: rules.max_body,
             request_timeout: rules.request_timeout,
+            rate: rules.rate.map(|rate| (id(origin), rate)),
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
@@ -410,6 +415,11 @@ impl OneRoute {
         effects.max_body = self.max_body.or(effects.max_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
         effects.access_log = self.access_log.or(effects.access_log);
+        // A script may have the routes applied once more.
+        let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
+        if let Some(rate) = self.rate.filter(is_new) {
+            effects.rates.push(rate);
+        }
     }
 
     /// Takes the first candidate that exists. Returns a status if that is what the list ends with.
@@ -546,6 +556,7 @@ impl OneHandler {
                 body: Text::parse(body),
             },
             Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
+            Handler::Metrics => Self::Metrics,
         })
     }
 
@@ -591,6 +602,7 @@ impl OneHandler {
                 content_type: content_type.clone(),
                 body: body.render(request, &matched.groups, Use::Uri).into(),
             },
+            Self::Metrics => Answer::Metrics,
             Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
         }
     }
@@ -603,6 +615,13 @@ fn on_site(mut location: Vec<u8>) -> Vec<u8> {
         location.drain(1..slashes);
     }
     location
+}
+
+/// The number of the route that is written there: the same on all event loops, and after a reload that leaves it where it is.
+fn id(origin: &str) -> RouteId {
+    let mut hasher = DefaultHasher::new();
+    origin.hash(&mut hasher);
+    RouteId(hasher.finish())
 }
 
 fn status(code: u16) -> Result<StatusCode, String> {

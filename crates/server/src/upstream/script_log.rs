@@ -5,6 +5,8 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use crate::observe::limits::Limit;
+
 /// Entries that one upstream may log per second: room for a page that logs a line for each of a few thousand rows.
 const ENTRIES_PER_SECOND: u64 = 5000;
 /// Bytes of entries that one upstream may log per second.
@@ -93,6 +95,7 @@ impl Budget {
     pub(super) fn flush(&mut self, mut log: impl FnMut(Entry)) {
         let suppressed = std::mem::take(&mut self.suppressed);
         if suppressed > 0 {
+            Limit::ScriptLog.reached_times(suppressed);
             let text = format!("{suppressed} more messages within a second were not logged");
             log(Entry { severity: Severity::Other, text });
         }

@@ -89,6 +89,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .collect(),
             max_body: section.max_body.as_ref().map(|size| size.value.0),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
+            rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             clients: clients(section),
@@ -161,6 +162,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             section.redirect.as_ref().map(|at| ("redirect", at.place)),
             section.respond.as_ref().map(|at| ("respond", at.place)),
             section.deny.as_ref().map(|at| ("deny", at.place)),
+            section.metrics.as_ref().map(|at| ("metrics", at.place)),
         ]
         .into_iter()
         .flatten()
@@ -219,6 +221,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                     .to_owned(),
                 body: section.respond.as_ref()?.value.text.clone(),
             },
+            "metrics" => Handler::Metrics,
             _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
         })
     }

@@ -6,6 +6,7 @@ mod command;
 mod keep;
 mod plain;
 mod proxy;
+mod rate;
 mod rules;
 mod target;
 mod text;
@@ -22,6 +23,7 @@ pub use plain::{
     Umask,
 };
 pub use proxy::{ForwardedFields, HostText, ProxyHost, ProxyScheme, ProxyUrl};
+pub use rate::Frequency;
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };

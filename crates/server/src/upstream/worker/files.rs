@@ -116,6 +116,7 @@ impl HandedFiles {
     /// `RECALL`: the writer waits until [`GuardAnswer::Recalled`] is sent, which is at once unless bytes that exist nowhere
     /// else are still to be sent.
     pub(super) fn recall(&mut self, id: FileId) -> Result<(), BadFile> {
+        self.snapshots.count_recall();
         if let Some(known) = self.known.remove(&id) {
             self.leave(&known.file)?;
             self.give_back(id, known.file);

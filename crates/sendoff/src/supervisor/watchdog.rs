@@ -1,0 +1,62 @@
+//! The watchdog of systemd: it hears that the server is alive as long as the front answers.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use sendoff_server::observe::status::Status;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::state::Supervisor;
+use crate::orders::{Reply, ToFront};
+use crate::systemd;
+
+/// How long the front may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// When systemd wants to hear something; `None`: it does not ask.
+pub(super) struct Watchdog(Option<Interval>);
+
+impl Watchdog {
+    /// To be called inside an event loop.
+    pub(super) fn new() -> Self {
+        Self(systemd::watchdog().filter(|every| !every.is_zero()).map(|every| {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        }))
+    }
+
+    /// Waits for the next time; for ever if systemd does not ask.
+    pub(super) async fn tick(&mut self) {
+        match &mut self.0 {
+            Some(ticks) => drop(ticks.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Tells systemd that the server is alive, if all event loops of the front answer. A front that does not run is started again by
+    /// the supervisor, and so is no reason to start the whole service again.
+    pub(super) fn report_to_systemd(&self) -> impl Future<Output = ()> + use<> {
+        let asked = self.front.orders().map(|orders| {
+            let (status, pipe) = Reply::new()?;
+            orders.send(&ToFront::Status, &[pipe.as_fd()])?;
+            std::io::Result::Ok(status)
+        });
+        async move {
+            let answered = match asked {
+                None => Ok(()),
+                Some(Ok(status)) => status.receive::<Status>(PATIENCE).await.map(drop),
+                Some(Err(error)) => Err(error),
+            };
+            match answered {
+                Ok(()) => systemd::alive(),
+                Err(error) => {
+                    tracing::error!(%error, "the front does not answer");
+                    systemd::status("the front does not answer");
+                }
+            }
+        }
+    }
+}

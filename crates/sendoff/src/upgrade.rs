@@ -1,0 +1,224 @@
+//! `sendoff upgrade`: another program, usually a newer one, takes the listeners over, and the server that ran until then drains.
+//!
+//! ```text
+//!  old supervisor                             new supervisor (a child of the old one)
+//!    starts it, with one end of a socket ──▶
+//!    listeners, one message each ─────────▶   opens nothing that it has got, starts front and pools
+//!              ◀───────────────────────────   ready, or why it cannot serve
+//!    ready: tells systemd who is the main
+//!    process, drains, ends                    serves
+//!    not ready in time: ends it, goes on
+//! ```
+//!
+//! Both processes have the same listening sockets, so there is no moment without one, and no connection in a backlog is lost.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::io::FdFlags;
+use rustix::net::SendFlags;
+use sendoff_config::ListenAddress;
+use sendoff_sys::process::take_inherited;
+use serde::{Deserialize, Serialize};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::children::this_program;
+use crate::failure::Failure;
+use crate::listen::Given;
+use crate::orders::{self, Socket};
+use crate::systemd;
+
+/// The option that names the new supervisor's end of the socket.
+pub(crate) const OPTION: &str = "--take-over-fd";
+
+/// How long the new server may take until it is ready.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The largest message to the new server: a path, and some words around it.
+const MAX_MESSAGE: usize = 8192;
+
+/// What the old server tells the new one.
+#[derive(Debug, Serialize, Deserialize)]
+enum ToNew {
+    /// These are the sockets of a listener; they come along.
+    Listener {
+        /// What the configuration calls it, and where it listens.
+        addresses: [ListenAddress; 2],
+        /// Its file is the server's, and to be removed at the end.
+        owns_file: bool,
+    },
+    /// There are no more of them.
+    Complete,
+}
+
+/// What the new server tells the old one.
+#[derive(Debug, Serialize, Deserialize)]
+enum ToOld {
+    /// It serves.
+    Ready,
+    /// It cannot.
+    Failed(String),
+}
+
+/// The server that this one takes over from.
+#[derive(Debug)]
+pub(crate) struct Predecessor(OwnedFd);
+
+impl Predecessor {
+    /// Takes the socket to it, from the number that the command line names.
+    ///
+    /// # Errors
+    /// There is no such descriptor.
+    pub(crate) fn new(number: RawFd) -> Result<Self, Failure> {
+        let socket = take_inherited(number);
+        socket.map(Self).map_err(|error| Failure::Internal(format!("{OPTION} {number}: {error}")))
+    }
+
+    /// Takes its listeners over.
+    ///
+    /// # Errors
+    /// It has ended, or says what cannot be understood.
+    pub(crate) fn listeners(&self) -> Result<Given, Failure> {
+        self.receive().map_err(Failure::system("the listeners cannot be taken over"))
+    }
+
+    fn receive(&self) -> io::Result<Given> {
+        let mut given = Given::default();
+        loop {
+            let mut message = BytesMut::with_capacity(MAX_MESSAGE);
+            let mut sockets = VecDeque::new();
+            if sendoff_sys::fdpass::receive(self.0.as_fd(), &mut message, &mut sockets)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match serde_json::from_slice(&message)? {
+                ToNew::Listener { addresses, owns_file } => {
+                    given.add(addresses, sockets.into(), owns_file);
+                }
+                ToNew::Complete => return Ok(given),
+            }
+        }
+    }
+
+    /// Tells it that this server serves: it drains from now on.
+    pub(crate) fn ready(&self) {
+        self.tell(&ToOld::Ready);
+    }
+
+    /// Tells it that this server ends: it goes on.
+    pub(crate) fn failed(&self, why: &Failure) {
+        self.tell(&ToOld::Failed(why.to_string()));
+    }
+
+    fn tell(&self, message: &ToOld) {
+        let Ok(text) = serde_json::to_vec(message) else { return };
+        // A predecessor that has been killed needs to be told nothing.
+        let _ = rustix::net::send(&self.0, &text, SendFlags::NOSIGNAL);
+    }
+}
+
+/// A new server that is being started.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    child: Child,
+    socket: Socket,
+    /// It serves, and this process ends before it.
+    lives_on: bool,
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if !self.lives_on {
+            // It may have ended by itself.
+            let _ = self.child.start_kill();
+        }
+    }
+}
+
+impl Successor {
+    /// Starts the program that now lies where this one was found, with the arguments of this one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn start() -> Result<Self, String> {
+        let failed = |error: io::Error| format!("the new server cannot be started: {error}");
+        let program = this_program().map_err(|failure| failure.to_string())?;
+        let (socket, theirs) = orders::sockets().map_err(failed)?;
+        let mut command = Command::new(&program);
+        command.args(arguments()).arg(format!("{OPTION}={}", theirs.as_raw_fd()));
+        for name in systemd::OF_PROCESS {
+            command.env_remove(name);
+        }
+        let inherit = |flags| rustix::io::fcntl_setfd(&theirs, flags).map_err(io::Error::from);
+        inherit(FdFlags::empty()).map_err(failed)?;
+        let child = command.stdin(Stdio::null()).spawn();
+        inherit(FdFlags::CLOEXEC).map_err(failed)?;
+        let program = program.display();
+        let child = child.map_err(|error| format!("{program} cannot be started: {error}"))?;
+        Ok(Self { child, socket, lives_on: false })
+    }
+
+    /// Gives it the listeners, and waits until it serves.
+    ///
+    /// # Errors
+    /// Why it does not: a sentence. It is ended then.
+    pub(crate) async fn take_over(mut self, given: Given) -> Result<u32, String> {
+        let pid = self.child.id().unwrap_or_default();
+        let answered = timeout(PATIENCE, self.hand_over(given)).await;
+        let why = match answered {
+            Ok(Ok(ToOld::Ready)) => {
+                self.lives_on = true;
+                return Ok(pid);
+            }
+            Ok(Ok(ToOld::Failed(why))) => why,
+            Ok(Err(error)) => format!("it says nothing: {error}"),
+            Err(_) => format!("it is not ready after {} s", PATIENCE.as_secs()),
+        };
+        Err(why)
+    }
+
+    async fn give(&self, given: Given) -> io::Result<()> {
+        for (addresses, sockets, owns_file) in given.into_parts() {
+            let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+            let message = ToNew::Listener { addresses, owns_file };
+            self.socket.send_when_possible(&message, &sockets).await?;
+        }
+        self.socket.send_when_possible(&ToNew::Complete, &[]).await
+    }
+
+    async fn hand_over(&mut self, given: Given) -> io::Result<ToOld> {
+        // One that has ended before it took them has left an answer.
+        let _ = self.give(given).await;
+        match self.socket.receive().await? {
+            Some((answer, _)) => Ok(answer),
+            // The kernel closes the socket of a process that ends.
+            None => {
+                let ended = self.child.wait().await?;
+                Err(io::Error::other(format!("it ended ({ended})")))
+            }
+        }
+    }
+}
+
+/// Whether another program lies where this one was found.
+pub(crate) fn is_another_there() -> bool {
+    let identity = |path: &Path| {
+        let data = std::fs::metadata(path).ok()?;
+        Some((data.dev(), data.ino()))
+    };
+    let there = this_program().ok().and_then(|program| identity(&program));
+    there.is_some() && there != identity(Path::new("/proc/self/exe"))
+}
+
+/// The arguments of this process, without the predecessor that it had.
+fn arguments() -> impl Iterator<Item = OsString> {
+    let is_kept = |argument: &OsString| !argument.as_encoded_bytes().starts_with(OPTION.as_bytes());
+    std::env::args_os().skip(1).filter(is_kept)
+}

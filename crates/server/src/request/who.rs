@@ -1,0 +1,27 @@
+//! Which clients count as one, where clients are limited.
+
+use std::net::IpAddr;
+
+use super::Endpoint;
+
+/// What counts as one client: an IPv4 address, or the network of an IPv6 address, whose owner has 2^64 of them. UNIX sockets have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    V4([u8; 4]),
+    V6([u8; 8]),
+    Local,
+}
+
+impl Who {
+    /// Who has this end of a connection.
+    pub(crate) fn of(client: &Endpoint) -> Self {
+        match client.ip().map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => Self::V4(address.octets()),
+            Some(IpAddr::V6(address)) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Self::V6([a, b, c, d, e, f, g, h])
+            }
+            None => Self::Local,
+        }
+    }
+}

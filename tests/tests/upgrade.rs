@@ -1,0 +1,158 @@
+//! `sendoff upgrade`: another process takes a server's place.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, binary, processes, sendoff, wait};
+
+const BIG: usize = 8_000_000;
+
+fn config(site: &Site, text: &str) -> PathBuf {
+    let socket = site.outside("unix.sock");
+    let text = format!(
+        "listen = ['127.0.0.1:0', 'unix:{}']\nthreads = 2\n{text}\n\
+         [[pool]]\nname = 'www'\nworkers = 2\n[[site]]\nroot = 'root'\n",
+        socket.display()
+    );
+    site.write_at(site.outside("sendoff.toml"), text)
+}
+
+fn site() -> Site {
+    let site = Site::waiting();
+    site.write("big", vec![b'x'; BIG]);
+    site
+}
+
+/// The new server, from what `sendoff upgrade` says.
+fn successor(said: &str) -> u32 {
+    let words = said.strip_prefix("upgraded: process ").unwrap_or_else(|| panic!("{said}"));
+    words.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Ends the server that has taken over, and waits for the end of both.
+fn end(new: u32, old: Server) {
+    processes::signal(new, Signal::TERM);
+    assert!(wait::until(LIMIT, || !processes::runs(new)));
+    let (status, log) = old.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Asks on a connection that is kept until the server closes it, until told to stop. Returns the number of answers.
+fn keep_asking(address: std::net::SocketAddr, stop: &AtomicBool, answers: &AtomicUsize) {
+    let mut client = Client::connect(address);
+    while !stop.load(Ordering::Relaxed) {
+        // A connection that the old server has closed while it was idle takes no request.
+        let Ok(response) = client.try_ask(&Request::get("/ok.php")) else {
+            client = Client::connect(address);
+            let response = client.ask(&Request::get("/ok.php"));
+            assert_eq!(response.text(), "ok");
+            continue;
+        };
+        assert_eq!(response.text(), "ok");
+        answers.fetch_add(1, Ordering::Relaxed);
+        if response.head.closes() {
+            client = Client::connect(address);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_under_load_with_kept_connections_and_a_slow_download() {
+    let site = site();
+    let server = Server::try_run_with(&config(&site, ""), site.root(), 2, 2).unwrap();
+    let (old, address) = (server.pid(), server.addr());
+    let mut slow = Client::connect_narrow(address, 16 * 1024);
+    slow.send(Request::get("/big").header("Connection", "close").bytes());
+    let head = slow.head().unwrap();
+    let (stop, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut new = old;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| keep_asking(address, &stop, &answers));
+        }
+        let more = |than: usize| answers.load(Ordering::Relaxed) > than + 50;
+        assert!(wait::until(LIMIT, || more(0)));
+        new = successor(&server.command(&["upgrade"]).unwrap());
+        let now = answers.load(Ordering::Relaxed);
+        assert!(wait::until(LIMIT, || more(now)), "the new server does not answer");
+        stop.store(true, Ordering::Relaxed);
+    });
+    // The old server waits for the slow client; commands are for the new one.
+    assert!(processes::runs(old), "{}", server.log());
+    let status = sendoff(site.root(), &["status"]).unwrap();
+    assert!(status.contains(&format!("process {new},")), "{status}");
+    assert_eq!(slow.body_of(head, "GET").unwrap().body.len(), BIG);
+    assert!(wait::until(LIMIT, || !processes::runs(old)), "{}", server.log());
+    assert!(site.outside("unix.sock").exists(), "the file is the new server's");
+    assert_eq!(Client::connect(address).ask(&Request::get("/ok.php")).text(), "ok");
+    let explained = server.explain("/ok.php", &[]).unwrap();
+    assert!(explained.contains("worker "), "{explained}");
+    end(new, server);
+    assert!(!site.outside("unix.sock").exists(), "left behind");
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_everything_as_it_was() {
+    let site = site();
+    let file = config(&site, "");
+    let server = Server::try_run_with(&file, site.root(), 2, 2).unwrap();
+    let (front, workers) = (server.front(), server.workers());
+    let mut kept = server.connect();
+    assert_eq!(kept.ask(&Request::get("/ok.php")).text(), "ok");
+    for (text, why) in [
+        ("nonsense = true", "nonsense"),
+        ("user = 'nobody-of-this-name'", "there is no user nobody-of-this-name"),
+    ] {
+        config(&site, text);
+        let said = server.command(&["upgrade"]).unwrap_err();
+        assert!(said.contains("not upgraded, nothing has changed: "), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    config(&site, "");
+    assert_eq!(kept.ask(&Request::get("/ok.php")).text(), "ok");
+    assert_eq!((server.front(), server.workers()), (front, workers));
+    assert!(server.explain("/ok.php", &[]).unwrap().contains("worker "));
+    assert!(site.outside("unix.sock").exists());
+}
+
+/// Puts the program at a path of its own, with `sendoff-php` beside it.
+fn install(folder: &Path) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    for name in ["sendoff", "sendoff-php"] {
+        let (new, there) = (folder.join(format!("{name}.new")), folder.join(name));
+        fs::copy(binary().with_file_name(name), &new).unwrap();
+        // As packages do: a program that runs is not written to.
+        fs::rename(new, there).unwrap();
+    }
+    folder.join("sendoff")
+}
+
+#[test]
+fn sigusr2_starts_the_program_that_was_put_in_the_place_of_the_running_one() {
+    let site = site();
+    let folder = site.outside("bin");
+    let program = install(&folder);
+    let script = format!("shift; exec {} \"$@\"", program.display());
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "sh", "-c", &script, "sh"]);
+    let text = "listen = '127.0.0.1:0'\nthreads = 1\n\
+        [[pool]]\nname = 'www'\nworkers = 1\n[[site]]\nroot = 'root'\n";
+    let file = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run_by(command, &file, site.root(), 1).unwrap();
+    install(&folder);
+    server.signal(Signal::USR2);
+    server.await_log("upgraded: process ");
+    let log = server.log();
+    let said = &log[log.find("upgraded: process ").unwrap()..];
+    let new = successor(said);
+    assert!(wait::until(LIMIT, || !processes::runs(server.pid())), "{log}");
+    let runs = fs::read_link(format!("/proc/{new}/exe")).unwrap();
+    assert_eq!(runs, program);
+    assert_eq!(Client::connect(server.addr()).ask(&Request::get("/ok.php")).text(), "ok");
+    end(new, server);
+}
