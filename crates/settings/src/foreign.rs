@@ -42,7 +42,6 @@ const TABLE: &[(&[&str], &str)] = &[
             "proxypass",
             "proxypassreverse",
             "reverse_proxy",
-            "upstream",
             "uwsgi_pass",
             "scgi_pass",
         ],

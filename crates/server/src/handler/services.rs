@@ -19,7 +19,7 @@ use crate::observe::explain::Secret;
 use crate::observe::status::Counters;
 use crate::page_cache::PageCache;
 use crate::site::sites::Sites;
-use crate::upstream::{Application, Channel, Claims, LocalPool};
+use crate::upstream::{Attached, Channel, Claims, LocalPool};
 
 /// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
 pub(crate) struct Services {
@@ -38,7 +38,7 @@ pub(crate) struct Services {
     /// By the number of the pool.
     pub(crate) pools: Vec<LocalPool>,
     /// Those of each site, by the numbers of both.
-    pub(crate) applications: Arc<[Vec<Arc<Application>>]>,
+    pub(crate) attached: Arc<[Vec<Attached>]>,
     /// Where applications on this host may open links; `None` if there is none.
     pub(crate) channel: Option<Channel>,
     pub(crate) claims: Rc<Claims>,

@@ -1,12 +1,13 @@
 //! Upstreams, which run scripts: workers of the pool, and FastCGI applications that were started elsewhere.
 //!
-//! Imports point one way: `exchange` uses `fastcgi` and `worker`; `fastcgi` uses `worker`, because an application may answer
+//! Imports point one way: `exchange` uses `fastcgi` and `worker`; `fastcgi` uses `hosts`, and `worker`, because an application may answer
 //! on a link and share memory; both use the other files of this folder, which use neither.
 
 mod cgi;
 mod error;
 mod exchange;
 mod fastcgi;
+pub(crate) mod hosts;
 mod inbox;
 mod packets;
 mod queue;
@@ -16,7 +17,8 @@ mod worker;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
 pub use error::{Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
-pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange, sweep};
+pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange};
+pub(crate) use fastcgi::attached::{Attached, attached, sweep, tend, upstreams_status};
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
 pub use inbox::Event;

@@ -9,6 +9,7 @@ mod program;
 mod route;
 mod site;
 mod tls;
+mod upstream;
 
 use std::path::Path;
 
@@ -146,6 +147,7 @@ impl Context<'_> {
                     size: top.page_cache_size.value.0,
                 },
             },
+            upstreams: pools.upstreams().used(self),
             pools: pools.used(account, &mut sites, self),
             sites,
         })

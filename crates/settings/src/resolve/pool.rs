@@ -8,6 +8,7 @@ use sendoff_config::{
 
 use super::context::Context;
 use super::program;
+use super::upstream::Upstreams;
 use crate::keys::{Pool, Top};
 use crate::php_settings;
 use crate::place::{At, Place};
@@ -33,6 +34,8 @@ pub(crate) struct Pools {
     is_named: Vec<bool>,
     /// The number of the first pool of PHP workers.
     first_php: usize,
+    /// What else addresses of applications refer to by name.
+    upstreams: Upstreams,
 }
 
 impl Pools {
@@ -64,7 +67,8 @@ impl Pools {
             broken.push(false);
             all.len() - 1
         });
-        Self { is_named: vec![false; all.len()], all, groups, broken, first_php }
+        let upstreams = Upstreams::resolve(top, context);
+        Self { is_named: vec![false; all.len()], all, groups, broken, first_php, upstreams }
     }
 
     /// The number of the pool of PHP workers with a name; without a name, the first.
@@ -89,9 +93,13 @@ impl Pools {
         Some(number)
     }
 
-    /// Says whether there is a program at the address of an application, if that is a pool.
+    /// Says whether what the address of an application names exists: the program of a pool, or an upstream.
     pub(crate) fn program(&mut self, address: &Address, place: Place, context: &mut Context<'_>) {
-        let Address::Pool(name) = address else { return };
+        let name = match address {
+            Address::Pool(name) => name,
+            Address::Upstream(name) => return self.upstreams.exists(name, place, context),
+            Address::Unix(_) | Address::Tcp(_) => return,
+        };
         let Some(number) = self.find(name, place, context) else { return };
         let (found, at) = &self.all[number];
         // What could not be read may be the command.
@@ -132,6 +140,11 @@ impl Pools {
     pub(crate) fn allows_channel(&self, number: usize, delivery: Delivery) -> bool {
         let snapshot = self.all.get(number).map(|(pool, _)| pool.snapshot);
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
+    }
+
+    /// The upstreams.
+    pub(crate) fn upstreams(&mut self) -> Upstreams {
+        std::mem::take(&mut self.upstreams)
     }
 
     /// The pools that sites have, whose workers run as `account` unless they have a user of their own, and the sites' numbers for them.
@@ -213,6 +226,12 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let program = command.map(|command| program::program(section, command, context));
     if command.is_none() {
         bounds_have_a_meaning(section, context);
+        if let Some(each) = &section.requests_per_process {
+            context
+                .problems
+                .error(each.place, "requests_per_process is for pools with a command")
+                .help("a PHP worker serves one request at a time; workers says how many there are");
+        }
     }
     settings_exist(section, context);
     if let Some(log) = &section.slow_log {
