@@ -15,6 +15,7 @@ use crate::pool::PoolConfig;
 use crate::proxies::TrustedProxies;
 use crate::route::PageCache;
 use crate::site::Site;
+use crate::upstream::Upstream;
 
 /// What a server is to do, with every default filled in and every path absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,8 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// The pools of PHP workers, in the order of their numbers.
     pub pools: Vec<PoolConfig>,
+    /// Upstreams with several hosts, to which sites refer by their names.
+    pub upstreams: Vec<Upstream>,
 }
 
 /// A place to listen.

@@ -27,6 +27,7 @@ mod sealed;
 mod site;
 mod tls;
 pub mod units;
+mod upstream;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
@@ -50,6 +51,7 @@ pub use site::{
     Host, Matching, Site, SiteWorker, Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
+pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};
 
 #[cfg(test)]
 mod tests;

@@ -168,6 +168,8 @@ pub struct Program {
     pub file: PathBuf,
     /// Its name and arguments as the operator wrote them; not empty.
     pub command: Vec<String>,
+    /// Requests that one of its processes serves at a time; `None`: that is found out.
+    pub requests_per_process: Option<u32>,
 }
 
 impl Program {

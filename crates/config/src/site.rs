@@ -351,6 +351,8 @@ pub enum Address {
     Tcp(String),
     /// The socket of the pool with this name, which has a program.
     Pool(String),
+    /// The hosts of the upstream with this name, in [`Config::upstreams`](crate::Config::upstreams).
+    Upstream(String),
 }
 
 impl FromStr for Address {
@@ -363,12 +365,17 @@ impl FromStr for Address {
         if let Some(name) = text.strip_prefix("pool:").filter(|name| !name.is_empty()) {
             return Ok(Self::Pool(name.to_owned()));
         }
+        if let Some(name) = text.strip_prefix("upstream:").filter(|name| !name.is_empty()) {
+            return Ok(Self::Upstream(name.to_owned()));
+        }
         let host_port = text.strip_prefix("tcp:").unwrap_or_default();
         match host_port.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
                 Ok(Self::Tcp(host_port.to_owned()))
             }
-            _ => Err(format!("{text:?} is neither unix:/PATH nor tcp:HOST:PORT nor pool:NAME")),
+            _ => Err(format!(
+                "{text:?} is neither unix:/PATH nor tcp:HOST:PORT nor pool:NAME nor upstream:NAME"
+            )),
         }
     }
 }
@@ -379,6 +386,7 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(host_port) => write!(f, "tcp:{host_port}"),
             Self::Pool(name) => write!(f, "pool:{name}"),
+            Self::Upstream(name) => write!(f, "upstream:{name}"),
         }
     }
 }

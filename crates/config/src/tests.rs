@@ -78,6 +78,7 @@ fn config() -> Config {
             program: Some(Program {
                 file: OsStr::from_bytes(b"/srv/\x80").into(),
                 command: vec!["app".to_owned(), String::new()],
+                requests_per_process: Some(4),
             }),
             worker: Some(WorkerScript {
                 file: OsStr::from_bytes(b"/srv/\x80.php").into(),
@@ -95,6 +96,15 @@ fn config() -> Config {
                 "default",
                 Workers::Auto(Bounds { min: 4, max: 64, idle: Duration::from_secs(30) }),
             )
+        }],
+        upstreams: vec![Upstream {
+            name: "app".to_owned(),
+            hosts: vec!["app1:9000 weight=2".parse().unwrap(), "srv:_x._tcp.y".parse().unwrap()],
+            connections: Some(4),
+            fails: 1,
+            retry_after: Duration::from_secs(1),
+            slow_start: Duration::ZERO,
+            probe: Some(Duration::from_millis(100)),
         }],
     }
 }
@@ -213,7 +223,9 @@ fn attachments_say_what_they_answer() {
 
 #[test]
 fn addresses_are_read_and_written_alike() {
-    for text in ["unix:/run/a.sock", "tcp:127.0.0.1:9000", "tcp:[::1]:9000", "tcp:php:9000"] {
+    for text in
+        ["unix:/run/a.sock", "tcp:127.0.0.1:9000", "tcp:[::1]:9000", "tcp:php:9000", "upstream:a"]
+    {
         assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
     }
     for bad in ["", "unix:a.sock", "tcp:9000", "tcp::9000", "tcp:h:0", "tcp:h:99999", "h:9000"] {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Pool, Proxy, Route, Site, Tls, Top};
+use crate::keys::{Auth, Pool, Proxy, Route, Site, Tls, Top, Upstream};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -20,6 +20,7 @@ pub fn docs() -> String {
     section::<Proxy>(&mut text);
     section::<Tls>(&mut text);
     section::<Pool>(&mut text);
+    section::<Upstream>(&mut text);
     text
 }
 

@@ -6,7 +6,7 @@ use crate::nested::{Inline, Sections, Short};
 use crate::section::{Key, Section, section};
 use crate::value::{List, Map, Number, Yes};
 use crate::words::{
-    AcmeDirectory, App, AppAddress, Caching, Candidate, CertificateFrom, Client,
+    AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat,
@@ -25,6 +25,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Site::TITLE, Site::KEYS),
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
+    (Upstream::TITLE, Upstream::KEYS),
     (Auth::TITLE, Auth::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
     (Tls::TITLE, Tls::KEYS),
@@ -111,6 +112,9 @@ section! {
     /// The pools: of PHP workers, or of another program. Without one of PHP workers, there is one with the defaults.
     pool: Sections<Pool> = Sections(Vec::new()),
         example "see below", also "pools" "php";
+    /// Applications that run on several hosts.
+    upstream: Sections<Upstream> = Sections(Vec::new()),
+        example "see below", also "upstreams" "balancer" "backend";
 }
 
 section! {
@@ -477,6 +481,10 @@ section! {
     /// an idle pool has no process. With `command`, the number of its processes, 1 if it is not given.
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
+    /// With `command`, the requests that one of its processes serves at a time, such as its threads: no more connections are made than all
+    /// processes take.
+    requests_per_process: Number<1, 10000>, unless "found out",
+        example "4", also "threads" "concurrency";
     /// With `workers = "auto"`, workers that are kept while no request comes.
     min_workers: Number<1, 1024>, unless "2 per core",
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";
@@ -541,4 +549,33 @@ section! {
     /// What keeps a file as the script read it until it is sent: a lease on it, or a copy.
     snapshot: Snapshot = Snapshot::Lease,
         example "\"copy\"";
+}
+
+section! {
+    /// An application that runs on several hosts (upstreams.md). Sites and routes refer to it by `upstream:NAME` where the
+    /// address of an application may stand.
+    Upstream "[[upstream]]"
+
+    /// Its name.
+    name: Free = Free("default".to_owned()),
+        example "\"shop\"";
+    /// Its hosts: `HOST:PORT` (each address of the name is a host), `unix:/PATH`, or `srv:NAME` for what the SRV records of a name
+    /// say. `weight=N` behind a host is its share of requests, 1 if it is not given; a `spare` one gets requests while no other is up.
+    hosts: List<Backend>,
+        example "[\"app1:9000 weight=2\", \"app2:9000\"]", also "server" "servers" "to" "BalancerMember";
+    /// Connections to each host at a time: as many as it has processes.
+    connections: Number<1, 65535>, unless "what the host says, or is found to take",
+        example "16", also "max_conns" "keepalive" "max";
+    /// Failures in a row after which a host is taken for down.
+    fails: Number<1, 1000> = Number(3),
+        example "1", also "max_fails";
+    /// The time until a host that is down gets another request; it doubles with each further failure, up to a minute.
+    retry_after: PositiveTime = PositiveTime(seconds(1)),
+        example "\"5s\"", also "fail_timeout" "fail_duration" "retry";
+    /// The time in which a host that has come back gets its whole share of requests.
+    slow_start: Time = Time(seconds(10)),
+        example "\"0s\"", also "slowstart";
+    /// How often each host is connected to, to see whether it is there.
+    probe: PositiveTime, unless "only requests tell",
+        example "\"5s\"", also "check" "health_check" "health_interval";
 }

@@ -112,10 +112,11 @@ fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<crate::w
     for (key, _, place) in part.entries() {
         problems
             .error(place, format!("\"{}\" cannot stand in an included file", key.name))
-            .help("in included files only [[site]], [[pool]] and include stand; move the key to the first file");
+            .help("in included files only [[site]], [[pool]], [[upstream]] and include stand; move the key to the first file");
     }
     top.site.value.0.append(&mut part.site.value.0);
     top.pool.value.0.append(&mut part.pool.value.0);
+    top.upstream.value.0.append(&mut part.upstream.value.0);
     top.broken |= part.broken;
     include
 }

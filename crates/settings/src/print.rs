@@ -19,6 +19,10 @@ pub fn print(top: &Top) -> String {
         header(&mut text, pool);
         entries(&mut text, pool);
     }
+    for upstream in &top.upstream.value.0 {
+        header(&mut text, upstream);
+        entries(&mut text, upstream);
+    }
     for site in &top.site.value.0 {
         header(&mut text, site);
         entries(&mut text, site);

@@ -114,6 +114,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         },
         sites: vec![Site { pool: Some(0), channel: false, ..Site::new("/".into()) }],
         pools: vec![pool],
+        upstreams: Vec::new(),
     }
 }
 

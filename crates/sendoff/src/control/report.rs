@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::time::Duration;
 
 use sendoff_acme::CertificateReport;
 use sendoff_config::PoolConfig;
 use sendoff_server::observe::status::{
-    Encryption, ProgramStatus, SiteStatus, Status, WorkerStatus,
+    Encryption, HostStatus, ProgramStatus, SiteStatus, Status, UpstreamStatus, WorkerStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub(crate) struct Report {
     /// What encrypts connections.
     pub(crate) tls: Encryption,
     pub(crate) pools: Vec<PoolReport>,
+    pub(crate) upstreams: Vec<UpstreamStatus>,
     /// Seconds since 1970 at which this was so.
     pub(crate) time: u64,
     /// Those that the server obtains.
@@ -108,12 +110,14 @@ impl PoolReport {
 impl Report {
     /// Adds what the front says; `None`: it has not answered.
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
-        let Some(Status { connections, idle_connections, tls, refused, sites, pools }) = front
+        let Some(Status { connections, idle_connections, tls, refused, sites, pools, upstreams }) =
+            front
         else {
             return self;
         };
         self.tls = tls;
         self.refused = refused;
+        self.upstreams = upstreams;
         for (site, sent) in self.sites.iter_mut().zip(sites) {
             site.sent = sent;
         }
@@ -173,6 +177,11 @@ impl fmt::Display for Report {
             write!(f, "{pool}")?;
         }
         Self::write_others(f, others, "pools")?;
+        let (upstreams, others) = busiest(&self.upstreams, MOST_SHOWN, requests_of);
+        for upstream in upstreams {
+            write_upstream(f, upstream)?;
+        }
+        Self::write_others(f, others, "upstreams")?;
         for certificate in &self.certificates {
             writeln!(f, "certificate  {}", Certificate(certificate, self.time))?;
         }
@@ -223,6 +232,30 @@ impl fmt::Display for PoolReport {
             _ => writeln!(f, "            and {others} other workers: see --json"),
         }
     }
+}
+
+/// Requests that the hosts of an upstream were given.
+fn requests_of(upstream: &UpstreamStatus) -> u64 {
+    upstream.hosts.iter().map(|host| host.requests).sum()
+}
+
+fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt::Result {
+    let UpstreamStatus { name, hosts } = upstream;
+    let up = hosts.iter().filter(|host| host.down_for.is_none()).count();
+    let requests = Requests(requests_of(upstream));
+    writeln!(f, "upstream     {name}: {} hosts, {up} up, {requests}", hosts.len())?;
+    for HostStatus { address, busy, requests, failures, down_for, .. } in hosts {
+        let health = match down_for {
+            None => "up".to_owned(),
+            Some(0) => format!("down: {failures} failures, to be tried now"),
+            Some(millis) => format!(
+                "down: {failures} failures, to be tried in {:.1} s",
+                Duration::from_millis(*millis).as_secs_f64()
+            ),
+        };
+        writeln!(f, "             {address}: {busy} busy, {}, {health}", Requests(*requests))?;
+    }
+    Ok(())
 }
 
 impl PoolReport {
@@ -353,6 +386,15 @@ mod tests {
             let status = ProgramStatus { busy, down: down.map(str::to_owned) };
             Some(ProgramReport { command: vec!["rackup".to_owned(), "-q".to_owned()], status })
         };
+        let host = |address: &str, failures, down_for| HostStatus {
+            address: address.to_owned(),
+            weight: 1,
+            rank: 0,
+            busy: 2,
+            requests: 10,
+            failures,
+            down_for,
+        };
         let report = Report {
             version: "1.2".to_owned(),
             pid: 7,
@@ -391,6 +433,10 @@ mod tests {
                     program: program(0, Some("ended (exit status: 1)")),
                 },
             ],
+            upstreams: vec![UpstreamStatus {
+                name: "app".to_owned(),
+                hosts: vec![host("tcp:10.0.0.1:9000", 0, None), host("unix:/a", 3, Some(1500))],
+            }],
             time: 1000,
             certificates: vec![
                 CertificateReport {
@@ -422,6 +468,9 @@ mod tests {
             \u{20}       12    12.3 MB\n\
             pool         wiki: 0 processes, 0 busy, 0 waiting, 0 requests: rackup -q\n\
             \u{20}           it does not run: the last process ended (exit status: 1)\n\
+            upstream     app: 2 hosts, 1 up, 20 requests\n\
+            \u{20}            tcp:10.0.0.1:9000: 2 busy, 10 requests, up\n\
+            \u{20}            unix:/a: 2 busy, 10 requests, down: 3 failures, to be tried in 1.5 s\n\
             certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s\n\
             certificate  c.test: none yet, next attempt in 0 s: no way\n\
             reload       running for 3 s\n\

@@ -180,6 +180,7 @@ impl Supervisor {
             idle_connections: None,
             tls: Encryption::None,
             pools: self.config.pools.iter().map(PoolReport::new).collect(),
+            upstreams: Vec::new(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),

@@ -1,11 +1,12 @@
 //! A generation: what the event loops serve by from one reload to the next. A request is served by the generation in which it began.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sendoff_config::{Address, Attachment, Config, PoolConfig, Proxy, Site};
+use sendoff_config::{Address, Attachment, Config, PoolConfig, Proxy, Site, Upstream};
 use sendoff_pool::ProgramState;
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
@@ -15,7 +16,10 @@ use crate::auth::Auth;
 use crate::challenges::Challenges;
 use crate::observe::access_log::LogFile;
 use crate::observe::status::{PoolStatus, ProgramStatus, WorkerStatus};
-use crate::upstream::{Application, ApplicationLoad, Channel, Gateway, Master, Pool, Program};
+use crate::upstream::hosts::Hosts;
+use crate::upstream::{
+    Application, ApplicationLoad, Attached, Channel, Gateway, Master, Pool, Program, attached,
+};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -28,8 +32,8 @@ pub(super) struct Generation {
     pub(super) tls: Arc<[Option<Arc<ServerConfig>>]>,
     /// What authorities are answered that check names; the same in all generations.
     pub(super) challenges: Arc<Challenges>,
-    /// Those of each site, by the numbers of both.
-    pub(super) applications: Arc<[Vec<Arc<Application>>]>,
+    /// What the attachments of each site lead to, by the numbers of both.
+    pub(super) attached: Arc<[Vec<Attached>]>,
     /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
     pub(super) gateways: Arc<[Vec<Arc<Gateway>>]>,
     /// Where applications on this host may open links.
@@ -50,7 +54,7 @@ pub(super) struct PoolUse {
     /// Held as long as a request may ask for a worker of the pool.
     pub(super) in_use: watch::Receiver<()>,
     /// Where its program takes requests, if it has one.
-    pub(super) application: Option<Arc<Application>>,
+    pub(super) application: Option<Attached>,
 }
 
 /// A pool that event loops are about to take on.
@@ -76,6 +80,8 @@ impl NewPool {
 pub(super) struct NewProgram {
     pub(super) program: Arc<Program>,
     pub(super) application: Arc<Application>,
+    /// The same as the only host of an upstream.
+    pub(super) attached: Attached,
 }
 
 impl NewProgram {
@@ -83,7 +89,11 @@ impl NewProgram {
         let program = Program::new(&config.name);
         let patience = config.request_timeout.unwrap_or(Duration::MAX);
         let application = Application::of_pool(Arc::clone(&program), patience);
-        Self { program, application }
+        let of_each = config.program.as_ref().and_then(|program| program.requests_per_process);
+        let of_all = of_each.map(|each| config.processes().saturating_mul(each as usize));
+        application.limit(of_all.and_then(NonZeroUsize::new));
+        let attached = attached(Arc::clone(&application));
+        Self { program, application, attached }
     }
 
     /// What its processes do.
@@ -104,58 +114,73 @@ impl NewProgram {
 }
 
 impl Generation {
-    /// Every application once.
-    pub(super) fn unique_applications(&self) -> Arc<[Arc<Application>]> {
-        let mut all: Vec<Arc<Application>> = Vec::new();
-        for application in self.applications.iter().flatten() {
-            if !all.iter().any(|known| Arc::ptr_eq(known, application)) {
-                all.push(Arc::clone(application));
+    /// What sites are attached to, each once, with the upstream that it is, if it is one.
+    pub(super) fn unique_attached(&self) -> Vec<(Attached, Option<Upstream>)> {
+        let mut all: Vec<(Attached, Option<Upstream>)> = Vec::new();
+        for (site, attached) in self.config.sites.iter().zip(&*self.attached) {
+            for (attachment, hosts) in site.fastcgi.iter().zip(attached) {
+                if !all.iter().any(|(known, _)| Arc::ptr_eq(known, hosts)) {
+                    let upstream = upstream(&self.config, &attachment.address);
+                    all.push((Arc::clone(hosts), upstream.cloned()));
+                }
             }
         }
-        all.into()
+        all
     }
 
-    /// The applications of another configuration, which has these pools. Those that stay keep their connections.
-    pub(super) fn applications_for(
-        &self,
-        config: &Config,
-        pools: &[PoolUse],
-    ) -> Arc<[Vec<Arc<Application>>]> {
-        let known = self.config.sites.iter().zip(&*self.applications);
-        let known = known.flat_map(|(site, applications)| {
-            let addresses = site.fastcgi.iter().map(|attachment| &attachment.address);
-            addresses
-                .map(|address| (address, site.fastcgi_timeout))
-                .zip(applications.iter().cloned())
+    /// What the sites of another configuration, which has these pools, are attached to. What stays keeps its connections, and
+    /// what is known of its hosts.
+    pub(super) fn attached_for(&self, config: &Config, pools: &[PoolUse]) -> Arc<[Vec<Attached>]> {
+        let known = self.config.sites.iter().zip(&*self.attached);
+        let known = known.flat_map(|(site, attached)| {
+            let places = site.fastcgi.iter().map(|attachment| {
+                let address = &attachment.address;
+                (address, site.fastcgi_timeout, upstream(&self.config, address))
+            });
+            places.zip(attached.iter().cloned())
         });
-        applications(config, pools, known.collect())
+        attached_of(config, pools, known.collect())
     }
 }
 
-/// One for each attachment of each site. Attachments to the same pool, or to the same address with the same time limit, share it,
-/// and with it the connections. `known`: those that exist already, by their addresses.
-pub(super) fn applications<'c>(
+/// What distinguishes two attachments: the address, how long it may be silent, and what the upstream is like, if it is one.
+type Place<'c> = (&'c Address, Duration, Option<&'c Upstream>);
+
+fn upstream<'c>(config: &'c Config, address: &Address) -> Option<&'c Upstream> {
+    let Address::Upstream(name) = address else { return None };
+    config.upstreams.iter().find(|upstream| upstream.name == *name)
+}
+
+/// What each attachment of each site leads to. Attachments to the same pool, or to the same address with the same time limit, share
+/// it, and with it the connections. `known`: what exists already.
+pub(super) fn attached_of<'c>(
     config: &'c Config,
     pools: &[PoolUse],
-    mut known: HashMap<(&'c Address, Duration), Arc<Application>>,
-) -> Arc<[Vec<Arc<Application>>]> {
+    mut known: HashMap<Place<'c>, Attached>,
+) -> Arc<[Vec<Attached>]> {
     let of_pool = |name: &String| {
         let (_, used) = config.pools.iter().zip(pools).find(|(pool, _)| pool.name == *name)?;
         used.application.clone()
     };
     let mut all = Vec::with_capacity(config.sites.len());
     for Site { fastcgi, fastcgi_timeout, .. } in &config.sites {
-        let application = |attachment: &'c Attachment| {
+        let leads_to = |attachment: &'c Attachment| {
             let address = &attachment.address;
-            if let Address::Pool(name) = address
-                && let Some(application) = of_pool(name)
-            {
+            let upstream = upstream(config, address);
+            let application = match address {
+                Address::Pool(name) => of_pool(name),
+                Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
+            };
+            if let Some(application) = application {
                 return application;
             }
-            let new = || Application::new(address.clone(), *fastcgi_timeout);
-            Arc::clone(known.entry((address, *fastcgi_timeout)).or_insert_with(new))
+            let new = || match upstream {
+                Some(upstream) => Hosts::of_upstream(upstream, *fastcgi_timeout),
+                None => attached(Application::new(address.clone(), *fastcgi_timeout)),
+            };
+            Arc::clone(known.entry((address, *fastcgi_timeout, upstream)).or_insert_with(new))
         };
-        all.push(fastcgi.iter().map(application).collect());
+        all.push(fastcgi.iter().map(leads_to).collect());
     }
     all.into()
 }

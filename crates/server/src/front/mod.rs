@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
-use generation::{Generation, NewPool, PoolUse, applications, gateways, tls_of_sites};
+use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
 use running::{End, LoopHandle, Running};
 use running_loop::Shared;
 
@@ -91,7 +91,7 @@ impl Front {
         let (users, in_use): (Vec<_>, Vec<_>) = pools.iter().map(|_| watch::channel(())).unzip();
         let applied = pools
             .iter()
-            .map(|pool| pool.program.as_ref().map(|program| Arc::clone(&program.application)));
+            .map(|pool| pool.program.as_ref().map(|program| Arc::clone(&program.attached)));
         let used = in_use.into_iter().zip(applied).enumerate();
         let used: Vec<_> = used
             .map(|(place, (in_use, application))| PoolUse { place, in_use, application })
@@ -102,7 +102,7 @@ impl Front {
         let generation = Arc::new(Generation {
             tls,
             challenges: Arc::default(),
-            applications: applications(&config, &used, HashMap::new()),
+            attached: attached_of(&config, &used, HashMap::new()),
             gateways: gateways(&config, &[]),
             channel: channel.clone(),
             logs: access_logs.into_iter().map(LogFile::new).collect(),

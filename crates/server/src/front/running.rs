@@ -23,7 +23,7 @@ use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::status::Status;
-use crate::upstream::{Application, Master, NewLink, receive_workers};
+use crate::upstream::{Attached, Master, NewLink, receive_workers};
 
 /// How long the first workers of a new pool may take to arrive.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ struct RunningPool {
     /// What the end of its socket means.
     phase: Rc<Cell<Phase>>,
     /// Where its program takes requests, if it has one.
-    application: Option<Arc<Application>>,
+    application: Option<Attached>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Running {
         let phase = Rc::new(Cell::new(phase));
         let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
         let NewPool { shared: pool, config, program, .. } = new.clone();
-        let application = program.as_ref().map(|program| Arc::clone(&program.application));
+        let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let receives = spawn_local(async move {
             let mut answers = Tasks::default();
             let result = match program {
@@ -287,7 +287,7 @@ impl Running {
         };
         let used: Vec<_> = pools.iter().map(used).collect();
         let generation = Arc::new(Generation {
-            applications: before.applications_for(&config, &used),
+            attached: before.attached_for(&config, &used),
             gateways: gateways(&config, &before.gateways),
             channel: before.channel.clone(),
             logs,

@@ -33,7 +33,8 @@ use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::transport::kernel_has_tls;
 use crate::upstream::{
-    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, sweep_gateways, tune,
+    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, sweep_gateways, tend,
+    tune, upstreams_status,
 };
 
 /// What a running event loop is told. The loop answers by dropping `done`.
@@ -153,7 +154,7 @@ impl RunningLoop {
             compressor: shared.compressor,
             page_cache: shared.page_cache,
             pools: pools(generation, &places),
-            applications: Arc::clone(&generation.applications),
+            attached: Arc::clone(&generation.attached),
             gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
             challenges: Arc::clone(&generation.challenges),
@@ -269,7 +270,7 @@ impl RunningLoop {
             compressor: Arc::clone(&before.compressor),
             page_cache: Arc::clone(&before.page_cache),
             pools: pools(generation, &self.places.borrow()),
-            applications: Arc::clone(&generation.applications),
+            attached: Arc::clone(&generation.attached),
             gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
             challenges: Arc::clone(&generation.challenges),
@@ -332,6 +333,7 @@ impl RunningLoop {
             refused: services.meters.refused(),
             sites: services.meters.site_statuses(),
             pools: services.pools.iter().map(pool).collect(),
+            upstreams: upstreams_status(&services.attached),
         }
     }
 
@@ -391,10 +393,15 @@ fn in_use(generation: &Generation) -> Vec<watch::Receiver<()>> {
 fn tasks(event_loop: usize, generation: &Generation, lifecycle: &Rc<Lifecycle>) -> Tasks {
     let (lives, idle) = (Rc::clone(lifecycle), generation.config.front.timeouts.idle);
     let mut tasks = vec![spawn_local(async move { lives.end_idle(idle).await })];
-    let applications = generation.unique_applications();
-    // One event loop looks after all connections.
-    if event_loop == 0 && !applications.is_empty() {
-        tasks.push(spawn_local(sweep(applications)));
+    // One event loop looks after all connections and hosts.
+    if event_loop == 0 {
+        let attached = generation.unique_attached();
+        for (hosts, upstream) in &attached {
+            upstream.iter().for_each(|upstream| tasks.extend(tend(hosts, upstream)));
+        }
+        if !attached.is_empty() {
+            tasks.push(spawn_local(sweep(attached.into_iter().map(|(hosts, _)| hosts).collect())));
+        }
     }
     let gateways: Arc<[_]> = generation.gateways.iter().flatten().cloned().collect();
     if event_loop == 0 && !gateways.is_empty() {

@@ -12,7 +12,7 @@ use crate::cut::Cut;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
-use crate::upstream::{Event, Exchange, Retry};
+use crate::upstream::{Event, Exchange, UpstreamError};
 
 /// Explanations that may come before the header block.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -48,9 +48,9 @@ pub(super) struct Begun {
 /// Why no response has begun.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// The request was not read, so another process may get it.
-    Unread,
-    /// The request may have been processed.
+    /// The upstream failed before a byte of an answer had come. What it says of a retry is about whether it has read the request.
+    Silent(UpstreamError),
+    /// The request was processed, at least in part.
     Failed(Failure),
 }
 
@@ -165,9 +165,7 @@ impl Beginning {
             Event::Sent(sent) => return Ok(Some(Answer::Sent(sent))),
             Event::Head(head) => self.head = Some(head),
             Event::Switch(head) => return Ok(Some(Answer::Switch(head))),
-            Event::Failed(error) if error.retry() == Retry::Safe && self.is_empty() => {
-                return Err(NoAnswer::Unread);
-            }
+            Event::Failed(error) if self.is_empty() => return Err(NoAnswer::Silent(error)),
             Event::Failed(error) => return Err(Failure::from(error).into()),
             Event::Segment(Segment::File(_)) => return Err(early("a file")),
             Event::Piece(_) => return Err(early("shared memory")),

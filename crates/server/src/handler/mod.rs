@@ -5,6 +5,7 @@
 
 mod announce;
 mod answer;
+mod attempts;
 pub(crate) mod choice;
 mod context;
 mod direct;

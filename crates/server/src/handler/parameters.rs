@@ -39,14 +39,15 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     let mut builder = RequestMessageBuilder::new();
     let chroot = match script.upstream {
         Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
-        Upstream::Application(number) => match services.applications[site.number][number].address()
-        {
-            Address::Pool(name) => {
-                let pool = services.config.pools.iter().find(|pool| pool.name == *name);
-                pool.and_then(|pool| pool.chroot.as_deref())
+        Upstream::Application(number) => {
+            match &services.config.sites[site.number].fastcgi[number].address {
+                Address::Pool(name) => {
+                    let pool = services.config.pools.iter().find(|pool| pool.name == *name);
+                    pool.and_then(|pool| pool.chroot.as_deref())
+                }
+                Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
             }
-            Address::Unix(_) | Address::Tcp(_) => None,
-        },
+        }
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
     write(context, [&script.name, &script.path_info], paths, |name, value| {

@@ -1,6 +1,5 @@
 //! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
 
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use super::relay::{self, Body};
 use super::status::Failure;
 use super::words::accepted;
 use super::zero_copy::ZeroCopy;
-use super::{announce, named, pool_page, ranges};
+use super::{named, pool_page, ranges};
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
 use crate::observe::mode::Mode;
@@ -29,8 +28,8 @@ use crate::response::ResponseHead;
 use crate::site::router::{Script, Upstream};
 use crate::site::sendable::{Denied, Sendable};
 use crate::upstream::{
-    Application, Claim, Exchange, LocalPool, RequestMessage, RequestMessageBuilder,
-    StreamedRequest, UpstreamErrorKind,
+    Application, Exchange, LocalPool, RequestMessage, RequestMessageBuilder, Retry,
+    UpstreamErrorKind,
 };
 
 /// Workers that may die one after the other before they have read a request; then the request is answered with 502.
@@ -38,16 +37,17 @@ const MAX_TRIES: usize = 8;
 
 /// A request to an upstream.
 pub(super) struct Call<'a> {
-    context: Context<'a>,
-    log_name: Rc<str>,
+    pub(super) context: Context<'a>,
+    pub(super) log_name: Rc<str>,
     /// When the answering worker got the request.
     since: Instant,
 }
 
 /// A response that has begun, or why there is none.
-type Answered = Result<(Exchange, Answer), Unanswered>;
+pub(super) type Answered = Result<(Exchange, Answer), Unanswered>;
 
-enum Unanswered {
+/// Why there is no response.
+pub(super) enum Unanswered {
     Failed(Failure),
     Cut(Cut),
 }
@@ -83,9 +83,9 @@ pub(super) async fn respond(
             call.send_to_worker(script, pool, parameters, responder).await
         }
         Upstream::Application(number) => {
-            let application = &services.applications[site.number][number];
+            let hosts = &services.attached[site.number][number];
             responder.notes().pool = pool_of(context, number);
-            call.send_to_application(script, application, parameters, responder).await
+            call.send_to_host(script, hosts, parameters, responder).await
         }
     };
     let (exchange, answer) = match answered {
@@ -178,69 +178,19 @@ impl Call<'_> {
             };
             match answer::read(&exchange, responder).await? {
                 Ok(answer) => return Ok((exchange, answer)),
-                Err(NoAnswer::Unread) if is_untouched(responder) => {}
-                Err(NoAnswer::Unread) => {
-                    let why = format!("{} wrote to the client and died", exchange.who());
-                    return Err(Failure::bad_gateway(why).into());
+                Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
+                    if !is_untouched(responder) {
+                        let why = format!("{} wrote to the client and died", exchange.who());
+                        return Err(Failure::bad_gateway(why).into());
+                    }
+                }
+                Err(NoAnswer::Silent(why)) => {
+                    return Err(Failure::from(why).of(&exchange.who()).into());
                 }
                 Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
             }
         }
         Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
-    }
-
-    async fn send_to_application(
-        &mut self,
-        script: &Script,
-        application: &Arc<Application>,
-        mut parameters: RequestMessageBuilder,
-        responder: &mut dyn Responder,
-    ) -> (Answered, Offer) {
-        let takes = application.knows_direct();
-        let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
-        let claim =
-            announce::announce(&self.context, application, offer == Offer::Made, &mut parameters);
-        let message = Rc::new(parameters.streamed(&self.context.request.body));
-        (self.ask_application(application, message, claim, responder).await, offer)
-    }
-
-    async fn ask_application(
-        &mut self,
-        application: &Arc<Application>,
-        message: Rc<StreamedRequest>,
-        claim: Option<Rc<Claim>>,
-        responder: &mut dyn Responder,
-    ) -> Answered {
-        // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
-        let mut repeatable = self.context.request.method.is_idempotent();
-        loop {
-            let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
-            // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
-            let socket = responder.lender().and_then(|lender| lender.socket());
-            let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
-            let client = socket.as_ref().map(AsFd::as_fd);
-            let begun = application.begin(message, repeatable, client, log_name);
-            let exchange = unless_gone(responder, begun).await?;
-            let exchange = exchange.map_err(|why| Failure::from(why).of(application.address()))?;
-            let mut exchange = Exchange::Application(exchange);
-            match answer::read(&exchange, responder).await? {
-                Ok(mut answer) => {
-                    if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
-                        announce::look_for_frames(application, &mut exchange, claim, head, rest);
-                    }
-                    return Ok((exchange, answer));
-                }
-                // Repeats the request, over a new connection.
-                Err(NoAnswer::Unread) if repeatable && is_untouched(responder) => {
-                    repeatable = false;
-                }
-                Err(NoAnswer::Unread) => {
-                    let why = format!("{} closed its connection unread", exchange.who());
-                    return Err(Failure::bad_gateway(why).into());
-                }
-                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
-            }
-        }
     }
 
     /// Answers with an error page, unless another process has written to the client.
@@ -363,7 +313,7 @@ fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
 }
 
 /// Whether nothing has reached the client.
-fn is_untouched(responder: &mut dyn Responder) -> bool {
+pub(super) fn is_untouched(responder: &mut dyn Responder) -> bool {
     responder.lender().is_none_or(|lender| lender.is_untouched())
 }
 

@@ -21,7 +21,7 @@ use crate::observe::meters::Meters;
 use crate::page_cache::PageCache;
 use crate::rates::Rates;
 use crate::site::sites::Sites;
-use crate::upstream::{Application, Channel, Claims, Gateway, LocalPool};
+use crate::upstream::{Attached, Channel, Claims, Gateway, LocalPool};
 
 /// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
 pub(crate) struct Services {
@@ -40,7 +40,7 @@ pub(crate) struct Services {
     /// By the number of the pool.
     pub(crate) pools: Vec<LocalPool>,
     /// Those of each site, by the numbers of both.
-    pub(crate) applications: Arc<[Vec<Arc<Application>>]>,
+    pub(crate) attached: Arc<[Vec<Attached>]>,
     /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
     pub(crate) gateways: Arc<[Vec<Arc<Gateway>>]>,
     /// Where applications on this host may open links; `None` if there is none.

@@ -17,6 +17,8 @@ pub struct Status {
     pub sites: Vec<SiteStatus>,
     /// By the number of the pool.
     pub pools: Vec<PoolStatus>,
+    /// Those that sites have, by their names.
+    pub upstreams: Vec<UpstreamStatus>,
 }
 
 /// What encrypts connections.
@@ -80,6 +82,34 @@ pub struct PoolStatus {
     pub program: Option<ProgramStatus>,
 }
 
+/// The state of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub name: String,
+    /// Its hosts; none: their names have not been looked up yet, or lead nowhere.
+    pub hosts: Vec<HostStatus>,
+}
+
+/// The state of a host of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Where it is.
+    pub address: String,
+    /// Its share of requests among hosts of its rank.
+    pub weight: u32,
+    /// Hosts of a higher rank get requests while none of a lower one is up.
+    pub rank: u16,
+    /// Requests that it has, with those that wait for a connection to it.
+    pub busy: usize,
+    /// Requests that it was given.
+    pub requests: u64,
+    /// Failures since its last answer.
+    pub failures: u32,
+    /// Milliseconds until it is tried again; `None`: it is up.
+    pub down_for: Option<u64>,
+}
+
 /// The state of a program, beside its processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramStatus {
@@ -107,6 +137,8 @@ impl Status {
         self.refused += other.refused;
         self.sites.resize_with(self.sites.len().max(other.sites.len()), SiteStatus::default);
         self.sites.iter_mut().zip(other.sites).for_each(|(site, other)| site.add(other));
+        // The same in all loops.
+        self.upstreams = other.upstreams;
         let count = self.pools.len().max(other.pools.len());
         self.pools.resize_with(count, PoolStatus::default);
         for (pool, other) in self.pools.iter_mut().zip(other.pools) {
@@ -150,6 +182,7 @@ mod tests {
                 slow: 2,
                 ..PoolStatus::default()
             }],
+            upstreams: vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }],
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
@@ -159,8 +192,10 @@ mod tests {
             vec![PoolStatus { waiting: 3, requests: 5, workers, slow: 2, ..PoolStatus::default() }];
         let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
         let tls = Encryption::ByKernel(4);
+        let upstreams = vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }];
+        let (connections, idle_connections) = (4, 2);
         let expected =
-            Status { connections: 4, idle_connections: 2, tls, refused: 2, sites, pools };
+            Status { connections, idle_connections, tls, refused: 2, sites, pools, upstreams };
         assert_eq!(sum, expected);
     }
 }

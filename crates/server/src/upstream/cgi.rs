@@ -74,7 +74,7 @@ impl StreamedRequest {
 }
 
 /// Collects the parameters of a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RequestMessageBuilder {
     params: Vec<u8>,
     /// A `CLIENT` record.

@@ -42,7 +42,7 @@ impl Exchange {
     pub fn who(&self) -> String {
         match self {
             Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
-            Self::Application(exchange) => exchange.application().address().to_string(),
+            Self::Application(exchange) => exchange.who(),
             Self::Gateway(exchange) => exchange.gateway().name().to_owned(),
         }
     }

@@ -1,7 +1,7 @@
 //! Upstreams, which answer requests: workers of the pool, FastCGI applications that were started elsewhere, and applications that speak
 //! HTTP, SCGI or AJP.
 //!
-//! Imports point one way: `exchange` uses `fastcgi`, `gateway` and `worker`; `fastcgi` uses `worker`, because an application may answer
+//! Imports point one way: `exchange` uses `fastcgi`, `gateway` and `worker`; `fastcgi` uses `hosts`, and `worker`, because an application may answer
 //! on a link and share memory; both use the other files of this folder, which use neither.
 
 mod cgi;
@@ -9,6 +9,7 @@ mod error;
 mod exchange;
 mod fastcgi;
 mod gateway;
+pub(crate) mod hosts;
 mod inbox;
 mod packets;
 mod queue;
@@ -18,7 +19,8 @@ mod worker;
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
 pub use error::{Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
-pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange, sweep};
+pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange};
+pub(crate) use fastcgi::attached::{Attached, attached, sweep, tend, upstreams_status};
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
 pub use gateway::{

@@ -10,6 +10,7 @@ mod proxy;
 mod route;
 mod site;
 mod tls;
+mod upstream;
 
 use std::path::Path;
 
@@ -147,6 +148,7 @@ impl Context<'_> {
                     size: top.page_cache_size.value.0,
                 },
             },
+            upstreams: pools.upstreams().used(self),
             pools: pools.used(account, &mut sites, self),
             sites,
         })

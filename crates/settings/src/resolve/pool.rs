@@ -9,6 +9,7 @@ use sendoff_config::{
 
 use super::context::{Context, unusable};
 use super::program;
+use super::upstream::Upstreams;
 use crate::keys::{Pool, Top};
 use crate::machine::Kind;
 use crate::php_settings;
@@ -39,6 +40,8 @@ pub(crate) struct Pools {
     twins: Vec<(usize, usize)>,
     /// How long workers of each are kept that have no request, if their number varies.
     idle: Vec<Duration>,
+    /// What else addresses of applications refer to by name.
+    upstreams: Upstreams,
 }
 
 impl Pools {
@@ -74,7 +77,8 @@ impl Pools {
             all.len() - 1
         });
         let (is_named, twins) = (vec![false; all.len()], Vec::new());
-        Self { is_named, all, groups, broken, first_php, twins, idle }
+        let upstreams = Upstreams::resolve(top, context);
+        Self { is_named, all, groups, broken, first_php, twins, idle, upstreams }
     }
 
     /// The pool of a site's scripts, and if the named pool (without a name, the first) has a worker script, that pool.
@@ -143,9 +147,13 @@ impl Pools {
         Some(number)
     }
 
-    /// Says whether there is a program at the address of an application, if that is a pool.
+    /// Says whether what the address of an application names exists: the program of a pool, or an upstream.
     pub(crate) fn program(&mut self, address: &Address, place: Place, context: &mut Context<'_>) {
-        let Address::Pool(name) = address else { return };
+        let name = match address {
+            Address::Pool(name) => name,
+            Address::Upstream(name) => return self.upstreams.exists(name, place, context),
+            Address::Unix(_) | Address::Tcp(_) => return,
+        };
         let Some(number) = self.find(name, place, context) else { return };
         let (found, at) = &self.all[number];
         // What could not be read may be the command.
@@ -186,6 +194,11 @@ impl Pools {
     pub(crate) fn allows_channel(&self, number: usize, delivery: Delivery) -> bool {
         let snapshot = self.all.get(number).map(|(pool, _)| pool.snapshot);
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
+    }
+
+    /// The upstreams.
+    pub(crate) fn upstreams(&mut self) -> Upstreams {
+        std::mem::take(&mut self.upstreams)
     }
 
     /// The pools that sites have, whose workers run as `account` unless they have a user of their own, and the sites' numbers for them.
@@ -268,6 +281,12 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let program = command.map(|command| program::program(section, command, context));
     if command.is_none() {
         bounds_have_a_meaning(section, context);
+        if let Some(each) = &section.requests_per_process {
+            context
+                .problems
+                .error(each.place, "requests_per_process is for pools with a command")
+                .help("a PHP worker serves one request at a time; workers says how many there are");
+        }
     }
     settings_exist(section, context);
     if let Some(log) = &section.slow_log {

@@ -21,7 +21,9 @@ pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Conte
     keys_have_a_meaning(section, command.place, context);
     let root = section.chroot.as_ref().map(|root| root.value.0.as_path());
     let file = find(section, command, root, context).unwrap_or_default();
-    Program { file, command: command.value.0.clone() }
+    let each = section.requests_per_process.as_ref();
+    let requests_per_process = each.map(|at| u32::try_from(at.value.0).unwrap_or(u32::MAX));
+    Program { file, command: command.value.0.clone(), requests_per_process }
 }
 
 /// How many processes there are. Numbers that follow the load exist for PHP alone.

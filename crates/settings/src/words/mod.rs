@@ -12,7 +12,7 @@ mod target;
 mod text;
 mod tls;
 
-pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAccess};
+pub use address::{AppAddress, Backend, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use choice::{
     App, ClientCertificates, Coding, Compress, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion,
 };

@@ -23,7 +23,7 @@ use crate::cut::Cut;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
 use crate::upstream::{
-    Exchange, Gateway, GatewayExchange, GatewayKind, GatewayPatience, GatewayRequest,
+    Exchange, Gateway, GatewayExchange, GatewayKind, GatewayPatience, GatewayRequest, Retry,
 };
 
 /// How a route passes a request on.
@@ -106,10 +106,10 @@ async fn ask(
         match answer::read(&exchange, responder).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             // Repeats the request, over a new connection.
-            Err(NoAnswer::Unread) if repeatable => repeatable = false,
-            Err(NoAnswer::Unread) => {
-                return Ok(Err(Failure::bad_gateway("it closed its connection unread")));
+            Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe && repeatable => {
+                repeatable = false;
             }
+            Err(NoAnswer::Silent(why)) => return Ok(Err(why.into())),
             Err(NoAnswer::Failed(failure)) => return Ok(Err(failure)),
         }
     }

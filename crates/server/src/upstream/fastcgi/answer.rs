@@ -194,7 +194,8 @@ impl Answer {
 }
 
 fn end(content: &[u8]) -> Result<(), UpstreamError> {
-    let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Unsafe, why);
+    // It says that it has not begun with the request.
+    let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why);
     match EndRequest::decode(content).map_err(malformed)?.protocol_status {
         0 => Ok(()),
         CANT_MPX_CONN => Err(busy("it takes one request at a time (CANT_MPX_CONN)")),

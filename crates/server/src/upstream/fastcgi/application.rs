@@ -4,17 +4,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_config::Address;
 use sendoff_fastcgi::handover::Sockets;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::connections::{Connections, Grant};
 use super::driver::Driver;
@@ -22,8 +23,10 @@ use super::framed::{self, Framed};
 use super::peer::{Connection, Kept, Peer};
 use super::program::Program;
 use super::stream::Stream;
+use super::values::{Asking, max_connections};
 use crate::upstream::cgi::StreamedRequest;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::hosts::Turn;
 use crate::upstream::inbox::{Event, Inbox};
 use crate::upstream::queue::QueueLimits;
 use crate::upstream::worker::claims::Claim;
@@ -32,8 +35,6 @@ use crate::upstream::worker::region::LinkRegion;
 #[cfg(test)]
 mod tests;
 
-/// How often idle connections are looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause after a new connection until another one may be tried although no process has taken the first. Over UNIX
@@ -48,6 +49,8 @@ pub struct Application {
     connections: Arc<Connections<Kept>>,
     /// Requests that it was given.
     requests: AtomicU64,
+    /// Whether it was asked how many connections it takes.
+    asking: Mutex<Asking>,
 }
 
 /// What an application has to do.
@@ -87,7 +90,50 @@ impl Application {
             peer: Arc::new(peer),
             connections: Connections::new(patience, limits),
             requests: AtomicU64::new(0),
+            asking: Mutex::default(),
         })
+    }
+
+    /// It gets no more connections than this at a time; `None`: as many as it says, or is found to take.
+    pub(crate) fn limit(&self, limit: Option<NonZeroUsize>) {
+        if limit.is_some() {
+            *self.asking() = Asking::Asked;
+        }
+        self.connections.limit(limit);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        // A panic elsewhere leaves it as it was.
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks it how many connections it takes, if it is time to and it has one in use.
+    fn ask(self: &Arc<Self>) {
+        let (_, busy) = self.connections.load();
+        if busy == 0 || !self.asking().begin(Instant::now()) {
+            return;
+        }
+        let application = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            if let Ok(limit) = max_connections(&application.peer).await {
+                application.connections.limit(limit);
+                *application.asking() = Asking::Answered(Instant::now());
+            }
+        });
+    }
+
+    /// Whether it can be connected to.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn probe(&self) -> Result<(), UpstreamError> {
+        self.connect().await.map(drop)
+    }
+
+    /// Closes connections that have been idle for too long, or on which the application says something between requests; while
+    /// descriptors `are_scarce`, all idle ones.
+    pub(super) fn close_old(&self, are_scarce: bool) {
+        self.connections.close_old(|kept| !are_scarce && kept.parked.is_quiet());
     }
 
     /// Whether descriptors can pass to it.
@@ -152,11 +198,11 @@ impl Application {
         let knows_direct = driver.knows_direct;
         let task = tokio::task::spawn_local(driver.run()).abort_handle();
         let application = Arc::clone(self);
-        let framed = RefCell::default();
-        Ok(FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, task })
+        let (framed, turn) = (RefCell::default(), None);
+        Ok(FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, task, turn })
     }
 
-    async fn connection(&self, repeatable: bool) -> Result<Connection, UpstreamError> {
+    async fn connection(self: &Arc<Self>, repeatable: bool) -> Result<Connection, UpstreamError> {
         loop {
             match self.connections.acquire(repeatable).await? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
@@ -167,6 +213,7 @@ impl Application {
                     }
                 }
                 Grant::New(place) => {
+                    self.ask();
                     let connected = self.connect().await;
                     if connected.as_ref().is_err_and(is_full) {
                         place.back_off();
@@ -206,16 +253,6 @@ fn is_full(error: &UpstreamError) -> bool {
     error.kind() == UpstreamErrorKind::Overloaded
 }
 
-/// Closes connections that have been idle for too long, for ever.
-pub async fn sweep(applications: Arc<[Arc<Application>]>) {
-    loop {
-        tokio::time::sleep(SWEEP_INTERVAL).await;
-        applications.iter().for_each(|application| {
-            application.connections.close_old(|kept| kept.parked.is_quiet());
-        });
-    }
-}
-
 /// One request to an application and its response. Dropped before the last event, it closes the connection.
 #[derive(Debug)]
 pub struct FastcgiExchange {
@@ -226,12 +263,26 @@ pub struct FastcgiExchange {
     framed: RefCell<Option<Framed>>,
     knows_direct: bool,
     task: AbortHandle,
+    /// Until the exchange has ended, the host counts as busy with it.
+    turn: Option<Turn<Application>>,
 }
 
 impl FastcgiExchange {
     /// The body is framed and may move to a link; `rest` is what of it came with the header block.
     pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
+    }
+
+    /// The application; of an upstream, which of its hosts.
+    pub(in crate::upstream) fn who(&self) -> String {
+        let address = self.application.address();
+        let upstream = self.turn.as_ref().and_then(Turn::upstream);
+        upstream.map_or_else(|| address.to_string(), |name| format!("upstream:{name}, {address}"))
+    }
+
+    /// The host has this exchange until its end.
+    pub(crate) fn hold(&mut self, turn: Turn<Application>) {
+        self.turn = Some(turn);
     }
 
     pub(in crate::upstream) fn try_next(&self) -> Option<Event> {

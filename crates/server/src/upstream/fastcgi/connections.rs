@@ -1,19 +1,25 @@
 //! Which request gets which connection to a FastCGI application, and when a new one is made.
 //!
-//! Such an application gives a process to each connection for as long as it is open, and how many processes there are is
-//! not known. As many connections as processes, and none more, would be best: another one only waits in the listener's
-//! queue, and the process that takes it must leave a connection for it, with all that both ends have prepared there. So
-//! requests wait here, oldest first, for a connection that is kept, and one at a time tries a new one:
+//! Such an application gives a process (or a thread) to each connection for as long as it is open. As many connections as
+//! processes, and none more, would be best: another one only waits in the listener's queue, and the process that takes it
+//! must leave a connection for it, with all that both ends have prepared there.
+//!
+//! If the number of processes is known ([`Connections::limit`]), connections are made as requests need them up to it, and
+//! none beyond. If not, requests wait here, oldest first, for a connection that is kept, and one at a time tries a new one:
 //!
 //! ```text
 //!   new ──────────▶ untaken ─────── a process begins to read ──────▶ in use ◀──────▶ idle
 //!                     │                                                ▲
-//!                     └─ all are busy: the next one that would be kept ┘
-//!                        is closed, and its process takes this one
+//!                     └─ not within `WAKE_UP`: all are busy. The next  ┘
+//!                        one that would be kept is closed, and its
+//!                        process takes this one
 //! ```
-//! If the attempt was taken at once, the next may follow at once; if not, none is made for a while.
+//! If a process took the attempt by itself, the next may follow at once; if not, none is made for a while. A process needs time
+//! to wake up, far more of it on a busy machine than a small response takes. Without `WAKE_UP`, the first response on another
+//! connection looked like proof that no process was free, and applications of six threads got one or two connections.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -39,8 +45,9 @@ const MAX_AGE: Duration = Duration::from_secs(2);
 const HOLD_MIN: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// The time in which a process that was set free for a new connection takes it, or one of another server.
-const SET_FREE: Duration = Duration::from_millis(10);
+/// The time in which a process that is free takes a new connection, and one that was set free for it (or takes one of another
+/// server).
+const WAKE_UP: Duration = Duration::from_millis(20);
 
 /// The connections to one application, for all event loops.
 #[derive(Debug)]
@@ -56,6 +63,8 @@ struct State<C> {
     /// Used last at the end.
     idle: VecDeque<Idle<C>>,
     waiting: WaitQueue<ThreadId, Waiter<C>>,
+    /// The connections that the application takes at a time; `None`: to be found out.
+    limit: Option<NonZeroUsize>,
     /// All connections, with those that are being made.
     open: usize,
     /// Connections among them that no process is known to have.
@@ -64,8 +73,8 @@ struct State<C> {
     wanted: usize,
     /// When a connection was made last.
     newest: Instant,
-    /// When a process was set free, or a connection made, last.
-    set_free: Instant,
+    /// When a process was set free, or a connection made, last: since then there has been one to take it, perhaps.
+    awaited: Instant,
     hold_until: Instant,
     hold: Duration,
     /// The task that tries a new connection in time.
@@ -133,16 +142,29 @@ impl<C: Send + 'static> Connections<C> {
         let state = State {
             idle: VecDeque::new(),
             waiting: WaitQueue::new(),
+            limit: None,
             open: 0,
             untaken: 0,
             wanted: 0,
             newest: now,
-            set_free: now,
+            awaited: now,
             hold_until: now,
             hold: HOLD_MIN,
             timekeeper: None,
         };
         Arc::new(Self { patience, limits, state: Mutex::new(state) })
+    }
+
+    /// No more connections than this from now on; `None`: as many as the application is found to take. Those that are open
+    /// beyond it are closed when they would be kept.
+    pub(super) fn limit(self: &Arc<Self>, limit: Option<NonZeroUsize>) {
+        let mut state = self.state();
+        if state.limit == limit {
+            return;
+        }
+        state.limit = limit;
+        drop(state);
+        self.try_new();
     }
 
     /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`. A request that is
@@ -205,7 +227,7 @@ impl<C: Send + 'static> Connections<C> {
                     state.timekeeper = None;
                     return;
                 }
-                state.next_try(self.patience)
+                state.next_look(self.patience, Instant::now())
             };
             tokio::time::sleep_until(at).await;
             self.try_new();
@@ -275,7 +297,7 @@ impl<C> State<C> {
         if newest { self.idle.pop_back() } else { self.idle.pop_front() }
     }
 
-    /// When the next new connection may be tried, if nothing happens until then.
+    /// When the next new connection may be tried, if nothing happens until then and there is no limit.
     fn next_try(&self, patience: Duration) -> Instant {
         if self.untaken == 0 {
             return self.hold_until;
@@ -284,7 +306,20 @@ impl<C> State<C> {
     }
 
     fn may_try(&self, patience: Duration, now: Instant) -> bool {
-        self.open == 0 || now >= self.next_try(patience)
+        match self.limit {
+            _ if self.open == 0 => true,
+            Some(limit) => self.open < limit.get() && now >= self.hold_until,
+            None => now >= self.next_try(patience),
+        }
+    }
+
+    /// When to look whether a new connection may be tried.
+    fn next_look(&self, patience: Duration, now: Instant) -> Instant {
+        match self.limit {
+            // Below the limit nothing else delays it; at the limit, whatever ends sees to the next.
+            Some(_) => self.hold_until.max(now + HOLD_MIN),
+            None => self.next_try(patience),
+        }
     }
 
     /// One more connection, for which no process may be free.
@@ -297,12 +332,16 @@ impl<C> State<C> {
     /// A new connection for one that is closed: the process of that one is free for it.
     fn make_instead(&mut self, now: Instant) {
         self.untaken += 1;
-        (self.newest, self.set_free) = (now, now);
+        (self.newest, self.awaited) = (now, now);
     }
 
-    /// Whether a process must be set free for a new connection.
-    fn wants_process(&self, now: Instant) -> bool {
-        self.wanted > 0 || (self.untaken > 0 && now.duration_since(self.set_free) > SET_FREE)
+    /// Whether a new connection has waited for a process for too long.
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.untaken > 0 && now.duration_since(self.awaited) > WAKE_UP
+    }
+
+    fn is_over_limit(&self) -> bool {
+        self.limit.is_some_and(|limit| self.open > limit.get())
     }
 
     fn back_off(&mut self, now: Instant) {
@@ -348,11 +387,14 @@ impl<C: Send + 'static> Place<C> {
         self.stage = Stage::Left;
         let now = Instant::now();
         let mut state = self.of.state();
-        if state.wants_process(now) {
+        let is_overdue = state.is_overdue(now);
+        if is_overdue || state.is_over_limit() {
             state.wanted = state.wanted.saturating_sub(1);
-            state.set_free = now;
+            state.awaited = now;
             state.open -= 1;
-            state.back_off(now);
+            if is_overdue {
+                state.back_off(now);
+            }
             return;
         }
         if now.duration_since(self.made) > MAX_AGE {

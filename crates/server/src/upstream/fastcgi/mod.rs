@@ -2,6 +2,7 @@
 
 mod answer;
 pub(super) mod application;
+pub(super) mod attached;
 pub(super) mod channel;
 mod connections;
 mod driver;
@@ -10,3 +11,4 @@ mod outgoing;
 mod peer;
 pub(super) mod program;
 mod stream;
+mod values;

@@ -34,8 +34,8 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
-            // Its address is what its master has said.
-            Address::Pool(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
+            // A pool is where its master has said, an upstream where its hosts are.
+            Address::Pool(_) | Address::Upstream(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 

@@ -16,6 +16,8 @@ type Connection = Arc<()>;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Timers go off up to a millisecond late.
 const MOMENT: Duration = Duration::from_millis(1);
+/// For so long no process has taken a new connection that none is free.
+const LATE: Duration = WAKE_UP.saturating_add(MOMENT);
 
 fn run(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -73,6 +75,7 @@ impl Connections<Connection> {
     async fn only_place(self: &Arc<Self>) -> Place<Connection> {
         let before = self.taken_place().await;
         let mut place = self.new_place(true).await;
+        advance(LATE).await;
         before.keep(Connection::default());
         place.is_taken();
         place
@@ -169,6 +172,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
         for _ in 0..8 {
             let mut new = connections.new_place(true).await;
             let connection = Connection::default();
+            advance(LATE).await;
             busy.keep(Arc::clone(&connection));
             assert!(is_closed(&connection));
             assert_eq!(connections.counts(), (1, 1, 0));
@@ -182,6 +186,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
         // One that is taken while all others are busy: there are more processes.
         let _other = connections.taken_place().await;
         let mut new = connections.new_place(true).await;
+        advance(LATE).await;
         busy.keep(Connection::default());
         new.is_taken();
         let next = connections.waiting(true).await;
@@ -198,8 +203,8 @@ fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
             places.push(connections.taken_place().await);
         }
         let _untaken = connections.new_place(true).await;
-        advance(SET_FREE * 2).await;
-        let closed = [SET_FREE, SET_FREE, MOMENT].map(|pause| (pause, Connection::default()));
+        advance(WAKE_UP * 2).await;
+        let closed = [WAKE_UP, WAKE_UP, MOMENT].map(|pause| (pause, Connection::default()));
         let mut seen = Vec::new();
         for (place, (pause, connection)) in places.into_iter().zip(closed) {
             place.keep(Arc::clone(&connection));
@@ -434,6 +439,60 @@ fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
     });
     run(async {
         let next = connections.waiting(true).await;
-        gets_new_after(HOLD_MIN, next).await;
+        // The second clock has not leapt as the first did, while a process had time to wake up.
+        gets_new_after(LATE + HOLD_MIN, next).await;
+    });
+}
+
+/// A busy machine runs a free process late: the responses that others give meanwhile do not show that none is free.
+#[test]
+fn a_process_has_time_to_wake_up_while_others_go_on() {
+    run(async {
+        let connections = connections();
+        let mut busy = vec![connections.taken_place().await];
+        for open in 2..=6 {
+            let mut new = connections.new_place(true).await;
+            for _ in 0..3 {
+                let connection = Connection::default();
+                busy.pop().unwrap().keep(Arc::clone(&connection));
+                assert!(!is_closed(&connection));
+                advance(WAKE_UP / 4).await;
+                busy.push(connections.kept().await.0);
+            }
+            new.is_taken();
+            assert_eq!(connections.counts(), (open, 0, 0));
+            busy.push(new);
+        }
+    });
+}
+
+#[test]
+fn up_to_a_limit_connections_are_made_at_once_and_beyond_it_none() {
+    run(async {
+        let connections = connections();
+        connections.limit(NonZeroUsize::new(3));
+        let mut untaken = Vec::new();
+        for _ in 0..3 {
+            untaken.push(connections.new_place(true).await);
+        }
+        let mut waiting = connections.waiting(true).await;
+        advance(HOLD_MAX * 2).await;
+        assert!(poll_once(&mut waiting).await.is_none());
+        let mut place = untaken.pop().unwrap();
+        place.is_taken();
+        // One that fails leaves its place to the next.
+        drop(untaken.pop());
+        let another = gets_new(&mut waiting).await;
+        assert_eq!(connections.counts(), (3, 2, 0));
+        // What was told may become wrong.
+        connections.limit(NonZeroUsize::new(2));
+        let connection = Connection::default();
+        place.keep(Arc::clone(&connection));
+        assert!(is_closed(&connection));
+        assert_eq!(connections.counts(), (2, 2, 0));
+        let mut waiting = connections.waiting(true).await;
+        connections.limit(NonZeroUsize::new(3));
+        drop((gets_new(&mut waiting).await, another, untaken));
+        assert_eq!(connections.counts(), (0, 0, 0));
     });
 }

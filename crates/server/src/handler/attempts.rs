@@ -1,0 +1,172 @@
+//! Requests to FastCGI applications: to which host of an upstream, and how often.
+//!
+//! A request is sent again only if no byte of an answer has come, nothing has reached the client, and either nothing of the request
+//! was read or it may be repeated: it is idempotent (RFC 9110 §9.2.2). First over a new connection, because a process may have closed the
+//! kept one at that moment; then to other hosts; and where there is no other, a few times to the same application.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::announce;
+use super::answer::{self, Answer, Begun, NoAnswer};
+use super::direct::{self, Offer};
+use super::script::{Answered, Call, Unanswered, is_untouched};
+use super::status::Failure;
+use crate::responder::{Responder, unless_gone};
+use crate::site::router::Script;
+use crate::upstream::hosts::Tried;
+use crate::upstream::{
+    Application, Attached, Claim, Exchange, RequestMessageBuilder, Retry, StreamedRequest,
+    UpstreamError, UpstreamErrorKind,
+};
+
+/// Processes of one host that may die one after the other at work on a request that may be repeated: a script that kills its process
+/// does not end all of them.
+const MAX_DEATHS: u32 = 4;
+
+/// The pause before the request is repeated after the second death; it is four times as long after each further one. When php-fpm is
+/// reloaded, the next process may be about to be killed as well.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A response that has begun.
+type Response = (Exchange, Answer);
+
+/// Why an attempt has brought no response.
+enum Failed {
+    /// No byte of an answer has come.
+    Silent(UpstreamError),
+    Other(Unanswered),
+}
+
+impl<T: Into<Unanswered>> From<T> for Failed {
+    fn from(why: T) -> Self {
+        Self::Other(why.into())
+    }
+}
+
+impl Call<'_> {
+    /// Sends the request to one host after the other, until one answers.
+    pub(super) async fn send_to_host(
+        &mut self,
+        script: &Script,
+        hosts: &Attached,
+        mut parameters: RequestMessageBuilder,
+        responder: &mut dyn Responder,
+    ) -> (Answered, Offer) {
+        let is_idempotent = self.context.request.method.is_idempotent();
+        let mut tried = Tried::default();
+        loop {
+            let turn = match unless_gone(responder, hosts.choose(&mut tried)).await {
+                Ok(Ok(turn)) => turn,
+                Ok(Err(why)) => {
+                    let failure = Failure::from(why).of(&hosts.name());
+                    return (Err(failure.into()), Offer::Impossible);
+                }
+                Err(cut) => return (Err(cut.into()), Offer::Impossible),
+            };
+            let is_only_host = hosts.len() == 1;
+            // Another host may know other ways of handing over.
+            let own = match is_only_host {
+                true => std::mem::take(&mut parameters),
+                false => parameters.clone(),
+            };
+            let (answered, offer) =
+                self.send_to_application(script, turn.host(), own, is_only_host, responder).await;
+            let why = match answered {
+                Ok((Exchange::Application(mut exchange), answer)) => {
+                    turn.answered();
+                    exchange.hold(turn);
+                    return (Ok((Exchange::Application(exchange), answer)), offer);
+                }
+                Ok(other) => return (Ok(other), offer),
+                Err(Failed::Other(why)) => {
+                    if let Unanswered::Failed(Failure { why, .. }) = &why {
+                        let kind = UpstreamErrorKind::Broken;
+                        turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
+                    }
+                    return (Err(why), offer);
+                }
+                Err(Failed::Silent(why)) => why,
+            };
+            turn.failed(&why);
+            let may_go_on = tried.may_go_on(&why, is_idempotent, hosts);
+            if !may_go_on || !is_untouched(responder) {
+                let failure = Failure::from(why).of(turn.host().address());
+                return (Err(failure.into()), offer);
+            }
+            let (host, request) = (turn.host().address(), &*self.log_name);
+            tracing::info!(%host, request, "sent to another host: {why}");
+        }
+    }
+
+    async fn send_to_application(
+        &mut self,
+        script: &Script,
+        application: &Arc<Application>,
+        mut parameters: RequestMessageBuilder,
+        is_only_host: bool,
+        responder: &mut dyn Responder,
+    ) -> (Result<Response, Failed>, Offer) {
+        let takes = application.knows_direct();
+        let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
+        let claim =
+            announce::announce(&self.context, application, offer == Offer::Made, &mut parameters);
+        let message = Rc::new(parameters.streamed(&self.context.request.body));
+        let answered =
+            self.ask_application(application, message, claim, is_only_host, responder).await;
+        (answered, offer)
+    }
+
+    /// Asks one application, again if its process is gone and the request may be repeated.
+    async fn ask_application(
+        &mut self,
+        application: &Arc<Application>,
+        message: Rc<StreamedRequest>,
+        claim: Option<Rc<Claim>>,
+        is_only_host: bool,
+        responder: &mut dyn Responder,
+    ) -> Result<Response, Failed> {
+        let is_idempotent = self.context.request.method.is_idempotent();
+        let (mut over_kept, mut deaths) = (is_idempotent, 0_u32);
+        loop {
+            let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
+            // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
+            let socket = responder.lender().and_then(|lender| lender.socket());
+            let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
+            let client = socket.as_ref().map(AsFd::as_fd);
+            let begun = application.begin(message, over_kept, client, log_name);
+            let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
+            let mut exchange = Exchange::Application(exchange);
+            let why = match answer::read(&exchange, responder).await? {
+                Ok(mut answer) => {
+                    if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
+                        announce::look_for_frames(application, &mut exchange, claim, head, rest);
+                    }
+                    return Ok((exchange, answer));
+                }
+                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
+                Err(NoAnswer::Silent(why)) => why,
+            };
+            if why.kind() != UpstreamErrorKind::Died {
+                return Err(Failed::Silent(why));
+            }
+            let is_unread = over_kept && why.retry() == Retry::Safe;
+            over_kept = false;
+            if !is_unread {
+                deaths += 1;
+                if !is_only_host || deaths == MAX_DEATHS {
+                    return Err(Failed::Silent(why));
+                }
+            }
+            if !is_idempotent || !is_untouched(responder) {
+                return Err(Failed::Silent(why));
+            }
+            if deaths > 1 {
+                let pause = PAUSE * 4_u32.pow(deaths - 2);
+                unless_gone(responder, tokio::time::sleep(pause)).await?;
+            }
+        }
+    }
+}

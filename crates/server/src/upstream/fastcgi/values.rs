@@ -1,0 +1,173 @@
+//! What an application says when it is asked how many connections it takes at a time (FastCGI 1.0 §4.1).
+//!
+//! It is asked over a connection of its own when it gets a second one for requests: then another process is probably free. php-cgi
+//! and flup tell the number of their processes. php-fpm says nothing; libfcgi and libsendoff say 1, which is the process that
+//! answers. Then the number is found out (`connections.rs`).
+
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sendoff_fastcgi::record::{Header, Kind};
+use sendoff_fastcgi::{Decoder, Part, params};
+use tokio::io::Interest;
+use tokio::time::{Instant, timeout};
+
+use super::peer::Peer;
+use super::stream::Stream;
+
+/// An application that does not know the question keeps a process waiting for this long, once.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time until an application that has answered is asked again: it may have been started again with other settings.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Bytes that an answer may have.
+const MAX_ANSWER: usize = 4096;
+
+const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
+
+/// Whether an application should be asked.
+///
+/// ```text
+///  NotYet ── asked ──▶ Asked ── answers ──▶ Answered ── a minute later ──▶ NotYet
+///                        └───── does not ──▶ (Asked, for ever)
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Asking {
+    #[default]
+    NotYet,
+    Asked,
+    Answered(Instant),
+}
+
+impl Asking {
+    /// Whether to ask now; from then on it counts as asked.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        let is_due = match *self {
+            Self::NotYet => true,
+            Self::Asked => false,
+            Self::Answered(at) => now.duration_since(at) > AGAIN,
+        };
+        if is_due {
+            *self = Self::Asked;
+        }
+        is_due
+    }
+}
+
+/// Asks how many connections the application takes at a time. The inner `None`: it does not say, or the answer is about one process.
+///
+/// # Errors
+/// It has not answered.
+pub(super) async fn max_connections(peer: &Peer) -> io::Result<Option<NonZeroUsize>> {
+    let stream = timeout(PATIENCE, peer.connect()).await??;
+    timeout(PATIENCE, exchange(&stream)).await?
+}
+
+async fn exchange(stream: &Stream) -> io::Result<Option<NonZeroUsize>> {
+    let mut question = Vec::new();
+    params::encode(&mut question, MAX_CONNS, b"");
+    let len = u16::try_from(question.len()).unwrap_or_default();
+    let wire = [&Header::new(Kind::GET_VALUES, 0, len).encode(), &question[..]].concat();
+    stream.ready(Interest::WRITABLE).await?;
+    // A new connection takes so few bytes at once.
+    if stream.try_write(&wire)? < wire.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    let (mut decoder, mut received) = (Decoder::default(), BytesMut::new());
+    let mut descriptors = VecDeque::new();
+    let broken = |_| io::Error::from(io::ErrorKind::InvalidData);
+    while received.len() <= MAX_ANSWER {
+        match stream.try_read(&mut received, &mut descriptors) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.ready(Interest::READABLE).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        match decoder.next(&mut received).map_err(broken)? {
+            None => {}
+            Some(Part::Record { kind: Kind::GET_VALUES_RESULT, content, .. }) => {
+                return Ok(said(&content));
+            }
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+fn said(content: &[u8]) -> Option<NonZeroUsize> {
+    let (_, value) = params::decode(content).flatten().find(|(name, _)| *name == MAX_CONNS)?;
+    let number: NonZeroUsize = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(number).filter(|number| number.get() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// What an application is taken to say that answers with these bytes.
+    fn answered(answer: Vec<u8>) -> io::Result<Option<NonZeroUsize>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut question = [0; 8 + 2 + MAX_CONNS.len()];
+            stream.read_exact(&mut question).unwrap();
+            stream.write_all(&answer).unwrap();
+            question
+        });
+        let address = format!("unix:{}", path.display()).parse().unwrap();
+        let peer = Arc::new(Peer::new(address, None, PATIENCE));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let said = runtime.block_on(max_connections(&peer));
+        let question = served.join().unwrap();
+        assert_eq!(question[..8], [1, 9, 0, 0, 0, 16, 0, 0]);
+        said
+    }
+
+    fn result(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut content = Vec::new();
+        pairs.iter().for_each(|(name, value)| params::encode(&mut content, name, value));
+        let len = content.len().try_into().unwrap();
+        [&Header::new(Kind::GET_VALUES_RESULT, 0, len).encode(), &content[..]].concat()
+    }
+
+    #[test]
+    fn the_number_is_taken_if_it_is_that_of_all_processes() {
+        let of = |text: &'static [u8]| {
+            answered(result(&[(b"FCGI_MPXS_CONNS", b"0"), (MAX_CONNS, text)])).unwrap()
+        };
+        assert_eq!(of(b"3"), NonZeroUsize::new(3));
+        for nothing in [&b"1"[..], b"0", b"", b"many", b"-3"] {
+            assert_eq!(of(nothing), None);
+        }
+        assert_eq!(answered(result(&[])).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error_in_time() {
+        let wrong = [b"HTTP/1.1 400\r\n\r\n".to_vec(), vec![1, 10], vec![1; 10_000], Vec::new()];
+        for wrong in wrong {
+            answered(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_asked_once_others_every_minute() {
+        let now = Instant::now();
+        let mut asking = Asking::default();
+        assert!(asking.begin(now) && !asking.begin(now + AGAIN * 10));
+        asking = Asking::Answered(now);
+        assert!(!asking.begin(now + AGAIN) && asking.begin(now + AGAIN * 2));
+    }
+}

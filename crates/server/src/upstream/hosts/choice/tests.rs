@@ -1,0 +1,243 @@
+//! In virtual time: the tests say what time it is.
+
+use super::*;
+
+const RULES: Rules =
+    Rules { fails: 2, pause: Duration::from_secs(1), slow_start: Duration::from_secs(10) };
+const MOMENT: Duration = Duration::from_millis(1);
+
+type Hosts = Choice<&'static str, &'static str>;
+
+fn member(key: &'static str, weight: u32, rank: u16) -> Member<&'static str> {
+    Member { key, weight, rank }
+}
+
+fn hosts(of: &[(&'static str, u32)], now: Instant) -> Hosts {
+    let mut hosts = Choice::new(RULES);
+    let members: Vec<_> = of.iter().map(|(key, weight)| member(key, *weight, 0)).collect();
+    hosts.set(&members, now, |key| *key);
+    hosts
+}
+
+/// The next host, whose request ends at once.
+fn brief(hosts: &mut Hosts, now: Instant) -> &'static str {
+    let (id, name) = hosts.choose(&[], now).unwrap();
+    hosts.judge(id, Verdict::Good, now);
+    hosts.end(id, now);
+    name
+}
+
+/// Takes a host down.
+fn fail(hosts: &mut Hosts, name: &str, now: Instant) {
+    for _ in 0..RULES.fails {
+        let mut tried = Vec::new();
+        loop {
+            let (id, chosen) = hosts.choose(&tried, now).unwrap();
+            hosts.end(id, now);
+            if chosen == name {
+                hosts.judge(id, Verdict::Bad, now);
+                break;
+            }
+            tried.push(id);
+        }
+    }
+}
+
+fn count(all: &[&str], name: &str) -> usize {
+    all.iter().filter(|chosen| **chosen == name).count()
+}
+
+fn down_for(hosts: &Hosts, name: &str, now: Instant) -> Option<Duration> {
+    let of = |(state, _): &(HostState<_>, _)| state.member.key == name;
+    hosts.states(now).into_iter().find(of).unwrap().0.down_for
+}
+
+#[test]
+fn brief_requests_are_shared_as_the_weights_say() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 3), ("b", 1), ("c", 1)], now);
+    let all: Vec<_> = (0..50).map(|_| brief(&mut hosts, now)).collect();
+    assert_eq!([count(&all, "a"), count(&all, "b"), count(&all, "c")], [30, 10, 10]);
+    // Interleaved: no host has all of its requests in a row.
+    assert!(all.windows(5).all(|some| count(some, "a") < 5), "{all:?}");
+}
+
+#[test]
+fn the_least_busy_for_its_weight_is_chosen() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 2), ("b", 1)], now);
+    let held: Vec<_> = (0..30).map(|_| hosts.choose(&[], now).unwrap()).collect();
+    let names: Vec<_> = held.iter().map(|(_, name)| *name).collect();
+    assert_eq!([count(&names, "a"), count(&names, "b")], [20, 10]);
+    // One of them gets slow: the other gets what ends there.
+    for (id, _) in held.iter().filter(|(_, name)| *name == "b") {
+        hosts.end(*id, now);
+    }
+    let next: Vec<_> = (0..10).map(|_| hosts.choose(&[], now).unwrap().1).collect();
+    assert_eq!(count(&next, "b"), 10);
+}
+
+#[test]
+fn a_host_that_fails_is_passed_over_and_tried_again_after_a_pause_that_doubles() {
+    let mut now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    fail(&mut hosts, "a", now);
+    let mut pause = RULES.pause;
+    for _ in 0..9 {
+        assert_eq!(down_for(&hosts, "a", now), Some(pause));
+        assert!((0..20).all(|_| brief(&mut hosts, now + pause - MOMENT) == "b"));
+        now += pause;
+        // One request is the trial, and the others go on elsewhere.
+        let trial = loop {
+            let (id, name) = hosts.choose(&[], now).unwrap();
+            if name == "a" {
+                break id;
+            }
+            hosts.end(id, now);
+        };
+        assert!((0..20).all(|_| brief(&mut hosts, now + pause) == "b"));
+        assert_eq!(hosts.judge(trial, Verdict::Bad, now), None);
+        hosts.end(trial, now);
+        pause = (pause * 2).min(MAX_PAUSE);
+    }
+    assert_eq!(down_for(&hosts, "a", now), Some(MAX_PAUSE));
+}
+
+#[test]
+fn single_failures_between_answers_do_not_count() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1)], now);
+    for _ in 0..10 {
+        let (id, _) = hosts.choose(&[], now).unwrap();
+        assert_eq!(hosts.judge(id, Verdict::Bad, now), None);
+        assert_eq!(hosts.judge(id, Verdict::Good, now), None);
+        hosts.end(id, now);
+    }
+    assert_eq!(down_for(&hosts, "a", now), None);
+}
+
+#[test]
+fn a_host_that_comes_back_gets_its_share_slowly_and_nothing_for_the_time_it_was_away() {
+    let mut now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    fail(&mut hosts, "a", now);
+    (0..1000).for_each(|_| assert_eq!(brief(&mut hosts, now), "b"));
+    now += RULES.pause;
+    let trial = loop {
+        let (id, name) = hosts.choose(&[], now).unwrap();
+        if name == "a" {
+            break id;
+        }
+        hosts.end(id, now);
+    };
+    assert_eq!(hosts.judge(trial, Verdict::Good, now), Some(Change::CameBack));
+    hosts.end(trial, now);
+    let mut shares = Vec::new();
+    for part in [0, 5, 10] {
+        let at = now + RULES.slow_start * part / 10;
+        let all: Vec<_> = (0..110).map(|_| brief(&mut hosts, at)).collect();
+        shares.push(count(&all, "a"));
+    }
+    assert!(shares[0] <= 11 && (30..=45).contains(&shares[1]), "{shares:?}");
+    assert!((54..=56).contains(&shares[2]), "{shares:?}");
+}
+
+#[test]
+fn where_all_are_down_requests_go_to_the_first_that_is_due_and_each_host_is_tried_once() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    fail(&mut hosts, "b", now);
+    fail(&mut hosts, "a", now + MOMENT);
+    let (first, name) = hosts.choose(&[], now + MOMENT * 2).unwrap();
+    assert_eq!(name, "b");
+    let (second, name) = hosts.choose(&[first], now + MOMENT * 2).unwrap();
+    assert_eq!(name, "a");
+    assert_eq!(hosts.choose(&[first, second], now + MOMENT * 2), None);
+    // Both are on trial: they get what else comes.
+    assert!(hosts.choose(&[], now + MOMENT * 2).is_some());
+}
+
+#[test]
+fn a_trial_without_a_verdict_leaves_its_place_to_the_next() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    fail(&mut hosts, "a", now);
+    let later = now + RULES.pause;
+    for _ in 0..3 {
+        let trial = loop {
+            let (id, name) = hosts.choose(&[], later).unwrap();
+            if name == "a" {
+                break id;
+            }
+            hosts.end(id, later);
+        };
+        hosts.end(trial, later);
+    }
+    assert_eq!(down_for(&hosts, "a", later), Some(Duration::ZERO));
+}
+
+#[test]
+fn hosts_that_stay_keep_what_is_known_of_them() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    fail(&mut hosts, "a", now);
+    let (held, _) = hosts.choose(&[], now).unwrap();
+    let members = [member("c", 1, 3), member("a", 5, 1), member("c", 2, 2)];
+    hosts.set(&members, now, |key| *key);
+    let states = hosts.states(now);
+    let members: Vec<_> = states.iter().map(|(host, _)| host.member).collect();
+    assert_eq!(members, [member("c", 3, 2), member("a", 5, 1)]);
+    assert_eq!((states[0].0.down_for, states[1].0.down_for), (None, Some(RULES.pause)));
+    // The host that had this request is gone.
+    hosts.judge(held, Verdict::Bad, now);
+    hosts.end(held, now);
+    hosts.set(&[], now, |key| *key);
+    assert_eq!(hosts.choose(&[], now), None);
+}
+
+#[test]
+fn hosts_of_a_higher_rank_wait_until_no_other_is_up() {
+    let now = Instant::now();
+    let mut hosts = Choice::new(RULES);
+    let members = [member("a", 1, 1), member("b", 1, 1), member("spare", 9, 2)];
+    hosts.set(&members, now, |key| *key);
+    assert!((0..20).all(|_| brief(&mut hosts, now) != "spare"));
+    fail(&mut hosts, "a", now);
+    assert!((0..20).all(|_| brief(&mut hosts, now) == "b"));
+    fail(&mut hosts, "b", now);
+    assert!((0..20).all(|_| brief(&mut hosts, now) == "spare"));
+    // The trial takes one request back.
+    assert_ne!(brief(&mut hosts, now + RULES.pause), "spare");
+}
+
+/// Names are looked up one after the other, so hosts may come one by one.
+#[test]
+fn a_host_that_comes_later_begins_slowly_but_not_before_the_first_request() {
+    let now = Instant::now();
+    let mut hosts = Choice::new(RULES);
+    hosts.set(&[member("a", 1, 0)], now, |key| *key);
+    hosts.set(&[member("a", 1, 0), member("b", 1, 0)], now, |key| *key);
+    let all: Vec<_> = (0..20).map(|_| brief(&mut hosts, now)).collect();
+    assert_eq!(count(&all, "b"), 10);
+    hosts.set(&["a", "b", "c"].map(|key| member(key, 1, 0)), now, |key| *key);
+    let all: Vec<_> = (0..42).map(|_| brief(&mut hosts, now)).collect();
+    assert!(count(&all, "c") <= 3, "{all:?}");
+}
+
+/// A quick host has more requests than others while all are busy; then it does not wait until they have had as many.
+#[test]
+fn what_a_host_had_because_it_was_quick_is_not_held_against_it() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    let slow = loop {
+        let (id, name) = hosts.choose(&[], now).unwrap();
+        if name == "b" {
+            break id;
+        }
+        hosts.end(id, now);
+    };
+    assert!((0..1000).all(|_| brief(&mut hosts, now) == "a"));
+    hosts.end(slow, now);
+    let all: Vec<_> = (0..10).map(|_| brief(&mut hosts, now)).collect();
+    assert_eq!(count(&all, "a"), 5);
+}
