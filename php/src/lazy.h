@@ -44,8 +44,8 @@ void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
  * Call it after php_request_shutdown() and before the next sendoff_accept(), when no script holds a
- * lazy string any more, unless lazy_outlives_requests. Prepares the mapped files for the next request and releases those that are
- * stale or idle.
+ * lazy string any more, unless lazy_outlives_requests. Prepares the mapped files for the next
+ * request and releases those that are stale or idle.
  */
 void sendoff_lazy_end_request(void);
 

@@ -171,8 +171,8 @@ static bool goes_on(void)
 }
 
 /*
- * Flushes all output buffers. If a callback ends the script, none is called again: PHP does not, and a
- * buffer whose callback was left by a long jump would refuse it.
+ * Flushes all output buffers. If a callback ends the script, none is called again: PHP does not,
+ * and a buffer whose callback was left by a long jump would refuse it.
  */
 static void end_buffers(void)
 {
