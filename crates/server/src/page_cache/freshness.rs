@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, SET_COOKIE, VARY};
+use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, PRAGMA, SET_COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use http_cache_semantics::{CacheOptions, CachePolicy, RequestLike, ResponseLike};
 use sendoff_config::Keeping;
@@ -21,6 +21,13 @@ const KEPT_UNASKED: [StatusCode; 4] = [
     StatusCode::MOVED_PERMANENTLY,
     StatusCode::PERMANENT_REDIRECT,
 ];
+
+/// Never kept: parts, and answers to conditions. They are whole for the request alone that asked for them.
+const PARTS: [StatusCode; 3] =
+    [StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::RANGE_NOT_SATISFIABLE];
+
+/// Words of `Cache-Control` with which a page is not for others.
+const NOT_FOR_OTHERS: [&str; 3] = ["private", "no-store", "no-cache"];
 
 /// For how long a page may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,16 +49,21 @@ pub(super) fn judge(
 ) -> Option<Times> {
     let fields = fields(head);
     // To whom a cookie was given is no matter of the page.
-    if fields.contains_key(SET_COOKIE) || varies_in_everything(&fields) {
+    if fields.contains_key(SET_COOKIE) || PARTS.contains(&head.status) || !can_be_chosen(head) {
         return None;
     }
     let response = Response { status: head.status, fields: &fields };
     // A guess from `Last-Modified` would be about files, not about what scripts make.
-    let options = CacheOptions { cache_heuristic: 0.0, ..CacheOptions::default() };
+    let options = CacheOptions {
+        cache_heuristic: 0.0,
+        immutable_min_time_to_live: Duration::ZERO,
+        ..CacheOptions::default()
+    };
     let policy = CachePolicy::new_options(&Asked::by(request), &response, now, options);
     let control = Directives::of(&fields);
     let fresh = match &head.accel_expires {
         Some(value) => accel_expires(value, now)?,
+        None if is_not_for_others(&fields) => return None,
         None if is_silent(&fields) => {
             let kept = KEPT_UNASKED.contains(&head.status) && policy.is_storable();
             keeping.fresh.filter(|_| kept)?
@@ -80,11 +92,19 @@ fn is_silent(fields: &HeaderMap) -> bool {
     !says.iter().any(|name| fields.contains_key(*name))
 }
 
-fn varies_in_everything(fields: &HeaderMap) -> bool {
-    let mut values = fields.get_all(VARY).iter();
-    values.any(|value| {
-        value.as_bytes().split(|&byte| byte == b',').any(|name| name.trim_ascii() == b"*")
+/// Whether `Cache-Control` says that the page is not for others. As in nginx, the words count wherever they stand, for example in front
+/// of a semicolon. What cannot be read may say it, too.
+fn is_not_for_others(fields: &HeaderMap) -> bool {
+    fields.get_all(CACHE_CONTROL).iter().any(|value| match value.to_str() {
+        Ok(text) => NOT_FOR_OTHERS.iter().any(|word| text.contains(word)),
+        Err(_) => true,
     })
+}
+
+/// Whether request fields say which requests get the page: `Vary` has neither `*` nor what is no name of a field.
+fn can_be_chosen(head: &ResponseHead) -> bool {
+    let is_field = |name: &String| name != "*" && HeaderName::from_bytes(name.as_bytes()).is_ok();
+    varies_with(head).iter().all(is_field)
 }
 
 /// nginx's word about how long a page is fresh: seconds, or behind `@` the second since 1970 in which it ends; 0: it is not kept.
@@ -99,12 +119,18 @@ fn accel_expires(value: &[u8], now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// The fields of a head that are valid. An `Age` that no cache can have sent is left out: it would be added to times.
+/// The fields of a head that are valid. The words of `Cache-Control` and `Pragma` are in small letters, as the library expects them.
+/// An `Age` that no cache can have sent is left out: it would be added to times.
 fn fields(head: &ResponseHead) -> HeaderMap {
     let mut all = HeaderMap::new();
     for field in &head.fields {
-        let name = HeaderName::from_bytes(field.name());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(field.value())) {
+        let Ok(name) = HeaderName::from_bytes(field.name()) else { continue };
+        let value = if [CACHE_CONTROL, PRAGMA].contains(&name) {
+            HeaderValue::from_bytes(&field.value().to_ascii_lowercase())
+        } else {
+            HeaderValue::from_bytes(field.value())
+        };
+        if let Ok(value) = value {
             all.append(name, value);
         }
     }
@@ -121,7 +147,7 @@ struct Directives(String);
 impl Directives {
     fn of(fields: &HeaderMap) -> Self {
         let values = fields.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-        Self(values.collect::<Vec<_>>().join(",").to_ascii_lowercase())
+        Self(values.collect::<Vec<_>>().join(","))
     }
 
     fn each(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -252,6 +278,15 @@ mod tests {
             &[("Cache-Control", "private, max-age=60")][..],
             &[("Cache-Control", "no-store")],
             &[("Cache-Control", "no-cache, max-age=60")],
+            &[("Cache-Control", "Private, max-age=60")],
+            &[("Cache-Control", "max-age=60, No-Store")],
+            &[
+                ("Cache-Control", "private; max-age=60"),
+                ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT"),
+            ],
+            &[("Cache-Control", "private, x=\u{e9}"), ("Cache-Control", "max-age=60")],
+            &[("Cache-Control", "immutable")],
+            &[("Pragma", "No-Cache"), ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")],
             &[("Cache-Control", "max-age=0")],
             &[("Cache-Control", "max-age=-1")],
             &[("Expires", "0")],
@@ -261,6 +296,8 @@ mod tests {
             &[("Vary", "Accept, *"), ("Cache-Control", "max-age=60")],
             &[("X-Accel-Expires", "0"), ("Cache-Control", "max-age=60")],
             &[("X-Accel-Expires", "soon")],
+            &[("X-Accel-Expires", "-1")],
+            &[("Vary", "Cookie;Accept"), ("Cache-Control", "max-age=60")],
         ] {
             assert_eq!(judged(&TIMED, 200, fields), None, "{fields:?}");
         }
@@ -275,7 +312,10 @@ mod tests {
             assert_eq!(judged(&TIMED, status, &[]), None, "{status}");
         }
         assert!(judged(&HTTP, 404, &[("Cache-Control", "max-age=5")]).is_some());
-        assert!(judged(&HTTP, 206, &[("Cache-Control", "max-age=5")]).is_none());
+        for status in [206, 304, 416] {
+            assert!(judged(&HTTP, status, &[("Cache-Control", "max-age=5")]).is_none());
+            assert!(judged(&HTTP, status, &[("X-Accel-Expires", "5")]).is_none());
+        }
     }
 
     #[test]
