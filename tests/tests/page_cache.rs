@@ -3,13 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::thread;
 
 use rustix::fs::OFlags;
 
-use sendoff_tests::{LIMIT, Request, Response, Server, Site, wait};
+use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, wait};
 
 /// Counts its runs, and answers as its query says: `head` lists fields, `body` says which text, `size` how many bytes.
 const PAGE: &str = r"<?php
@@ -37,7 +37,12 @@ impl Kept {
     }
 
     fn with(site: Site, rule: &str) -> Self {
-        let server = serve(&site, rule);
+        Self::with_lines(site, "", rule)
+    }
+
+    /// `lines` are about the whole site.
+    fn with_lines(site: Site, lines: &str, rule: &str) -> Self {
+        let server = serve(&site, lines, rule);
         Self { site, server }
     }
 
@@ -61,10 +66,10 @@ impl Kept {
     }
 }
 
-fn serve(site: &Site, rule: &str) -> Server {
+fn serve(site: &Site, lines: &str, rule: &str) -> Server {
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\ntrusted_proxies = ['127.0.0.1']\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 3\n\
-         [[site]]\nroot = 'root'\n[[site.route]]\npage_cache = '{rule}'\n"
+         [[site]]\nroot = 'root'\n{lines}\n[[site.route]]\npage_cache = '{rule}'\n"
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
     Server::try_run(&config, site.root(), 3).unwrap_or_else(|failed| panic!("{}", failed.stderr))
@@ -356,4 +361,112 @@ fn kept_pages_are_compressed_once_and_pass_the_filters() {
     assert!(whole.body.len() < 5000);
     let plain = kept.get("/page.php?size=200000");
     assert!(is_hit(&plain) && plain.body.len() > 200_000);
+}
+
+/// A response to HEAD has no body that could be kept as that of GET.
+#[test]
+fn a_page_is_not_made_of_a_head() {
+    let kept = Kept::start("10m");
+    let head = kept.server.ask(&Request::new("HEAD", "/page.php"));
+    assert_eq!(status(&head), "sendoff; fwd=uri-miss");
+    let page = kept.get("/page.php");
+    assert_eq!((status(&page), page.body.is_empty()), ("sendoff; fwd=uri-miss; stored", false));
+    kept.get_kept("/page.php");
+}
+
+/// The second request would get more, or less, than the first.
+#[test]
+fn a_page_of_another_length_than_it_says_is_not_kept() {
+    let kept = Kept::start("10m");
+    let long = "/page.php?head[]=Content-Length:+3";
+    for _ in 0..2 {
+        let page = kept.get(long);
+        assert_eq!((page.text().len(), is_hit(&page)), (3, false));
+    }
+    let short = "/page.php?tag=%22t%22&head[]=Content-Length:+30000";
+    let asks = Request::get(short).header("If-None-Match", "\"t\"");
+    for _ in 0..2 {
+        // The client needs no body, and does not notice.
+        let mut client = kept.server.connect();
+        client.send(asks.bytes());
+        let _ = client.try_response("GET");
+    }
+    let mut client = kept.server.connect();
+    client.send(Request::get(short).bytes());
+    let head = client.head().unwrap();
+    assert_eq!(head.header("Cache-Status"), Some("sendoff; fwd=uri-miss; stored"));
+    assert!(client.body_of(head, "GET").is_err());
+    assert_eq!(kept.bodies().len(), 0);
+}
+
+/// Others do not wait for a slow client, and the page does not wait in memory.
+#[test]
+fn a_page_is_kept_before_a_slow_client_has_it() {
+    let kept = Kept::start("10m");
+    let target = "/page.php?size=7000000";
+    let mut slow = Client::connect_narrow(kept.server.addr(), 4096);
+    slow.send(Request::get(target).bytes());
+    assert!(wait::until(LIMIT, || kept.runs() == 1));
+    let other = kept.get(target);
+    assert!(is_hit(&other), "{}", status(&other));
+    assert_eq!(kept.runs(), 1);
+    assert!(slow.response("GET").body == other.body);
+}
+
+/// The page whose place a failure would get is gone: the client gets the failure, and not nothing.
+#[test]
+fn a_page_without_its_file_stands_in_for_nothing() {
+    let kept = Kept::start("10m, stale 1h");
+    kept.get("/page.php");
+    kept.get_kept("/page.php");
+    kept.site.write_at(kept.site.outside("broken"), "");
+    kept.bodies().iter().for_each(|body| fs::remove_file(body).unwrap());
+    let page = kept.get("/page.php");
+    assert_eq!((page.status(), &*page.text()), (500, "broken"));
+}
+
+/// What a script that runs as the server's user puts into the folder stops neither a loop nor the reader of the folder.
+#[test]
+fn files_of_others_in_the_folder_are_no_pages() {
+    let site = Site::with("page.php", PAGE);
+    let folder = site.outside("pages");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let facts = "../pages/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    drop(site.fifo(facts));
+    let kept = Kept::with(site, "10m");
+    kept.server.await_log("kept pages have been read pages=0");
+    kept.get("/page.php");
+    kept.get_kept("/page.php");
+    let body = kept.bodies().remove(0);
+    fs::remove_file(&body).unwrap();
+    drop(kept.site.fifo(&format!("../pages/{}", body.file_name().unwrap().display())));
+    let page = kept.get("/page.php");
+    assert_eq!((page.status(), is_hit(&page), &*page.text()), (200, false, "run 2 - "));
+}
+
+/// Variables of `.htaccess` files are seen by scripts.
+#[test]
+fn pages_differ_where_folders_set_variables() {
+    let site = Site::with("page.php", "<?php echo $_SERVER['ROLE'] ?? 'none';");
+    site.write(".htaccess", "SetEnvIf X-A (.+) ROLE=$1\n");
+    let kept = Kept::with_lines(site, "htaccess = true", "10m");
+    let ask = |role: &str| kept.server.ask(&Request::get("/page.php").header("X-A", role)).text();
+    for _ in 0..2 {
+        assert_eq!([ask("admin"), ask("guest")], ["admin", "guest"]);
+    }
+}
+
+#[test]
+fn what_is_private_is_private_in_capitals() {
+    let kept = Kept::start("http");
+    for control in ["Private,+max-age=60", "max-age=60,+NO-STORE", "private;+max-age=60"] {
+        let target = format!("/page.php?head[]=Cache-Control:+{control}");
+        let (one, two) = (kept.get(&target), kept.get(&target));
+        assert_ne!(one.text(), two.text(), "{control}");
+    }
+    // A part is whole for its client alone.
+    let target =
+        "/page.php?head[]=X-Accel-Expires:+60&head[]=Status:+206&head[]=Content-Range:+bytes+0-1/9";
+    assert_ne!(kept.get(target).text(), kept.get(target).text());
 }

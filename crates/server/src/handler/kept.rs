@@ -9,18 +9,19 @@ use http::header::{
 };
 use http::{HeaderName, Method};
 use sendoff_config::{Keeping, PageCache};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::context::Context;
 use super::error::Outcome;
 use super::script;
+use super::services::Services;
 use crate::cut::Cut;
 use crate::observe::explain::Remark;
 use crate::page_cache::{Ended, Flight, Key, Order, Page, Recorder, Ticket, Validity};
 use crate::responder::{self, Responder, unless_gone};
+use crate::response::ResponseHead;
 use crate::segment::Segment;
-use crate::site::router::Script;
+use crate::site::router::{Script, Upstream};
 
 /// How long a request waits for another one that makes the same page; then it asks the application itself (nginx: 5 s, too).
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,7 +55,14 @@ impl<'a> Wish<'a> {
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         is_anyones.then(|| {
-            let key = Key::new(name, request, &context.effects.params);
+            let config = &context.services.config;
+            let upstream = match script.upstream {
+                Upstream::Workers(pool) => format!("pool:{}", config.pools[pool].name),
+                Upstream::Application(number) => {
+                    config.sites[context.site.number].fastcgi[number].address.to_string()
+                }
+            };
+            let key = Key::new(name, request, (script, &upstream), context.effects);
             Self { keeping, key, context: *context, script }
         })
     }
@@ -78,12 +86,12 @@ impl<'a> Wish<'a> {
                 // Its response has no body that could be kept.
                 break (None, None);
             }
-            let flight = cache.fly(&self.key);
+            let flight = cache.fly(&self.key, &self.context.request.headers);
             if let (Some(page), Some(Validity::Stale)) = (&page, validity)
                 && self.send(page, "hit; detail=stale", responder).await?
             {
                 if let Flight::First(ticket) = flight {
-                    self.renew(page, ticket).await?;
+                    self.renew(page, ticket).await;
                 }
                 return Ok(Outcome::Sent);
             }
@@ -135,11 +143,11 @@ impl<'a> Wish<'a> {
     }
 
     /// Makes a page anew whose old form the client has got.
-    async fn renew(&self, old: &Arc<Page>, ticket: Ticket) -> Result<(), Cut> {
-        let told = "fwd=stale";
-        let (ended, _) = self.ask(Some(old), told, None).await;
-        self.keep(ended, Some(old), Some(ticket)).await;
-        Ok(())
+    async fn renew(&self, old: &Arc<Page>, ticket: Ticket) {
+        let asked = self.ask(Some(old), "fwd=stale", None, Some(ticket)).await;
+        if let Ok((Ended::StillValid(said, ticket), _)) = asked {
+            self.renewed(old, &said, ticket);
+        }
     }
 
     /// Has the application answer, and keeps the page if that is allowed.
@@ -150,8 +158,7 @@ impl<'a> Wish<'a> {
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
-        let (ended, outcome) = self.ask(old, told, Some(responder)).await;
-        let outcome = outcome?;
+        let (ended, outcome) = self.ask(old, told, Some(responder), ticket).await?;
         let failed = match &outcome {
             Outcome::Refused(refused) => refused.status.is_server_error(),
             Outcome::Sent => matches!(ended, Ended::Failed),
@@ -161,21 +168,18 @@ impl<'a> Wish<'a> {
         {
             return Ok(Outcome::Sent);
         }
-        let is_valid = matches!(ended, Ended::StillValid(_));
-        let page = self.keep(ended, old, ticket).await;
-        if !is_valid {
-            return Ok(outcome);
+        match (ended, old) {
+            (Ended::StillValid(said, ticket), Some(old)) => {
+                let page = self.renewed(old, &said, ticket).unwrap_or_else(|| Arc::clone(old));
+                if self.send(&page, "hit; fwd=stale; fwd-status=304", responder).await? {
+                    return Ok(Outcome::Sent);
+                }
+            }
+            (Ended::StillValid(..) | Ended::Failed, _) => {}
+            (Ended::Passed, _) => return Ok(outcome),
         }
-        let page = page.or_else(|| old.cloned());
-        let sent = match &page {
-            Some(page) => self.send(page, "hit; fwd=stale; fwd-status=304", responder).await?,
-            None => false,
-        };
-        if sent {
-            Ok(Outcome::Sent)
-        } else {
-            script::respond(&self.context, self.script, responder).await
-        }
+        // The client has nothing yet, and the old page is gone.
+        script::respond(&self.context, self.script, responder).await
     }
 
     /// Asks the application for the whole page, or whether the old one is still valid.
@@ -184,7 +188,8 @@ impl<'a> Wish<'a> {
         old: Option<&Arc<Page>>,
         told: &'static str,
         client: Option<&mut dyn Responder>,
-    ) -> (Ended, Result<Outcome, Cut>) {
+        ticket: Option<Ticket>,
+    ) -> Result<(Ended, Outcome), Cut> {
         let mut request = self.context.request.clone();
         for name in OF_CLIENT {
             request.headers.remove(name);
@@ -192,44 +197,29 @@ impl<'a> Wish<'a> {
         let asks = old.is_some_and(|old| old.ask_in(&mut request.headers));
         let context = Context { request: &request, ..self.context };
         let Self { key, keeping, .. } = self;
-        let order = Order { key, keeping, request: self.context.request, old, asks, told };
+        let Services { page_cache: cache, config, .. } = context.services;
+        let (limit, request) = (config.front.page_cache.size, self.context.request);
+        let order = Order { cache, limit, key, keeping, request, old, asks, told };
         // Each gets a lifetime of its own, which does not go through an `Option`.
         let client = client.map(|client| client as &mut dyn Responder);
-        let mut recorder = Recorder::new(client, order);
-        let outcome = script::respond(&context, self.script, &mut recorder).await;
-        (recorder.into_ended(), outcome)
+        let mut recorder = Recorder::new(client, order, ticket);
+        // After a cut others may still make a page that can be kept.
+        let outcome = script::respond(&context, self.script, &mut recorder).await?;
+        Ok((recorder.into_ended(), outcome))
     }
 
-    /// Keeps what may be kept. Returns the old page with a new time if the application says that it is still valid.
-    async fn keep(
+    /// The old page with a new time, if it may be kept: the application says that it is still valid.
+    fn renewed(
         &self,
-        ended: Ended,
-        old: Option<&Arc<Page>>,
+        old: &Page,
+        said: &ResponseHead,
         ticket: Option<Ticket>,
     ) -> Option<Arc<Page>> {
         let cache = &self.context.services.page_cache;
-        match ended {
-            Ended::Whole(made) => {
-                let limit = self.context.services.config.front.page_cache.size;
-                let cache = Arc::clone(cache);
-                // Others wait for the ticket. This response has left, so nothing waits here.
-                drop(spawn_blocking(move || cache.keep(*made, limit, ticket)));
-                None
-            }
-            Ended::StillValid(said) => {
-                let renewed = cache.renew(old?, &self.keeping, self.context.request, &said);
-                if let Some(mut ticket) = ticket {
-                    ticket.ends(renewed.is_some());
-                }
-                renewed
-            }
-            Ended::NotKept => {
-                if let Some(mut ticket) = ticket {
-                    ticket.ends(false);
-                }
-                None
-            }
-            Ended::Failed => None,
+        let renewed = cache.renew(old, &self.keeping, self.context.request, said);
+        if let Some(mut ticket) = ticket {
+            ticket.ends(renewed.is_some());
         }
+        renewed
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use tokio::sync::watch;
 
-use super::key::{Hash, Key};
+use super::key::Hash;
 
 /// How long a key is remembered whose last page was not kept: requests for such do not wait for each other.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -72,8 +72,8 @@ impl Flights {
         Arc::new(Self(Mutex::new(Inner { under_way: HashMap::new(), not_kept })))
     }
 
-    pub(super) fn of(self: &Arc<Self>, key: &Key) -> Flight {
-        let hash = key.hash();
+    /// `hash` stands for the page: for its key and, as far as they are known, the request fields that it varies with.
+    pub(super) fn of(self: &Arc<Self>, hash: Hash) -> Flight {
         let mut inner = self.lock();
         if let Some(receiver) = inner.under_way.get(&hash) {
             return Flight::Second(receiver.clone());
@@ -98,25 +98,25 @@ mod tests {
     #[tokio::test]
     async fn one_makes_the_page_and_others_wait() {
         let flights = Flights::new();
-        let key = Key::of_text(b"a".to_vec());
-        let Flight::First(mut ticket) = flights.of(&key) else { panic!("the first one makes it") };
-        let Flight::Second(mut waits) = flights.of(&key) else { panic!("the second one waits") };
-        let other = Key::of_text(b"b".to_vec());
-        assert!(matches!(flights.of(&other), Flight::First(_)));
+        let key = [1; 20];
+        let Flight::First(mut ticket) = flights.of(key) else { panic!("the first one makes it") };
+        let Flight::Second(mut waits) = flights.of(key) else { panic!("the second one waits") };
+        let other = [2; 20];
+        assert!(matches!(flights.of(other), Flight::First(_)));
         ticket.ends(true);
         drop(ticket);
         assert!(waits.changed().await.is_err(), "the maker is gone");
-        assert!(matches!(flights.of(&key), Flight::First(_)));
+        assert!(matches!(flights.of(key), Flight::First(_)));
     }
 
     #[test]
     fn requests_do_not_wait_for_what_is_not_kept() {
         let flights = Flights::new();
-        let key = Key::of_text(b"a".to_vec());
-        drop(flights.of(&key));
-        let Flight::First(mut ticket) = flights.of(&key) else { panic!("nothing was made") };
+        let key = [1; 20];
+        drop(flights.of(key));
+        let Flight::First(mut ticket) = flights.of(key) else { panic!("nothing was made") };
         ticket.ends(false);
         drop(ticket);
-        assert!(matches!(flights.of(&key), Flight::Alone));
+        assert!(matches!(flights.of(key), Flight::Alone));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
 use crate::request::{Request, Scheme};
+use crate::site::effects::Effects;
+use crate::site::router::Script;
 
 /// What requests for the same page have in common, apart from the fields that the page names in `Vary`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +19,13 @@ pub(crate) struct Key {
 pub(super) type Hash = [u8; 20];
 
 impl Key {
-    /// The key of a request to a site with this name. `parameters` are those that routes give to the script.
-    pub(crate) fn new(site: &str, request: &Request, parameters: &[(Bytes, Vec<u8>)]) -> Self {
+    /// The key of a request to a site with this name, which `script` answers, run by the pool or application of the name `upstream`.
+    pub(crate) fn new(
+        site: &str,
+        request: &Request,
+        (script, upstream): (&Script, &str),
+        effects: &Effects,
+    ) -> Self {
         let scheme = match request.scheme {
             Scheme::Http => &b"http"[..],
             Scheme::Https => b"https",
@@ -28,11 +34,17 @@ impl Key {
         let port = request.port.map(|port| port.to_string()).unwrap_or_default();
         // What the client asked for, and what rules have made of it.
         let query = request.query.as_deref().unwrap_or_default();
-        let parts =
+        let asked =
             [site.as_bytes(), scheme, &host, port.as_bytes(), &request.uri, &request.path, query];
-        let parameters = parameters.iter().flat_map(|(name, value)| [&name[..], &value[..]]);
+        let Script { filename, name, path_info, upstream: _ } = script;
+        let answering = [&filename[..], name, path_info, upstream.as_bytes()];
+        // What routes and `.htaccess` files tell the script. The lists do not run into each other.
+        let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
+        let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
+        let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
+        let told = told.flat_map(|(name, value)| [name, value]);
         let mut text = Vec::new();
-        for part in parts.into_iter().chain(parameters) {
+        for part in asked.into_iter().chain(answering).chain(told) {
             // Each part with its length, so that no two lists of parts have the same text.
             text.extend_from_slice(&(part.len() as u64).to_le_bytes());
             text.extend_from_slice(part);
@@ -65,13 +77,22 @@ pub(super) fn hex(hash: &Hash) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::request::tests::request;
+    use crate::site::router::Upstream;
+
+    fn script(filename: &str) -> Script {
+        let (name, path_info) = (b"/a".to_vec(), Vec::new());
+        Script { filename: filename.into(), name, path_info, upstream: Upstream::Workers(0) }
+    }
 
     #[test]
     fn what_may_change_a_page_changes_its_key() {
         let base = || request(Some("a.test"));
-        let key = |request: &Request| Key::new("site", request, &[]);
+        let (script_a, none) = (script("/a"), Effects::default());
+        let key = |request: &Request| Key::new("site", request, (&script_a, "www"), &none);
         let mut others = vec![base(); 6];
         others[0].uri = "/b".into();
         others[1].path = b"/b".to_vec();
@@ -84,8 +105,15 @@ mod tests {
         for other in &others {
             assert_ne!(key(&base()).hash(), key(other).hash(), "{other:?}");
         }
-        let parameter = [(Bytes::from("A"), b"1".to_vec())];
-        assert_ne!(key(&base()), Key::new("site", &base(), &parameter));
-        assert_ne!(key(&base()), Key::new("other", &base(), &[]));
+        let mut told = Effects::default();
+        told.params = vec![(Bytes::from("A"), b"1".to_vec())];
+        for other in [
+            Key::new("site", &base(), (&script_a, "www"), &told),
+            Key::new("other", &base(), (&script_a, "www"), &none),
+            Key::new("site", &base(), (&script("/b"), "www"), &none),
+            Key::new("site", &base(), (&script_a, "beta"), &none),
+        ] {
+            assert_ne!(key(&base()), other);
+        }
     }
 }

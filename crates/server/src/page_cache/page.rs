@@ -3,15 +3,18 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use serde::{Deserialize, Serialize};
 
+use super::LARGEST;
 use super::freshness::{self, Times};
 use super::key::{Hash, Key, hex};
 use crate::request::Request;
@@ -19,6 +22,9 @@ use crate::response::{Field, ResponseHead};
 use crate::segment::{FileSegment, OpenFile, Segment};
 use crate::static_files::conditional::{Outcome, Validators};
 use crate::static_files::range::{ByteRange, Ranges};
+
+/// Bytes of a block on most disks.
+const BLOCK: u64 = 4096;
 
 /// What is known of a page beside its body. It lies in a file of its own, in JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -64,6 +70,13 @@ mod latin1 {
     }
 }
 
+/// A page that is to be kept when it is complete.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) facts: Facts,
+    pub(super) body: Vec<u8>,
+}
+
 /// Whether a page may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validity {
@@ -101,8 +114,19 @@ impl Page {
 
     /// Twenty bytes for its key and the request fields that it varies with.
     fn variant(&self) -> Hash {
+        let vary = self.facts.vary.iter();
+        self.hash_with(vary.map(|(name, value)| (&**name, value.clone())))
+    }
+
+    /// The same for the page that a request with these fields would get if it varies with the same fields as this one.
+    pub(super) fn variant_for(&self, fields: &HeaderMap) -> Hash {
+        let vary = self.facts.vary.iter();
+        self.hash_with(vary.map(|(name, _)| (&**name, value_of(fields, name))))
+    }
+
+    fn hash_with<'a>(&self, vary: impl Iterator<Item = (&'a str, Option<Text>)>) -> Hash {
         let mut text = self.facts.key.clone();
-        for (name, value) in &self.facts.vary {
+        for (name, value) in vary {
             text.extend_from_slice(name.as_bytes());
             text.push(0);
             text.extend_from_slice(value.as_ref().map_or(b"\0", |value| &value.0));
@@ -111,9 +135,19 @@ impl Page {
         Key::of_text(text).hash()
     }
 
-    /// Bytes on disk, roughly: its facts take a block of their own.
+    /// Bytes on disk, roughly: its facts take blocks of their own. Clients choose how long its key is.
     pub(super) fn size(&self) -> u64 {
-        self.facts.len + 4096
+        let Facts { key, fields, vary, len, .. } = &self.facts;
+        let fields = fields.iter().map(|(name, value)| name.0.len() + value.0.len());
+        let vary = vary
+            .iter()
+            .map(|(name, value)| name.len() + value.as_ref().map_or(0, |value| value.0.len()));
+        let facts = key.len() + fields.sum::<usize>() + vary.sum::<usize>();
+        len + (facts as u64 / BLOCK + 1) * BLOCK
+    }
+
+    pub(super) fn made(&self) -> SystemTime {
+        self.facts.made
     }
 
     pub(super) fn is_for(&self, key: &Key, fields: &HeaderMap) -> bool {
@@ -166,9 +200,19 @@ impl Page {
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         let times = freshness::judge(keeping, request, &head, now)?;
+        // For which requests the page is under the new names is not known.
+        if !freshness::varies_with(&head).iter().eq(self.facts.vary.iter().map(|(name, _)| name)) {
+            return None;
+        }
         let mut facts = Facts { made: now, times, ..self.facts.clone() };
         facts.fields = texts(&head);
         Some(Self { facts })
+    }
+
+    /// Whether its facts may be those of a page that this server has made.
+    pub(super) fn is_possible(&self) -> bool {
+        let Facts { status, len, .. } = self.facts;
+        (200..=599).contains(&status) && len <= LARGEST as u64
     }
 
     fn value(&self, name: &str) -> Option<&[u8]> {
@@ -209,10 +253,11 @@ impl Page {
             (head.reason, head.length) = (None, None);
             return Ok((head, None));
         }
-        let file = OwnedFd::from(File::open(folder.join(&self.facts.body))?);
-        if rustix::fs::fstat(&file)?.st_size.cast_unsigned() != self.facts.len {
+        let (file, len) = open(&folder.join(&self.facts.body))?;
+        if len != self.facts.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let file = OwnedFd::from(file);
         let mut segment = FileSegment { file: OpenFile::new(file), offset: 0, len: self.facts.len };
         if head.status == StatusCode::OK
             && let Some(ByteRange { first, len }) = self.range(&head, fields, now)
@@ -234,6 +279,18 @@ impl Page {
             Ranges::Whole | Ranges::Unsatisfiable | Ranges::Several(_) => None,
         }
     }
+}
+
+/// Opens a file of the folder. Returns its length, too. Scripts of the same user can put anything there: a pipe must not stop the caller,
+/// and a link leads nowhere.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let data = file.metadata()?;
+    if data.is_file() { Ok((file, data.len())) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// The facts of a page that has just been made.

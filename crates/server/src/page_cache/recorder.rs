@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use sendoff_config::Keeping;
 
+use super::LARGEST;
+use super::flights::Ticket;
 use super::freshness::judge;
-use super::page::{Facts, Page, facts, is_current};
-use super::{Key, LARGEST};
+use super::key::Key;
+use super::page::{Made, Page, facts, is_current};
+use super::store::PageCache;
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Report;
@@ -25,25 +28,19 @@ const READ: usize = 256 * 1024;
 /// What has come of a request to the application.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The client has the response, and it may be kept: this head and body.
-    Whole(Box<Made>),
-    /// The client has the response, and it is not kept.
-    NotKept,
-    /// The application says that the old page is still valid; the client has nothing yet.
-    StillValid(Box<ResponseHead>),
+    /// The client has the response, or nothing has begun. Whether it is kept has been decided.
+    Passed,
+    /// The application says that the old page is still valid; the client has nothing yet. Others still wait.
+    StillValid(Box<ResponseHead>, Option<Ticket>),
     /// The application has failed, and the old page may stand in; the client has nothing yet.
     Failed,
 }
 
-/// A page that is complete and is to be kept.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(super) facts: Facts,
-    pub(super) body: Vec<u8>,
-}
-
 /// What the recorder works with.
 pub(crate) struct Order<'r> {
+    pub(crate) cache: &'r Arc<PageCache>,
+    /// Bytes that kept pages may have.
+    pub(crate) limit: u64,
     pub(crate) key: &'r Key,
     pub(crate) keeping: &'r Keeping,
     /// As the client has sent it.
@@ -58,19 +55,27 @@ pub(crate) struct Order<'r> {
 
 enum State {
     Waiting,
-    /// The client gets the response, which is kept if it becomes whole.
+    /// The client gets the response, which is kept if it becomes whole, with this announced length.
     Passing {
         kept: Option<Box<Made>>,
-        is_whole: bool,
+        length: Option<u64>,
     },
     /// The response is not for the client.
-    Swallowing(Ended),
+    Swallowing(Instead),
+}
+
+/// What a response is that is not for the client.
+enum Instead {
+    StillValid(Box<ResponseHead>),
+    Failed,
 }
 
 /// A responder that passes a response on and keeps it. Without a client it only keeps it.
 pub(crate) struct Recorder<'r, 'o> {
     client: Option<&'r mut dyn Responder>,
     order: Order<'o>,
+    /// Others wait for it. It ends as soon as the page is kept, or is known not to be: not when a slow client has it.
+    ticket: Option<Ticket>,
     state: State,
     /// The client gets no body: it has it already.
     is_current: bool,
@@ -81,36 +86,52 @@ pub(crate) struct Recorder<'r, 'o> {
 }
 
 impl<'r, 'o> Recorder<'r, 'o> {
-    pub(crate) fn new(client: Option<&'r mut dyn Responder>, order: Order<'o>) -> Self {
+    pub(crate) fn new(
+        client: Option<&'r mut dyn Responder>,
+        order: Order<'o>,
+        ticket: Option<Ticket>,
+    ) -> Self {
         let (state, notes) = (State::Waiting, Notes::default());
-        Self { client, order, state, is_current: false, status: None, generated: 0, notes }
+        Self { client, order, ticket, state, is_current: false, status: None, generated: 0, notes }
     }
 
-    /// What has come of it, after the handler has ended.
-    pub(crate) fn into_ended(self) -> Ended {
-        match self.state {
-            State::Swallowing(ended) => ended,
-            State::Passing { kept: Some(made), is_whole: true } => Ended::Whole(made),
-            State::Passing { .. } | State::Waiting => Ended::NotKept,
+    /// What has come of it, after the handler has ended without an error.
+    pub(crate) fn into_ended(mut self) -> Ended {
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Swallowing(Instead::StillValid(said)) => Ended::StillValid(said, self.ticket),
+            State::Swallowing(Instead::Failed) => Ended::Failed,
+            State::Passing { .. } | State::Waiting => {
+                self.give_up();
+                Ended::Passed
+            }
+        }
+    }
+
+    /// The page is not kept: others need not wait for it.
+    fn give_up(&mut self) {
+        if let State::Passing { kept, .. } = &mut self.state {
+            *kept = None;
+        }
+        if let Some(mut ticket) = self.ticket.take() {
+            ticket.ends(false);
         }
     }
 
     /// What a response with this head is instead of one for the client.
-    fn instead(&self, head: &ResponseHead) -> Option<Ended> {
+    fn instead(&self, head: &ResponseHead) -> Option<Instead> {
         let old = self.order.old?;
         if self.order.asks && head.status == StatusCode::NOT_MODIFIED {
-            return Some(Ended::StillValid(Box::new(head.clone())));
+            return Some(Instead::StillValid(Box::new(head.clone())));
         }
         let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
-        (has_failed && old.may_stand_in(SystemTime::now())).then_some(Ended::Failed)
+        (has_failed && old.may_stand_in(SystemTime::now())).then_some(Instead::Failed)
     }
 
     fn keep(&mut self, segment: &Segment) {
         let State::Passing { kept, .. } = &mut self.state else { return };
         let Some(made) = kept else { return };
         if segment.len() > (LARGEST - made.body.len()) as u64 {
-            *kept = None;
-            return;
+            return self.give_up();
         }
         match segment {
             Segment::Bytes(bytes) => made.body.extend_from_slice(bytes),
@@ -120,10 +141,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
                     match file.read(READ) {
                         Ok(bytes) => made.body.extend_from_slice(&bytes),
                         // The client's response is cut by whoever sends it.
-                        Err(_) => {
-                            *kept = None;
-                            return;
-                        }
+                        Err(_) => return self.give_up(),
                     }
                 }
             }
@@ -151,12 +169,18 @@ impl Responder for Recorder<'_, '_> {
         }
         let Order { key, keeping, request, told, .. } = self.order;
         let now = SystemTime::now();
-        let kept = judge(keeping, request, &head, now).map(|times| {
+        // A response to HEAD has no body that could be kept.
+        let judged = judge(keeping, request, &head, now).filter(|_| request.method == Method::GET);
+        let kept = judged.map(|times| {
             let facts = facts(key, request, &head, times, now);
             Box::new(Made { facts, body: Vec::new() })
         });
-        let stored = if kept.is_some() { "; stored" } else { "" };
-        self.state = State::Passing { kept, is_whole: false };
+        let is_kept = kept.is_some();
+        let stored = if is_kept { "; stored" } else { "" };
+        self.state = State::Passing { kept, length: head.length };
+        if !is_kept {
+            self.give_up();
+        }
         if head.status == StatusCode::OK && is_current(&head, &request.headers) {
             self.is_current = true;
             head.status = StatusCode::NOT_MODIFIED;
@@ -180,8 +204,17 @@ impl Responder for Recorder<'_, '_> {
             Some(client) => client.end()?,
             None => 0,
         };
-        if let State::Passing { is_whole, .. } = &mut self.state {
-            *is_whole = missing == 0;
+        if let State::Passing { kept, length } = &mut self.state
+            && let Some(made) = kept.take()
+        {
+            // A client that needs no body does not notice what is missing.
+            let is_whole = length.is_none_or(|length| length == made.body.len() as u64);
+            if missing == 0 && is_whole {
+                let Order { cache, limit, .. } = self.order;
+                cache.keep_soon(*made, limit, self.ticket.take());
+            } else {
+                self.give_up();
+            }
         }
         Ok(missing)
     }

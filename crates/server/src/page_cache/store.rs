@@ -6,10 +6,10 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,8 +19,7 @@ use sendoff_config::{Keeping, PageStore};
 
 use super::flights::{Flight, Flights, Ticket};
 use super::key::{Hash, Key};
-use super::page::{Facts, Page};
-use super::recorder::Made;
+use super::page::{Facts, Made, Page, open};
 use crate::request::Request;
 use crate::response::ResponseHead;
 
@@ -30,6 +29,9 @@ const MOST_VARIANTS: usize = 32;
 /// Bytes of a file with facts: more than a response head may have.
 const MOST_FACTS: u64 = 1 << 20;
 
+/// Bytes of bodies that may wait to be written. A disk that does not keep up must not fill the memory.
+const MOST_UNWRITTEN: u64 = 256 << 20;
+
 /// After this time a file is written, or nobody writes it any more.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 
@@ -38,6 +40,7 @@ const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 pub(crate) struct PageCache {
     folder: PathBuf,
     is_loaded: AtomicBool,
+    unwritten: AtomicU64,
     flights: Arc<Flights>,
     inner: Mutex<Inner>,
 }
@@ -58,8 +61,13 @@ impl PageCache {
     /// The pages in a folder, which is read when [`start`](Self::start) is called.
     pub(crate) fn new(config: &PageStore) -> Arc<Self> {
         let inner = Mutex::new(Inner { pages: LruCache::unbounded(), bytes: 0 });
-        let (folder, is_loaded) = (config.folder.clone(), AtomicBool::new(false));
-        Arc::new(Self { folder, is_loaded, flights: Flights::new(), inner })
+        Arc::new(Self {
+            folder: config.folder.clone(),
+            is_loaded: AtomicBool::new(false),
+            unwritten: AtomicU64::new(0),
+            flights: Flights::new(),
+            inner,
+        })
     }
 
     /// Reads the folder in a thread of its own, once.
@@ -85,16 +93,35 @@ impl PageCache {
     pub(crate) fn find(&self, key: &Key, fields: &HeaderMap) -> Option<Arc<Page>> {
         let mut inner = self.lock();
         let pages = inner.pages.get(&key.hash())?;
-        pages.iter().find(|page| page.is_for(key, fields)).cloned()
+        let pages = pages.iter().filter(|page| page.is_for(key, fields));
+        // The script may have changed what its pages vary with (RFC 9111 §4.1).
+        pages.max_by_key(|page| page.made()).cloned()
     }
 
-    /// What a request does whose page is not there.
-    pub(crate) fn fly(&self, key: &Key) -> Flight {
-        self.flights.of(key)
+    /// What a request does whose page is not there. It waits for requests that get the same form of the page, as far as a page with this
+    /// key tells which request fields matter.
+    pub(crate) fn fly(&self, key: &Key, fields: &HeaderMap) -> Flight {
+        let known = self.lock().pages.peek(&key.hash()).and_then(|pages| {
+            let newest = pages.iter().max_by_key(|page| page.made())?;
+            Some(newest.variant_for(fields))
+        });
+        self.flights.of(known.unwrap_or_else(|| key.hash()))
     }
 
-    /// Keeps a page. To be called on a thread that may wait for the disk.
-    pub(crate) fn keep(&self, made: Made, limit: u64, ticket: Option<Ticket>) {
+    /// Keeps a page, on a thread that may wait for the disk. Requests that wait for `ticket` wait for that.
+    pub(super) fn keep_soon(self: &Arc<Self>, made: Made, limit: u64, ticket: Option<Ticket>) {
+        let (cache, len) = (Arc::clone(self), made.body.len() as u64);
+        if self.unwritten.fetch_add(len, Ordering::Relaxed) > MOST_UNWRITTEN {
+            self.unwritten.fetch_sub(len, Ordering::Relaxed);
+            return self.ends(Err(io::Error::other("the disk is too slow")), ticket);
+        }
+        drop(tokio::task::spawn_blocking(move || {
+            cache.keep(made, limit, ticket);
+            cache.unwritten.fetch_sub(len, Ordering::Relaxed);
+        }));
+    }
+
+    fn keep(&self, made: Made, limit: u64, ticket: Option<Ticket>) {
         let Made { mut facts, body } = made;
         facts.len = body.len() as u64;
         facts.crc = crc32fast::hash(&body);
@@ -115,7 +142,9 @@ impl PageCache {
     ) -> Option<Arc<Page>> {
         let renewed = page.still_valid(keeping, request, said, SystemTime::now())?;
         let renewed = Arc::new(renewed);
-        self.insert(Arc::clone(&renewed));
+        for gone in self.insert(Arc::clone(&renewed)) {
+            self.remove(&gone);
+        }
         Some(renewed)
     }
 
@@ -238,7 +267,10 @@ impl PageCache {
             if is_facts(&name) {
                 match self.read_page(&name) {
                     Ok(page) => pages.push((name, page)),
-                    Err(_) => drop(fs::remove_file(self.folder.join(name))),
+                    Err(error) if is_damage(&error) => {
+                        let _ = fs::remove_file(self.folder.join(name));
+                    }
+                    Err(_) => {}
                 }
             } else if name.ends_with(".body") || name.ends_with(".new") {
                 bodies.push(name);
@@ -254,10 +286,11 @@ impl PageCache {
                 let _ = fs::remove_file(path);
             }
         }
+        pages.sort_by_key(|(_, page)| page.made());
         for (name, page) in pages {
             // A page that has been made meanwhile is newer.
             if !self.lock().has(&page.key().hash(), &name) {
-                self.insert(Arc::new(page));
+                self.insert(Arc::new(page)).iter().for_each(|gone| self.remove(gone));
             }
         }
         for gone in self.make_room(limit) {
@@ -272,11 +305,15 @@ impl PageCache {
         if facts.body.contains('/') || !facts.body.ends_with(".body") {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let body = fs::read(self.folder.join(&facts.body))?;
         let page = Page::new(facts);
         let facts = page.facts();
-        let is_whole = body.len() as u64 == facts.len && crc32fast::hash(&body) == facts.crc;
-        if is_whole && page.name() == name {
+        let (file, len) = open(&self.folder.join(&facts.body))?;
+        if page.name() != name || !page.is_possible() || len != facts.len {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut body = Vec::new();
+        file.take(len).read_to_end(&mut body)?;
+        if body.len() as u64 == len && crc32fast::hash(&body) == facts.crc {
             Ok(page)
         } else {
             Err(io::ErrorKind::InvalidData.into())
@@ -289,13 +326,143 @@ impl PageCache {
 }
 
 fn read_facts(path: &Path) -> io::Result<Facts> {
-    if fs::metadata(path)?.len() > MOST_FACTS {
-        return Err(io::ErrorKind::FileTooLarge.into());
+    let (file, len) = open(path)?;
+    if len > MOST_FACTS {
+        return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    let mut text = Vec::new();
+    file.take(len).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Whether a page is damaged or has lost its body. Otherwise it may be readable another time, for example when descriptors are free.
+fn is_damage(error: &io::Error) -> bool {
+    error.raw_os_error().is_none() || error.kind() == io::ErrorKind::NotFound
 }
 
 /// Whether a file of this name has facts: the hexadecimal digits of a hash.
 fn is_facts(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use http::{HeaderValue, StatusCode};
+    use sendoff_config::PageStore;
+    use tempfile::TempDir;
+
+    use super::super::freshness::judge;
+    use super::super::page::facts;
+    use super::*;
+    use crate::request::tests::request;
+
+    const KEEPING: Keeping =
+        Keeping { fresh: Some(Duration::from_secs(60)), stale: Duration::ZERO, cookies: false };
+
+    struct Store {
+        folder: TempDir,
+        cache: Arc<PageCache>,
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let cache = PageCache::new(&PageStore { folder: folder.path().into(), size: 0 });
+            Self { folder, cache }
+        }
+
+        /// Keeps a page for a request with these fields, which varies with those that `vary` names.
+        fn keep(&self, key: &Key, asked: &HeaderMap, vary: &'static str, limit: u64) {
+            let mut request = request(None);
+            request.headers = asked.clone();
+            let mut head = ResponseHead::new(StatusCode::OK, None);
+            head.field("Vary", vary);
+            let now = SystemTime::now();
+            let times = judge(&KEEPING, &request, &head, now).unwrap();
+            let facts = facts(key, &request, &head, times, now);
+            self.cache.keep(Made { facts, body: b"body".to_vec() }, limit, None);
+        }
+
+        fn bytes(&self) -> u64 {
+            let files = fs::read_dir(self.folder.path()).unwrap();
+            files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+        }
+
+        /// How many keys have pages in a front that starts with the same folder.
+        fn read_again(&self) -> usize {
+            let config = PageStore { folder: self.folder.path().into(), size: 0 };
+            PageCache::new(&config).load(u64::MAX).unwrap()
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::of_text(name.into())
+    }
+
+    fn asked(value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([("x-a".parse().unwrap(), HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn a_new_page_comes_before_an_old_one_that_varies_with_less() {
+        let store = Store::new();
+        store.keep(&key("a"), &asked("1"), "", u64::MAX);
+        store.keep(&key("a"), &asked("1"), "X-A", u64::MAX);
+        let found = |value| store.cache.find(&key("a"), &asked(value)).unwrap().name();
+        assert_ne!(found("1"), found("2"));
+        store.keep(&key("a"), &asked("2"), "X-A", u64::MAX);
+        assert_ne!(found("1"), found("2"));
+    }
+
+    #[test]
+    fn requests_wait_for_their_form_of_a_page_alone() {
+        let store = Store::new();
+        store.keep(&key("a"), &asked("1"), "X-A", u64::MAX);
+        let Flight::First(_two) = store.cache.fly(&key("a"), &asked("2")) else { panic!("first") };
+        assert!(matches!(store.cache.fly(&key("a"), &asked("2")), Flight::Second(_)));
+        assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::First(_)));
+    }
+
+    /// Clients choose how long keys are.
+    #[test]
+    fn long_keys_count() {
+        let (store, limit) = (Store::new(), 300_000);
+        for number in 0..50 {
+            let key = key(&format!("{number}{}", "x".repeat(20_000)));
+            store.keep(&key, &HeaderMap::new(), "", limit);
+        }
+        assert!(store.bytes() <= limit, "{}", store.bytes());
+        assert!(store.bytes() > limit / 2, "{}", store.bytes());
+    }
+
+    #[test]
+    fn only_pages_are_read() {
+        let store = Store::new();
+        for name in ["a", "b", "c", "d"] {
+            store.keep(&key(name), &HeaderMap::new(), "", u64::MAX);
+        }
+        assert_eq!(store.read_again(), 4);
+        let path = |name: &str| store.folder.path().join(name);
+        let facts = |name| {
+            let page = store.cache.find(&key(name), &HeaderMap::new()).unwrap();
+            (path(&page.name()), path(&page.facts().body))
+        };
+        let change = |name, from: &str, to: &str| {
+            let (facts, _) = facts(name);
+            let text = fs::read_to_string(&facts).unwrap();
+            assert!(text.contains(from), "{text}");
+            fs::write(&facts, text.replace(from, to)).unwrap();
+        };
+        change("a", "\"status\":200", "\"status\":100");
+        change("b", "\"len\":4", "\"len\":100000000000");
+        let (_, body) = facts("b");
+        File::options().write(true).open(body).unwrap().set_len(100_000_000_000).unwrap();
+        let (_, body) = facts("c");
+        fs::rename(&body, path("elsewhere")).unwrap();
+        symlink(path("elsewhere"), &body).unwrap();
+        fs::write(path(&"0".repeat(40)), "[".repeat(1_000_000)).unwrap();
+        assert_eq!(store.read_again(), 1);
+    }
 }
