@@ -194,11 +194,11 @@ void sendoff_backtrace_on(int signo)
 	sigaction(signo, &action, NULL);
 }
 
-/* Whether the library is an extension, i.e. not PHP, the C library, this program or the vDSO. */
+/* Whether the library is an extension, i.e. not PHP, the C library or the vDSO. */
 static bool is_extension(const char *library)
 {
-	static const char *const others[] = {"libphp",   "libc.",      "libc-",      "ld-linux",
-										 "libgcc_s", "linux-vdso", "sendoff-php"};
+	static const char *const others[] = {"libphp",   "libc.",    "libc-",
+										 "ld-linux", "libgcc_s", "linux-vdso"};
 	const char *slash = strrchr(library, '/');
 	const char *name = slash ? slash + 1 : library;
 
@@ -215,10 +215,16 @@ static void append_extension(void)
 {
 	void *calls[MAX_FRAMES];
 	int count = backtrace(calls, MAX_FRAMES);
+	Dl_info own;
 
+	/* This program is known by its place: its name is where the title of the process stands. */
+	if (!dladdr((void *)is_extension, &own)) {
+		return;
+	}
 	for (int i = 0; i < count; i++) {
 		Dl_info found;
-		if (dladdr(calls[i], &found) && found.dli_fname && is_extension(found.dli_fname)) {
+		if (dladdr(calls[i], &found) && found.dli_fbase != own.dli_fbase && found.dli_fname &&
+			is_extension(found.dli_fname)) {
 			APPEND(" in ");
 			append_printable(found.dli_fname);
 			return;
