@@ -27,7 +27,7 @@ pub fn docs() -> String {
 fn section<T: Section>(text: &mut String) {
     let title = match T::TITLE.chars().next() {
         Some('[') => format!("`{}`", T::TITLE),
-        _ if T::TITLE == "auth" => "`auth` of a route".to_owned(),
+        _ if ["auth", "proxy"].contains(&T::TITLE) => format!("`{}` of a route", T::TITLE),
         _ if T::TITLE == "tls" => "`tls` of a site".to_owned(),
         _ => "Before the first section".to_owned(),
     };

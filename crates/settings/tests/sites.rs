@@ -219,6 +219,11 @@ fn examples_can_be_read() {
             "`auth` of a route" => {
                 format!("[[site]]\n[[site.route]]\nauth = {{ {example} }}")
             }
+            "`proxy` of a route" => {
+                let to =
+                    if example.starts_with("to =") { "" } else { "to = \"http://127.0.0.1:1\", " };
+                format!("[[site]]\n[[site.route]]\nproxy = {{ {to}{example} }}")
+            }
             "`tls` of a site" => format!("[[site]]\ntls = {{ {example} }}"),
             "`[[site.route]]`" => format!("[[site]]\n{section}\n{example}").replace('`', ""),
             _ => format!("{section}\n{example}").replace('`', ""),

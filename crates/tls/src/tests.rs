@@ -233,6 +233,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
                 "send": { "secs": 1, "nanos": 0 },
             },
             "limits": { "max_body": 1 },
+            "page_cache": { "folder": state, "size": 0 },
         },
         "sites": [site],
         "pools": [],

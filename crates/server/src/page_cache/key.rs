@@ -15,6 +15,20 @@ pub(crate) struct Key {
     hash: Hash,
 }
 
+/// Fields in which a client can tell an application another address of the page, or another method, than it asks for: what an
+/// application builds from them must not reach other clients.
+const STEERING: [&str; 9] = [
+    "forwarded",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-ssl",
+    "x-http-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+];
+
 /// Twenty bytes that stand for a key. Two keys with the same are told apart by their texts.
 pub(super) type Hash = [u8; 20];
 
@@ -43,8 +57,12 @@ impl Key {
         let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
         let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
         let told = told.flat_map(|(name, value)| [name, value]);
+        let steering = STEERING.iter().flat_map(|name| {
+            let values = request.headers.get_all(*name).iter();
+            values.flat_map(|value| [name.as_bytes(), value.as_bytes()])
+        });
         let mut text = Vec::new();
-        for part in asked.into_iter().chain(answering).chain(told) {
+        for part in asked.into_iter().chain(answering).chain(told).chain(steering) {
             // Each part with its length, so that no two lists of parts have the same text.
             text.extend_from_slice(&(part.len() as u64).to_le_bytes());
             text.extend_from_slice(part);
@@ -93,7 +111,7 @@ mod tests {
         let base = || request(Some("a.test"));
         let (script_a, none) = (script("/a"), Effects::default());
         let key = |request: &Request| Key::new("site", request, (&script_a, "www"), &none);
-        let mut others = vec![base(); 6];
+        let mut others = vec![base(); 8];
         others[0].uri = "/b".into();
         others[1].path = b"/b".to_vec();
         others[2].query = Some("".into());
@@ -101,6 +119,8 @@ mod tests {
         others[3].host = Some("b.test".into());
         others[4].scheme = Scheme::Https;
         others[5].port = Some(81);
+        others[6].headers.insert("x-forwarded-host", "evil.test".parse().unwrap());
+        others[7].headers.insert("x-original-url", "/b".parse().unwrap());
         assert_eq!(key(&base()), key(&request(Some("A.TEST"))));
         for other in &others {
             assert_ne!(key(&base()).hash(), key(other).hash(), "{other:?}");

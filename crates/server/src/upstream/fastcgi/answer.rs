@@ -296,7 +296,7 @@ mod tests {
         }
         // Over TCP the hints mean nothing.
         let tcp = hear(&mut answer(Medium::Tcp, Writer::Front), &[&end(0)], &[]).unwrap();
-        assert!(tcp[0].contains("direct: false"));
+        assert!(tcp[0].contains("direct: None"));
     }
 
     #[test]

@@ -81,6 +81,7 @@ async fn exchange(stream: &Stream) -> io::Result<Option<NonZeroUsize>> {
     let mut descriptors = VecDeque::new();
     let broken = |_| io::Error::from(io::ErrorKind::InvalidData);
     while received.len() <= MAX_ANSWER {
+        received.reserve(MAX_ANSWER);
         match stream.try_read(&mut received, &mut descriptors) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}
