@@ -104,6 +104,9 @@ fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
         Accepted::Tcp(tcp) if start.origin.scheme == Scheme::Https => {
             tokio::task::spawn_local(serve_tls(tcp, start))
         }
+        Accepted::Tcp(transport) if !start.proxy_protocol => {
+            tokio::task::spawn_local(start.speak(transport, BytesMut::new()))
+        }
         Accepted::Tcp(transport) => tokio::task::spawn_local(serve(transport, start)),
         Accepted::Unix(transport) => tokio::task::spawn_local(serve(transport, start)),
     };

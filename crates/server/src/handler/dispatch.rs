@@ -507,7 +507,8 @@ async fn handle(
         },
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
-            proxy::respond(context, passed, responder).await
+            // On the heap, as below: a request should not have room for every kind of answer.
+            Box::pin(proxy::respond(context, passed, responder)).await
         }
         Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
         Answer::Route(Route::Folder) => {
@@ -529,12 +530,12 @@ async fn handle(
             respond::respond(*status, content_type, body, responder).await?;
             Ok(Outcome::Sent)
         }
-        Answer::Lua(answer) => lua::respond(context, answer, responder).await,
+        Answer::Lua(answer) => Box::pin(lua::respond(context, answer, responder)).await,
         Answer::PoolPage(page) => {
             pool_page::respond(context, *page, responder).await?;
             Ok(Outcome::Sent)
         }
-        Answer::Metrics => metrics::respond(context, responder).await,
+        Answer::Metrics => Box::pin(metrics::respond(context, responder)).await,
         Answer::TooOften { retry_after } => {
             Limit::Rate.reached();
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];

@@ -85,7 +85,7 @@ pub(super) async fn respond(
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
             responder.notes().pool = pool_of(context, number);
-            call.send_to_host(script, hosts, parameters, responder).await
+            Box::pin(call.send_to_host(script, hosts, parameters, responder)).await
         }
     };
     let (exchange, answer) = match answered {
