@@ -2,7 +2,10 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::CertificateDer;
-use sendoff_config::{Acme, Certificate, Config, Host, Site, Tls, TlsVersion};
+use sendoff_config::{
+    Acme, Certificate, Config, FrontConfig, Host, Limits, PageStore, Site, Timeouts, Tls,
+    TlsVersion, TrustedProxies,
+};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -215,28 +218,25 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
 }
 
 fn config_of(site: Site, state: &std::path::Path) -> Config {
-    let json = serde_json::json!({
-        "log": "info",
-        "listen": [],
-        "trusted_proxies": { "networks": [], "unix": false, "fields": "XForwarded" },
-        "account": null,
-        "state": state,
-        "shutdown_timeout": { "secs": 1, "nanos": 0 },
-        "front": {
-            "threads": 1,
-            "access_log": null,
-            "request_ids": false,
-            "timeouts": {
-                "head": { "secs": 1, "nanos": 0 },
-                "body": { "secs": 1, "nanos": 0 },
-                "idle": { "secs": 1, "nanos": 0 },
-                "send": { "secs": 1, "nanos": 0 },
-            },
-            "limits": { "max_body": 1 },
-            "page_cache": { "folder": state, "size": 0 },
+    let second = Duration::from_secs(1);
+    Config {
+        log: "info".to_owned(),
+        listen: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
+        account: None,
+        state: state.to_owned(),
+        acme: None,
+        shutdown_timeout: second,
+        front: FrontConfig {
+            threads: 1,
+            access_log: None,
+            request_ids: false,
+            timeouts: Timeouts { head: second, body: second, idle: second, send: second },
+            page_cache: PageStore { folder: state.to_owned(), size: 0 },
+            limits: Limits { max_body: 1 },
         },
-        "sites": [site],
-        "pools": [],
-    });
-    serde_json::from_value(json).unwrap()
+        sites: vec![site],
+        pools: Vec::new(),
+        upstreams: Vec::new(),
+    }
 }
