@@ -85,11 +85,10 @@ fn a_script_that_does_not_boot_is_answered_for_with_503_until_it_does() {
         server.get("/").expect(503);
     }
     assert_eq!(said(&server, "/plain.php"), "plain no worker");
-    let log = server.log();
     for part in
         ["Call to undefined function undefined_function()", "has ended before it called", "503"]
     {
-        assert!(log.contains(part), "{part}: {log}");
+        server.await_log(part);
     }
     site.write("index.php", WORKER);
     let repaired = wait::until(LIMIT, || server.get("/").status() == 200);
@@ -130,7 +129,7 @@ fn a_changed_file_boots_the_workers_of_developers_again() {
     assert_eq!(said(&server, "/"), "worker /index.php ");
     site.write("index.php", WORKER.replace("'worker '", "'second '"));
     assert!(wait::until(LIMIT, || said(&server, "/") == "second /index.php "), "{}", server.log());
-    assert!(server.log().contains("index.php has changed"), "{}", server.log());
+    server.await_log("index.php has changed");
 }
 
 /// Each worker takes five requests and grows old, while clients ask on: none of them notices.
@@ -250,7 +249,7 @@ fn a_worker_script_in_the_way_of_symfony_runs_unchanged() {
     let terminated = || std::fs::read_to_string(site.path("terminated")).unwrap_or_default();
     assert!(wait::until(LIMIT, || terminated().lines().count() == 30), "{}", terminated());
     server.get("/?throw=1").expect(500);
-    assert!(server.log().contains("Uncaught LogicException: thrown"), "{}", server.log());
+    server.await_log("Uncaught LogicException: thrown");
     server.get("/").expect(200);
 }
 
