@@ -6,7 +6,7 @@ use crate::machine::{Kind, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
 use crate::value::List;
-use crate::words::{FilePath, Size};
+use crate::words::{FilePath, Free, Size};
 
 /// What resolving needs everywhere.
 pub(crate) struct Context<'a> {
@@ -40,6 +40,25 @@ impl Context<'_> {
             problem.help(format!("{} exists, but not what follows", nearest.display()));
         }
         None
+    }
+
+    /// The place of the name of an [[upstream]] or a [[pool]], which must be another than those that are known.
+    pub(crate) fn own_name<'n>(
+        &mut self,
+        kind: &str,
+        name: &At<Free>,
+        section: Place,
+        known: impl IntoIterator<Item = (&'n str, Place)>,
+    ) -> Place {
+        let place = if name.place == Place::Default { section } else { name.place };
+        let name = &name.value.0;
+        if let Some((_, first)) = known.into_iter().find(|(known, _)| known == name) {
+            self.problems
+                .error(place, format!("two {kind}s have the name \"{name}\""))
+                .other(first, "the other one")
+                .help(format!("give each [[{kind}]] a name of its own"));
+        }
+        place
     }
 
     /// Scripts that must exist and be readable.

@@ -50,18 +50,8 @@ impl Pools {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
         let (mut groups, mut broken, mut idle) = (Vec::new(), Vec::new(), Vec::new());
         for section in &top.pool.value.0 {
-            let name = &section.name.value.0;
-            let place = match section.name.place {
-                Place::Default => section.place,
-                place => place,
-            };
-            if let Some((_, first)) = all.iter().find(|(known, _)| known.name == *name) {
-                context
-                    .problems
-                    .error(place, format!("two pools have the name \"{name}\""))
-                    .other(*first, "the other one")
-                    .help("give each [[pool]] a name of its own");
-            }
+            let known = all.iter().map(|(pool, place)| (pool.name.as_str(), *place));
+            let place = context.own_name("pool", &section.name, section.place, known);
             all.push((pool(section, context), place));
             broken.push(section.broken);
             idle.push(section.worker_idle_timeout.value.0);

@@ -22,18 +22,8 @@ impl Upstreams {
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(Upstream, Place)> = Vec::new();
         for section in &top.upstream.value.0 {
-            let name = &section.name.value.0;
-            let place = match section.name.place {
-                Place::Default => section.place,
-                place => place,
-            };
-            if let Some((_, first)) = all.iter().find(|(known, _)| known.name == *name) {
-                context
-                    .problems
-                    .error(place, format!("two upstreams have the name \"{name}\""))
-                    .other(*first, "the other one")
-                    .help("give each [[upstream]] a name of its own");
-            }
+            let known = all.iter().map(|(upstream, place)| (upstream.name.as_str(), *place));
+            let place = context.own_name("upstream", &section.name, section.place, known);
             all.extend(upstream(section, context).map(|upstream| (upstream, place)));
         }
         Self { all, named: HashSet::new() }
