@@ -35,6 +35,7 @@ mod secure;
 mod server;
 mod site;
 mod stock;
+mod tomcat;
 mod translate;
 pub mod wait;
 
@@ -53,6 +54,7 @@ pub use secure::{Authority, Certificate};
 pub use server::{Failed, Server, binary, sendoff};
 pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;
+pub use tomcat::tomcat;
 
 use std::time::Duration;
 

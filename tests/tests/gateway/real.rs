@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use sendoff_tests::{
     Client, LIMIT, Progress, Request, Response, Server, Site, dies_with_us, pattern, processes,
-    wait,
+    tomcat, wait,
 };
 
 use crate::pass_on;
@@ -216,29 +216,15 @@ for (int i = 0; i < repeat; i++) out.print("0123456789");
 
 impl Tomcat {
     fn start() -> Self {
-        const HOME: &str = "/usr/share/tomcat10";
         let folder = Site::new();
         let base = folder.root();
-        for name in ["conf", "logs", "work", "temp", "webapps/ROOT"] {
-            fs::create_dir_all(base.join(name)).unwrap();
-        }
-        fs::copy("/usr/share/tomcat10/etc/web.xml", base.join("conf/web.xml")).unwrap();
+        let connectors = r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
+            <Connector protocol="AJP/1.3" address="127.0.0.1" port="0" secret="s3cret" packetSize="16384"/>"#;
+        let mut command = tomcat(base, connectors, &[]);
         fs::write(base.join("webapps/ROOT/page.jsp"), PAGE).unwrap();
-        let server = r#"<Server port="-1"><Service name="Catalina">
-            <Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
-            <Connector protocol="AJP/1.3" address="127.0.0.1" port="0" secret="s3cret" packetSize="16384"/>
-            <Engine name="Catalina" defaultHost="localhost"><Host name="localhost" appBase="webapps" autoDeploy="false"/>
-            </Engine></Service></Server>"#;
-        fs::write(base.join("conf/server.xml"), server).unwrap();
         let log = base.join("logs/out");
         let output = fs::File::create(&log).unwrap();
-        let mut child = dies_with_us(Path::new("java"), "KILL")
-            .args(["-cp", &format!("{HOME}/bin/bootstrap.jar:{HOME}/bin/tomcat-juli.jar")])
-            .arg(format!("-Dcatalina.home={HOME}"))
-            .arg(format!("-Dcatalina.base={}", base.display()))
-            .arg(format!("-Djava.io.tmpdir={}", base.join("temp").display()))
-            .args(["org.apache.catalina.startup.Bootstrap", "start"])
-            .current_dir(base)
+        let mut child = command
             .stdout(output.try_clone().unwrap())
             .stderr(output)
             .spawn()

@@ -12,10 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Broken, Client, LIMIT, Request, Response, Site, dies_with_us, processes, static_library, wait,
+    Broken, Client, LIMIT, Request, Response, Site, processes, static_library, tomcat, wait,
 };
-
-const HOME: &str = "/usr/share/tomcat10";
 
 /// A running Tomcat.
 pub struct Tomcat {
@@ -91,39 +89,25 @@ impl Tomcat {
     ) -> Self {
         let folder = Site::new();
         let base = folder.root();
-        for name in ["conf", "logs", "work", "temp", "lib", "webapps/ROOT/WEB-INF"] {
-            fs::create_dir_all(base.join(name)).unwrap();
-        }
-        for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
-            fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
-        }
-        fs::copy("/usr/share/tomcat10/etc/web.xml", base.join("conf/web.xml")).unwrap();
-        let application = base.join("webapps/ROOT");
-        copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
-        fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
-        fill(&application);
         let socket = base.join("tomcat.sock");
         let path = if attributes.contains("path=") {
             String::new()
         } else {
             format!("path=\"{}\" pathPermissions=\"rw-rw-rw-\"", socket.display())
         };
-        let server = format!(
-            r#"<Server port="-1"><Service name="Catalina">
-            <Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
-            <Connector protocol="sendoff.tomcat.SendoffProtocol" {path} {attributes}/>
-            <Engine name="Catalina" defaultHost="localhost"><Host name="localhost" appBase="webapps" autoDeploy="false"/>
-            </Engine></Service></Server>"#
+        let connectors = format!(
+            r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
+            <Connector protocol="sendoff.tomcat.SendoffProtocol" {path} {attributes}/>"#
         );
-        fs::write(base.join("conf/server.xml"), server).unwrap();
-        let mut child = dies_with_us(Path::new("java"), "KILL")
-            .args(options)
-            .args(["-cp", &format!("{HOME}/bin/bootstrap.jar:{HOME}/bin/tomcat-juli.jar")])
-            .arg(format!("-Dcatalina.home={HOME}"))
-            .arg(format!("-Dcatalina.base={}", base.display()))
-            .arg(format!("-Djava.io.tmpdir={}", base.join("temp").display()))
-            .args(["org.apache.catalina.startup.Bootstrap", "start"])
-            .current_dir(base)
+        let mut command = tomcat(base, &connectors, options);
+        for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
+            fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
+        }
+        let application = base.join("webapps/ROOT");
+        copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
+        fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
+        fill(&application);
+        let mut child = command
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
