@@ -69,6 +69,12 @@ impl Framing {
             Self::Chunked | Self::Close => len,
         }
     }
+
+    /// How many bytes of the announced length are still to be sent; 0 if no length was announced.
+    #[must_use]
+    pub fn missing(self) -> u64 {
+        if let Self::Length(left) = self { left } else { 0 }
+    }
 }
 
 impl HeadEncoder<'_> {

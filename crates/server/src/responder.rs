@@ -21,7 +21,7 @@ use crate::cut::Cut;
 use crate::delivery::{Progress, SendQueue};
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
-use crate::response::ResponseHead;
+use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
 
 /// Whether more of a response may be queued, and where it goes.
@@ -55,6 +55,19 @@ pub(crate) enum Fit {
     Whole,
     /// Its end exceeds the announced length and was dropped.
     Cut,
+}
+
+impl Fit {
+    /// Accounts for a segment of a body that is framed so, and leaves of it what belongs to the body: nothing where the response has
+    /// none.
+    pub(crate) fn of(segment: &mut Segment, framing: &mut Framing) -> Self {
+        let len = segment.len();
+        let fits = framing.take(len);
+        if fits < len {
+            segment.truncate(fits);
+        }
+        if fits == len || *framing == Framing::NoBody { Self::Whole } else { Self::Cut }
+    }
 }
 
 /// One response to one client. If a method fails with a [`Cut`], the client gets no more of the response: the handler returns

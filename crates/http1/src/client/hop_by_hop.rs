@@ -35,8 +35,8 @@ impl<'h> HopByHop<'h> {
             .any(|named| named.eq_ignore_ascii_case(option.as_bytes()))
     }
 
-    /// The protocols that the client offers to change to. `h2c` is not among them: a server behind this one that changed to HTTP/2
-    /// would take further requests past all rules.
+    /// The protocols that the client offers to change to, without `h2c`: an application that changed to HTTP/2 would take further
+    /// requests past all rules.
     #[must_use]
     pub fn upgrade(&self) -> Option<Vec<u8>> {
         if !self.names("upgrade") {

@@ -70,20 +70,16 @@ impl Responder for Table<'_> {
         Ok(())
     }
 
-    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
-        let len = segment.len();
-        if self.framing == Framing::NoBody {
-            return Ok(Fit::Whole);
+    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        let fit = Fit::of(&mut segment, &mut self.framing);
+        if !segment.is_empty() {
+            self.report.segment(&segment);
         }
-        let fits = self.framing.take(len);
-        if fits > 0 {
-            self.report.segment(&segment, fits);
-        }
-        Ok(if fits == len { Fit::Whole } else { Fit::Cut })
+        Ok(fit)
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
-        Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
+        Ok(self.framing.missing())
     }
 
     fn room(&self) -> Room {

@@ -101,12 +101,7 @@ impl Responder for Kept {
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
-        let len = segment.len();
-        if self.framing == Framing::NoBody {
-            return Ok(Fit::Whole);
-        }
-        let fits = self.framing.take(len);
-        segment.truncate(fits);
+        let fit = Fit::of(&mut segment, &mut self.framing);
         match segment {
             Segment::Bytes(bytes) => self.keep(&bytes)?,
             Segment::File(mut file) => {
@@ -116,11 +111,11 @@ impl Responder for Kept {
                 }
             }
         }
-        Ok(if fits == len { Fit::Whole } else { Fit::Cut })
+        Ok(fit)
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
-        Ok(if let Framing::Length(left) = self.framing { left } else { 0 })
+        Ok(self.framing.missing())
     }
 
     fn room(&self) -> Room {

@@ -297,22 +297,17 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
             self.push_raw(bytes)?;
         }
         let Some(mut segment) = segment else { return Ok(Fit::Whole) };
-        let len = segment.len();
         if matches!(segment, Segment::Bytes(_)) {
-            self.generated += len;
+            self.generated += segment.len();
         }
         let State::Begun { framing, .. } = &mut self.state else { return Ok(Fit::Whole) };
-        if len == 0 || *framing == Framing::NoBody {
-            return Ok(Fit::Whole);
-        }
-        let room = framing.take(len);
-        let framing = *framing;
-        if room > 0 {
-            segment.truncate(room);
+        let fit = Fit::of(&mut segment, framing);
+        if !segment.is_empty() {
+            let framing = *framing;
             self.body.note(&segment);
             self.push_framed(framing, segment)?;
         }
-        Ok(if room == len { Fit::Whole } else { Fit::Cut })
+        Ok(fit)
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
@@ -320,8 +315,8 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
             return Ok(self.framed.missing());
         }
         let State::Begun { status, framing, head_len } = self.state else { return Ok(0) };
-        if let Framing::Length(left @ 1..) = framing {
-            return Ok(left);
+        if framing.missing() > 0 {
+            return Ok(framing.missing());
         }
         if let Some(end) = framing.end() {
             self.queue.push_bytes(end)?;

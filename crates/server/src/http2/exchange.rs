@@ -193,26 +193,21 @@ impl<S: Service> Responder for Exchange<'_, S> {
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
-        let len = segment.len();
         if matches!(segment, Segment::Bytes(_)) {
-            self.generated += len;
+            self.generated += segment.len();
         }
-        if len == 0 || self.framing == Framing::NoBody {
-            return Ok(Fit::Whole);
+        let fit = Fit::of(&mut segment, &mut self.framing);
+        if !segment.is_empty() {
+            self.body.note(&segment);
+            self.queue.push(segment)?;
         }
-        let room = self.framing.take(len);
-        segment.truncate(room);
-        self.body.note(&segment);
-        self.queue.push(segment)?;
-        Ok(if room == len { Fit::Whole } else { Fit::Cut })
+        Ok(fit)
     }
 
     fn end(&mut self) -> Result<u64, Cut> {
-        if let Framing::Length(left @ 1..) = self.framing {
-            return Ok(left);
-        }
-        self.is_complete = true;
-        Ok(0)
+        let missing = self.framing.missing();
+        self.is_complete = missing == 0;
+        Ok(missing)
     }
 
     fn room(&self) -> Room {

@@ -160,7 +160,8 @@ impl Report {
         }
     }
 
-    pub(crate) fn segment(&mut self, segment: &Segment, bytes: u64) {
+    pub(crate) fn segment(&mut self, segment: &Segment) {
+        let bytes = segment.len();
         let mode = mode(&self.remark.how, segment, self.way);
         if let Some(last) = self.rows.last_mut()
             && last.mode == mode
@@ -281,7 +282,7 @@ mod tests {
         for number in 0..2 * MAX_ROWS {
             report.remark(Remark::decode(format!("read\t{number}").as_bytes()));
             report.remark(Remark::decode(format!("bytes\t{number}").as_bytes()));
-            report.segment(&Segment::Bytes(Bytes::from_static(b"x")), 1);
+            report.segment(&Segment::Bytes(Bytes::from_static(b"x")));
         }
         let page = report.page("GET /", "::1", "/", None);
         assert!(page.contains(&format!("{} more were left out", 2 * MAX_ROWS)), "{page}");
@@ -292,8 +293,8 @@ mod tests {
         let mut report = Report::default();
         report.begin(StatusCode::OK, Some(5));
         report.remark(Remark::decode(b"bytes\t/srv/x.php:3\techo\tjoined"));
-        report.segment(&Segment::Bytes(Bytes::from_static(b"ab")), 2);
-        report.segment(&Segment::Bytes(Bytes::from_static(b"cde")), 3);
+        report.segment(&Segment::Bytes(Bytes::from_static(b"ab")));
+        report.segment(&Segment::Bytes(Bytes::from_static(b"cde")));
         let page = report.page("GET /x.php", "::1", "/srv", None);
         assert!(page.contains("\n5 in 2  bytes  x.php:3  echo  joined\n"), "{page}");
     }
