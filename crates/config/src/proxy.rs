@@ -57,7 +57,7 @@ pub enum ProxyProtocol {
 /// The `Host` field of requests that are passed on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyHost {
-    /// The one that the client asked.
+    /// The host that the client asked for.
     Client,
     /// The host and port of the application.
     Upstream,

@@ -24,7 +24,7 @@ const PRELUDE: &str = "prelude";
 /// Bytes of a text that a script may `load`.
 const MAX_LOADED: usize = 256 << 10;
 
-/// The function by which a script waits.
+/// The name of the function that makes a script wait.
 const WORD: &[u8] = b"subrequest";
 
 /// Scripts of a state that may wait at a time. Each of them may have as much memory as one that runs.
@@ -126,7 +126,7 @@ impl Runtime {
         self.let_scripts_have_memory()
     }
 
-    /// What one script may have, for each that waits and for the one that runs.
+    /// Allows the state one script's memory for each script that waits, and once more for the script that runs.
     fn let_scripts_have_memory(&self) -> Result<()> {
         let scripts = self.waiting.get() + 1;
         let limit = self.own_memory.get() + scripts * self.budget.limits().memory;

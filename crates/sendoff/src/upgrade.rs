@@ -194,7 +194,7 @@ impl Successor {
     }
 
     async fn hand_over(&mut self, given: Given) -> io::Result<ToOld> {
-        // One that has ended before it took them has left an answer.
+        // A new program that has ended before it took the listeners has left its answer in the socket.
         let _ = self.give(given).await;
         match self.socket.receive().await? {
             Some((answer, _)) => Ok(answer),

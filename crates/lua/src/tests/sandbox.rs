@@ -118,7 +118,7 @@ fn errors_have_a_file_and_a_line() {
     assert!(why.starts_with("/scripts/x.lua:3: "), "{why}");
 }
 
-/// A script as it is, and as one that may wait, which runs in a coroutine.
+/// A script as it is, and with a comment that makes the runtime take it for a script that may wait and run it in a coroutine.
 fn both_ways(source: &str) -> [String; 2] {
     [source.to_owned(), format!("{source} --subrequest")]
 }

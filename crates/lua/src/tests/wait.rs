@@ -88,7 +88,7 @@ fn scripts_wait_beside_one_another() {
     assert_eq!(text(&exchange), "second1y");
     let (exchange, _) = done(sandbox.runtime.go_on(*first, reply("first")));
     assert_eq!(text(&exchange), "first1y");
-    // One that is given up is forgotten.
+    // A waiting script that is dropped leaves nothing behind.
     drop(waits(sandbox.start(source)));
     assert_eq!(sandbox.value("tostring(n)"), "nil");
 }
@@ -160,7 +160,7 @@ fn only_so_many_scripts_wait_and_each_has_its_memory() {
         let (exchange, outcome) = done(sandbox.runtime.go_on(*waiting, reply("")));
         assert_eq!((text(&exchange), outcome), ("3000000".to_owned(), Outcome::Answer(200)));
     }
-    // Nobody waits any more, so that one script has no more than it should.
+    // No script waits any more, so the limit is that of one script again.
     let why = sandbox.failure("local t = {} for i = 1, 100 do t[i] = ('x'):rep(1000000) .. i end");
     assert!(why.contains("of memory"), "{why}");
 }
