@@ -13,7 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use sendoff_lua::Phase;
-use sendoff_server::lua::{Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces};
+use sendoff_server::lua::{
+    Call, Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces,
+};
 use sendoff_server::request::BodyStore;
 use sendoff_server::segment::Segment;
 use sendoff_server::static_files::{CacheLimits, CacheShare, respond_with};
@@ -96,9 +98,13 @@ impl Responder {
                 Ok(chosen) => chosen,
                 Err(status) => return Response::page(status, traces.fields),
             };
-            let (request, physical) = (&mut asked.request, Some(physical));
-            let next = scripts.run_now(&list, Phase::Route, physical, request, &mut traces);
-            let next = match next {
+            let call = Call {
+                phase: Phase::Route,
+                physical: Some(physical),
+                request: &mut asked.request,
+                traces: &mut traces,
+            };
+            let next = match scripts.run_now(&list, call) {
                 Next::GoOn { physical: Some(file) } => scripts.file(&file, None),
                 other => other,
             };

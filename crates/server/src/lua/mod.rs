@@ -15,4 +15,4 @@ mod view;
 
 pub use answer::ScriptAnswer;
 pub use ask::{Asked, Asks};
-pub use scripts::{Dictionaries, Next, ScriptShare, SiteScripts, Traces};
+pub use scripts::{Call, Dictionaries, Next, ScriptShare, SiteScripts, Traces};

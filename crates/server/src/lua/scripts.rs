@@ -142,6 +142,19 @@ pub struct SiteScripts {
     dictionary: Arc<Dictionary>,
 }
 
+/// What scripts are run for.
+#[derive(Debug)]
+pub struct Call<'r> {
+    /// When they run.
+    pub phase: Phase,
+    /// Where the path leads in the file system.
+    pub physical: Option<Vec<u8>>,
+    /// The request, which they may change.
+    pub request: &'r mut Request,
+    /// What earlier scripts have left, to which they add.
+    pub traces: &'r mut Traces,
+}
+
 impl SiteScripts {
     /// For a site with this name and this folder.
     pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
@@ -149,37 +162,30 @@ impl SiteScripts {
         Self { share: Rc::clone(share), root: root.into(), dictionary }
     }
 
-    /// Runs scripts, one after the other, until one of them decides. `physical`: where the path leads in the file system. Without
-    /// `asks` subrequests fail, and the scripts wait for nothing.
+    /// Runs scripts, one after the other, until one of them decides. Without `asks` subrequests fail, and the scripts wait for
+    /// nothing.
     pub async fn run(
         &self,
         scripts: &[PathBuf],
-        phase: Phase,
-        physical: Option<Vec<u8>>,
-        request: &mut Request,
-        traces: &mut Traces,
+        mut call: Call<'_>,
         asks: Option<&dyn Asks>,
     ) -> Next {
         let mut chosen = None;
         for path in scripts {
-            let physical = chosen.clone().or_else(|| physical.clone());
-            match self.run_one(path, phase, physical, request, traces, asks).await {
-                Next::GoOn { physical: now } => chosen = now.or(chosen),
+            match self.run_one(path, &mut call, asks).await {
+                Next::GoOn { physical: None } => {}
+                Next::GoOn { physical } => {
+                    call.physical.clone_from(&physical);
+                    chosen = physical;
+                }
                 next => return next,
             }
         }
         Next::GoOn { physical: chosen }
     }
 
-    async fn run_one(
-        &self,
-        path: &Path,
-        phase: Phase,
-        physical: Option<Vec<u8>>,
-        request: &mut Request,
-        traces: &mut Traces,
-        asks: Option<&dyn Asks>,
-    ) -> Next {
+    async fn run_one(&self, path: &Path, call: &mut Call<'_>, asks: Option<&dyn Asks>) -> Next {
+        let Call { phase, physical, request, traces } = call;
         let failed = |why| Next::Refused(StatusCode::INTERNAL_SERVER_ERROR, Some(why));
         let started = match self.share.started() {
             Ok(started) => started,
@@ -189,7 +195,8 @@ impl SiteScripts {
             Ok(script) => script,
             Err(why) => return failed(why),
         };
-        let mut exchange = view::lend(request, phase, physical, &self.root, &self.dictionary);
+        let physical = physical.clone();
+        let mut exchange = view::lend(request, *phase, physical, &self.root, &self.dictionary);
         exchange.fields = std::mem::take(&mut traces.fields);
         exchange.environment = std::mem::take(&mut traces.environment);
         exchange.is_explained = traces.is_explained;
@@ -251,15 +258,8 @@ impl SiteScripts {
     }
 
     /// Runs scripts that cannot wait: [`Self::run`] without subrequests.
-    pub fn run_now(
-        &self,
-        scripts: &[PathBuf],
-        phase: Phase,
-        physical: Option<Vec<u8>>,
-        request: &mut Request,
-        traces: &mut Traces,
-    ) -> Next {
-        let run = pin!(self.run(scripts, phase, physical, request, traces, None));
+    pub fn run_now(&self, scripts: &[PathBuf], call: Call<'_>) -> Next {
+        let run = pin!(self.run(scripts, call, None));
         match run.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(next) => next,
             Poll::Pending => unreachable!("nothing is waited for but subrequests"),

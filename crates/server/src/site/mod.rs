@@ -29,7 +29,7 @@ use sendoff_lua::Phase;
 use sendoff_sys::process::groups_of;
 
 use crate::auth::Line;
-use crate::lua::{Asks, ScriptShare, SiteScripts};
+use crate::lua::{Asks, Call, ScriptShare, SiteScripts};
 use crate::request::{Request, Scheme};
 use crate::response::ResponseHead;
 use crate::static_files::{CacheShare, Writer};
@@ -215,11 +215,10 @@ impl Site {
     ) -> Applied {
         match &self.scripts {
             Some(scripts) if !self.lua_before.is_empty() => {
-                let (phase, traces) = (Phase::Before, &mut effects.lua);
+                let traces = &mut effects.lua;
+                let call = Call { phase: Phase::Before, physical: None, request, traces };
                 // On the heap, because most sites have no scripts.
-                Box::pin(scripts.run(&self.lua_before, phase, None, request, traces, asks))
-                    .await
-                    .into()
+                Box::pin(scripts.run(&self.lua_before, call, asks)).await.into()
             }
             _ => Applied::Open,
         }

@@ -19,7 +19,7 @@ use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
-use crate::lua::{Asks, Next, SiteScripts};
+use crate::lua::{Asks, Call, Next, SiteScripts};
 use crate::rates::RouteId;
 use crate::request::{Request, normalise};
 use crate::response::Field;
@@ -338,11 +338,10 @@ impl OneRoute {
         effects: &mut Effects,
     ) -> Applied {
         let Some(scripts) = folders.scripts else { return Applied::Open };
-        let physical = folders.router.filename(&request.path);
-        let (phase, traces) = (Phase::Route, &mut effects.lua);
+        let physical = Some(folders.router.filename(&request.path));
+        let call = Call { phase: Phase::Route, physical, request, traces: &mut effects.lua };
         // On the heap, because most routes have no scripts.
-        let run = scripts.run(&self.lua, phase, Some(physical), request, traces, folders.asks);
-        match Box::pin(run).await {
+        match Box::pin(scripts.run(&self.lua, call, folders.asks)).await {
             Next::GoOn { physical: None, .. } => Applied::Open,
             Next::GoOn { physical: Some(file), .. } => match folders.router.path_of(&file) {
                 None => scripts.file(&file, None).into(),
