@@ -111,18 +111,7 @@ struct Bare;
 
 impl Machine for Bare {
     fn stat(&self, path: &[u8]) -> Option<Stat> {
-        (path == b"/file").then(|| Stat {
-            mode: 0o100_644,
-            inode: 7,
-            size: 3,
-            uid: 1,
-            gid: 2,
-            accessed: (1, 2),
-            modified: (3, 4),
-            changed: (5, 6),
-            content_type: None,
-            etag: None,
-        })
+        (path == b"/file").then(|| Stat { mode: 0o100_644, size: 3, ..Stat::default() })
     }
 
     fn list(&self, _: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -150,33 +139,22 @@ fn time() -> Duration {
 fn exchange(shared: &Arc<Dictionary>) -> Exchange {
     let mut headers = HeaderMap::new();
     headers.insert("x-a", HeaderValue::from_static("1"));
-    Exchange {
-        phase: Phase::Route,
-        request: Request {
-            method: Method::GET,
-            protocol: "HTTP/1.1",
-            scheme: Bytes::from_static(b"http"),
-            authority: Bytes::from_static(b"example.org"),
-            server_name: Bytes::from_static(b"example.org"),
-            target: Bytes::from_static(b"/a?b"),
-            original_target: Bytes::from_static(b"/a?b"),
-            path: b"/a".to_vec(),
-            query: Some(Bytes::from_static(b"b")),
-            remote: None,
-            local: None,
-            headers,
-            body: Body::Received(Bytes::from_static(b"body")),
-        },
-        physical: Physical::default(),
-        environment: Vec::new(),
-        status: 0,
-        fields: Vec::new(),
-        content: None,
-        shared: Arc::clone(shared),
-        messages: Vec::new(),
-        is_explained: false,
-        place: None,
-    }
+    let request = Request {
+        method: Method::GET,
+        protocol: "HTTP/1.1",
+        scheme: Bytes::from_static(b"http"),
+        authority: Bytes::from_static(b"example.org"),
+        server_name: Bytes::from_static(b"example.org"),
+        target: Bytes::from_static(b"/a?b"),
+        original_target: Bytes::from_static(b"/a?b"),
+        path: b"/a".to_vec(),
+        query: Some(Bytes::from_static(b"b")),
+        remote: None,
+        local: None,
+        headers,
+        body: Body::Received(Bytes::from_static(b"body")),
+    };
+    Exchange::new(Phase::Route, request, Physical::default(), Arc::clone(shared))
 }
 
 /// Runs a script, whose subrequests are answered.

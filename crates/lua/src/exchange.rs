@@ -145,6 +145,29 @@ pub(crate) const MAX_FIELDS: usize = 128;
 const MAX_MESSAGES: (usize, usize) = (32, 4096);
 
 impl Exchange {
+    /// What a script sees before anything has been answered.
+    #[must_use]
+    pub fn new(
+        phase: Phase,
+        request: Request,
+        physical: Physical,
+        shared: Arc<Dictionary>,
+    ) -> Self {
+        Self {
+            phase,
+            request,
+            physical,
+            environment: Vec::new(),
+            status: 0,
+            fields: Vec::new(),
+            content: None,
+            shared,
+            messages: Vec::new(),
+            is_explained: false,
+            place: None,
+        }
+    }
+
     /// Notes a message for the log.
     pub(crate) fn log(&mut self, message: &str) {
         if self.messages.len() < MAX_MESSAGES.0 {

@@ -24,7 +24,7 @@ pub trait Machine: fmt::Debug {
 }
 
 /// What `stat` says of a path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Stat {
     /// Kind and permissions, as in `st_mode`.
     pub mode: u32,

@@ -86,38 +86,28 @@ impl Sandbox {
         let mut headers = HeaderMap::new();
         headers.insert("x-a", HeaderValue::from_static("1"));
         headers.append("x-a", HeaderValue::from_static("2"));
-        Exchange {
-            phase,
-            request: Request {
-                method: Method::GET,
-                protocol: "HTTP/1.1",
-                scheme: Bytes::from_static(b"http"),
-                authority: Bytes::from_static(b"example.org:8080"),
-                server_name: Bytes::from_static(b"example.org"),
-                target: Bytes::from_static(b"/a%20b?c=d"),
-                original_target: Bytes::from_static(b"/a%20b?c=d"),
-                path: b"/a b".to_vec(),
-                query: Some(Bytes::from_static(b"c=d")),
-                remote: Some("192.0.2.1:1234".parse().unwrap()),
-                local: Some("192.0.2.2:80".parse().unwrap()),
-                headers,
-                body: Body::Received(Bytes::new()),
-            },
-            physical: Physical {
-                path: Some(b"/srv/a b".to_vec()),
-                relative: Some(b"/a b".to_vec()),
-                root: Some((*b"/srv").into()),
-                path_info: None,
-            },
-            environment: Vec::new(),
-            status: 0,
-            fields: Vec::new(),
-            content: None,
-            shared: std::sync::Arc::clone(&self.shared),
-            messages: Vec::new(),
-            is_explained: false,
-            place: None,
-        }
+        let request = Request {
+            method: Method::GET,
+            protocol: "HTTP/1.1",
+            scheme: Bytes::from_static(b"http"),
+            authority: Bytes::from_static(b"example.org:8080"),
+            server_name: Bytes::from_static(b"example.org"),
+            target: Bytes::from_static(b"/a%20b?c=d"),
+            original_target: Bytes::from_static(b"/a%20b?c=d"),
+            path: b"/a b".to_vec(),
+            query: Some(Bytes::from_static(b"c=d")),
+            remote: Some("192.0.2.1:1234".parse().unwrap()),
+            local: Some("192.0.2.2:80".parse().unwrap()),
+            headers,
+            body: Body::Received(Bytes::new()),
+        };
+        let physical = Physical {
+            path: Some(b"/srv/a b".to_vec()),
+            relative: Some(b"/a b".to_vec()),
+            root: Some((*b"/srv").into()),
+            path_info: None,
+        };
+        Exchange::new(phase, request, physical, std::sync::Arc::clone(&self.shared))
     }
 
     pub(super) fn compile(&self, source: &str) -> Script {

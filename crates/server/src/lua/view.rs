@@ -38,33 +38,22 @@ pub(super) fn lend(
     let authority = request.host.clone().unwrap_or_default();
     // It looks at the fields, which are taken then.
     let body = body(request);
-    Exchange {
-        phase,
-        physical,
-        request: lua::Request {
-            method: request.method.clone(),
-            protocol: protocol(request.version),
-            scheme: Bytes::from_static(request.scheme.as_str().as_bytes()),
-            server_name: authority.clone(),
-            authority,
-            target: request.uri.clone(),
-            original_target: request.uri.clone(),
-            path: request.path.clone(),
-            query: request.query.clone(),
-            remote: address(&request.peer),
-            local: address(&request.local),
-            headers: std::mem::take(&mut request.headers),
-            body,
-        },
-        environment: Vec::new(),
-        status: 0,
-        fields: Vec::new(),
-        content: None,
-        shared: Arc::clone(shared),
-        messages: Vec::new(),
-        is_explained: false,
-        place: None,
-    }
+    let request = lua::Request {
+        method: request.method.clone(),
+        protocol: protocol(request.version),
+        scheme: Bytes::from_static(request.scheme.as_str().as_bytes()),
+        server_name: authority.clone(),
+        authority,
+        target: request.uri.clone(),
+        original_target: request.uri.clone(),
+        path: request.path.clone(),
+        query: request.query.clone(),
+        remote: address(&request.peer),
+        local: address(&request.local),
+        headers: std::mem::take(&mut request.headers),
+        body,
+    };
+    Exchange::new(phase, request, physical, Arc::clone(shared))
 }
 
 /// The body, if it has been read.
