@@ -258,6 +258,8 @@ fn files_are_handed_over_with_the_bytes_between_them() {
         });
         assert_eq!(table.matches("file, sendfile").count(), files, "{path}: {table}");
     }
+    let table = server.explain("/text.lua", &[]).unwrap();
+    assert!(table.contains("  text.lua:1  "), "{table}");
     let big = "0123456789".repeat(10_000);
     assert_eq!(server.page("/mixed.lua"), format!("<{big}|{}>", &big[7..]));
 }

@@ -136,6 +136,8 @@ fn files_are_handed_over() {
     server.page("/pid");
     let explained = server.explain("/path/1000000", &[]).unwrap();
     assert!(explained.contains("1000000  file, sendfile"), "{explained}");
+    let place = explained.split_once("config.ru:").expect("the line of the application").1;
+    assert!(place.starts_with(|first: char| first.is_ascii_digit()), "{explained}");
     // The front sends files of this size from memory.
     let explained = server.explain("/files/60.bin", &[]).unwrap();
     assert!(explained.contains("it hands over files"), "{explained}");

@@ -52,6 +52,8 @@ struct Response {
     body: Vec<Segment>,
     /// The value of `Content-Length`; `None`: there is no such field.
     length: Option<u64>,
+    /// Where a script has made it, if it is explained.
+    place: Option<String>,
 }
 
 impl Responder {
@@ -90,7 +92,7 @@ impl Responder {
         let mut traces = Traces {
             fields: Vec::new(),
             environment: std::mem::take(&mut asked.environment),
-            is_explained: false,
+            is_explained: worker.explains(),
         };
         let mut is_again = false;
         for _ in 0..MAX_RUNS {
@@ -109,14 +111,15 @@ impl Responder {
                 other => other,
             };
             match next {
-                Next::Answer(ScriptAnswer::Body { status, segments, .. }) => {
+                Next::Answer(ScriptAnswer::Body { status, segments, place }) => {
                     let length = Some(segments.iter().map(Segment::len).sum());
-                    return Response { status, fields: traces.fields, body: segments, length };
+                    let (fields, body) = (traces.fields, segments);
+                    return Response { status, fields, body, length, place };
                 }
-                Next::Answer(ScriptAnswer::File { entry, .. }) => {
+                Next::Answer(ScriptAnswer::File { entry, place }) => {
                     let asked = &asked.request;
                     let found = respond_with(&entry, &asked.method, &asked.headers);
-                    return Response::file(found, traces.fields);
+                    return Response { place, ..Response::file(found, traces.fields) };
                 }
                 Next::Answer(ScriptAnswer::AfterBody) => match read_body(worker) {
                     Ok(body) => {
@@ -184,6 +187,9 @@ impl Responder {
     }
 
     fn send(&self, worker: &mut Worker, method: &Method, response: &Response) -> Result<(), Gone> {
+        if let Some(place) = &response.place {
+            worker.explain(format!("bytes\t{place}\t\t").as_bytes());
+        }
         let head = response.head();
         if method == Method::HEAD || response.body.is_empty() {
             return worker.write_head(&head);
@@ -220,7 +226,7 @@ impl Response {
         let others = fields.into_iter().filter(|(name, _)| !is_kind(name));
         let fields = others.chain([kind]).collect();
         let length = Some(page.len() as u64);
-        Self { status, fields, body: vec![Segment::Bytes(page.into())], length }
+        Self { status, fields, body: vec![Segment::Bytes(page.into())], length, place: None }
     }
 
     /// A file, or ranges of it. What scripts have set counts.
@@ -240,7 +246,8 @@ impl Response {
             return page;
         }
         let fields = own.into_iter().chain(fields).collect();
-        Self { status: found.status, fields, body: found.body, length: found.content_length }
+        let length = found.content_length;
+        Self { status: found.status, fields, body: found.body, length, place: None }
     }
 
     /// The CGI header block (RFC 3875 §6.2).

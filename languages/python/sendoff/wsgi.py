@@ -5,6 +5,7 @@ import traceback
 from .files import FileWrapper, closes_at_once, plain_part
 from .head import Head
 from .known import is_at_hand
+from .place import Places
 from .streams import Errors, Input
 
 _ERROR_HEADERS = [("Content-Type", "text/plain; charset=utf-8")]
@@ -33,7 +34,7 @@ class Response:
     ====================  =========================  ==============================
     """
 
-    __slots__ = ("thread", "head", "sent", "gone", "wants_body")
+    __slots__ = ("thread", "head", "sent", "gone", "wants_body", "places")
 
     def __init__(self, thread, method):
         self.thread = thread
@@ -42,6 +43,8 @@ class Response:
         # The client has closed the connection.
         self.gone = False
         self.wants_body = method != "HEAD"
+        # Set if the response is explained.
+        self.places = None
 
     def start_response(self, status, headers, exc_info=None):
         """What the application calls."""
@@ -67,7 +70,13 @@ class Response:
         if self.head is None:
             raise AssertionError("the application has not called start_response()")
         self.sent = True
+        self.explain()
         self.thread.write(self.head.block(length), True)
+
+    def explain(self):
+        """Tells the front which line of the application this response comes from, if it asked."""
+        if self.places is not None and self.places.last is not None:
+            self.thread.explain(f"bytes\t{self.places.last}\t\t".encode(errors="replace"))
 
     def put(self, data):
         """Writes body bytes, behind the head."""
@@ -124,6 +133,7 @@ class Response:
         if announced is not None:
             length = min(length, announced)
         self.sent = True
+        self.explain()
         try:
             self.thread.send_file(self.head.block(), fd, position, length)
         except BrokenPipeError:
@@ -167,7 +177,11 @@ class WsgiHandler:
         environ["wsgi.input"] = body.stream
         environ["wsgi.errors"] = errors
         response = Response(thread, environ["REQUEST_METHOD"])
-        failed = not self._run(environ, response, errors)
+        if thread.explains():
+            with Places() as response.places:
+                failed = not self._run(environ, response, errors)
+        else:
+            failed = not self._run(environ, response, errors)
         errors.end()
         body.end()
         # Without `fail()` the response ends when the thread waits for the next request.

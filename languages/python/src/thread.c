@@ -421,6 +421,30 @@ static PyObject *thread_log(PyObject *object, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *thread_explains(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+
+	(void)unused;
+	return has_request(self) ? PyBool_FromLong(sendoff_explains(self->worker)) : NULL;
+}
+
+static PyObject *thread_explain(PyObject *object, PyObject *args)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+	Py_ssize_t len;
+	const char *text;
+
+	if (!PyArg_ParseTuple(args, "y#", &text, &len) || !has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_explain(self->worker, text, (size_t)len);
+	lock(self, state);
+	Py_RETURN_NONE;
+}
+
 static PyObject *thread_aborted(PyObject *object, PyObject *unused)
 {
 	Thread *self = self_of(object);
@@ -446,6 +470,9 @@ static PyMethodDef methods[] = {
 	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response, if there is one."},
 	{"close", thread_close, METH_NOARGS, "Closes connection, links and files, for good."},
 	{"log", thread_log, METH_VARARGS, "log(entry): an entry for the web server's log."},
+	{"explains", thread_explains, METH_NOARGS, "Whether the response is to be explained."},
+	{"explain", thread_explain, METH_VARARGS,
+	 "explain(text): says something about the output that follows (docs/handover.md, EXPLAIN)."},
 	{"aborted", thread_aborted, METH_NOARGS, "Whether the client has gone."},
 	{NULL, NULL, 0, NULL},
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{Progress, Request, Response, Site, pattern, processes};
+use sendoff_tests::{Progress, Request, Response, Server, Site, pattern, processes};
 
 use crate::server::{Python, Reference};
 use crate::{APPLICATION, MB, facts, from_files, from_files_with, made};
@@ -53,6 +53,14 @@ fn assert_alike(what: &str, ours: Response, theirs: Response) {
     // A length that the application has not announced is the server's own choice.
     assert!(theirs.2.is_none() || ours.2 == theirs.2, "{what}: {:?} {:?}", ours.2, theirs.2);
     assert!(ours.3 == theirs.3, "{what}: other bytes");
+}
+
+/// Whether `sendoff explain` names the line of the program that holds this text.
+#[track_caller]
+fn assert_explained(server: &Server, target: &str, program: &str, text: &str) {
+    let number = program.lines().position(|line| line.contains(text)).unwrap() + 1;
+    let table = server.explain(target, &[]).unwrap();
+    assert!(table.contains(&format!("_site.py:{number}")), "{number}: {table}");
 }
 
 /// The cookies that a response sets, for the next request.
@@ -119,6 +127,7 @@ fn a_site_on_flask_is_the_same_as_in_gunicorn() {
     assert_eq!(gunicorn.ask(&who(&told[0])).expect(200), b"Ada");
     assert_eq!(from_files(&server, "/download"), 300_000);
     assert_eq!(from_files(&server, "/attachment"), 300_000);
+    assert_explained(&server, "/attachment", include_str!("flask_site.py"), "as_attachment=True");
     // Werkzeug cuts the range out by an iterator of its own.
     for (range, length) in [("1000-150000", 149_001), ("250000-", 50_000), ("-100000", 100_000)] {
         let range = format!("Range: bytes={range}");
@@ -181,6 +190,7 @@ fn a_site_on_django_is_the_same_as_in_gunicorn() {
         assert_alike(target, ours, theirs);
     }
     assert_eq!(from_files(&server, "/download"), 300_000);
+    assert_explained(&server, "/download", include_str!("django_site.py"), "FileResponse(open");
     // Root's: the process has kept the right to guard it. (The front sends small files from memory.)
     let table = server.explain(css, &[]).unwrap();
     assert!(table.contains("it hands over files"), "{table}");

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
-use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_PARAM, ACCEPT_REGION};
+use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_EXPLAIN, ACCEPT_PARAM, ACCEPT_REGION};
 
 use super::context::Context;
 use super::words::words;
@@ -18,6 +18,7 @@ pub(super) fn announce(
     context: &Context<'_>,
     application: &Application,
     direct: bool,
+    explained: bool,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
     let services = context.services;
@@ -29,10 +30,12 @@ pub(super) fn announce(
         parameters.param(FRONT_PARAM, b"1");
     }
     let announced = announce_channel(context, application);
+    let explains = explained && (knows_memory || announced.is_some());
     let words = words([
         direct.then_some(ACCEPT_DIRECT),
         region.then_some(ACCEPT_REGION),
         announced.is_some().then_some(ACCEPT_CHANNEL),
+        explains.then_some(ACCEPT_EXPLAIN),
     ]);
     if !words.is_empty() {
         parameters.param(ACCEPT_PARAM, &words);

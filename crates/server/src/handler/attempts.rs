@@ -111,8 +111,9 @@ impl Call<'_> {
     ) -> (Result<Response, Failed>, Offer) {
         let takes = application.knows_direct();
         let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
+        let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
         let claim =
-            announce::announce(&self.context, application, offer == Offer::Made, &mut parameters);
+            announce::announce(&self.context, application, is_offered, explained, &mut parameters);
         let message = Rc::new(parameters.streamed(&self.context.request.body));
         let answered =
             self.ask_application(application, message, claim, is_only_host, responder).await;

@@ -330,9 +330,13 @@ fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     } else if let Exchange::Application(exchange) = exchange {
         report.remark(Remark {
             how: "bytes".to_owned(),
+            from: begun
+                .explanations
+                .last()
+                .map(|text| Remark::decode(text).from)
+                .unwrap_or_default(),
             what: "a FastCGI application".to_owned(),
             why: handover(exchange.application(), exchange.is_framed()).to_owned(),
-            ..Remark::default()
         });
     } else if let Exchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().proxy().protocol {

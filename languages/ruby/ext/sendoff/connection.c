@@ -500,6 +500,26 @@ static VALUE connection_log(VALUE self, VALUE entry)
 	return Qtrue;
 }
 
+/* Whether the response is to be explained. */
+static VALUE connection_explains(VALUE self)
+{
+	connection *connection = usable(self);
+
+	return connection && sendoff_explains(connection->worker) ? Qtrue : Qfalse;
+}
+
+/* explain(text), about the output that follows (docs/handover.md, EXPLAIN). */
+static VALUE connection_explain(VALUE self, VALUE text)
+{
+	connection *connection = usable(self);
+
+	StringValue(text);
+	if (connection) {
+		sendoff_explain(connection->worker, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
+	}
+	return Qnil;
+}
+
 static void *finish_without_gvl(void *pointer)
 {
 	call *call = pointer;
@@ -574,6 +594,8 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_method(class, "flush", connection_flush, 0);
 	rb_define_method(class, "file", connection_file, 5);
 	rb_define_method(class, "log", connection_log, 1);
+	rb_define_method(class, "explains?", connection_explains, 0);
+	rb_define_method(class, "explain", connection_explain, 1);
 	rb_define_method(class, "finish", connection_finish, 0);
 	rb_define_method(class, "cut", connection_cut, 0);
 	rb_define_method(class, "close", connection_close, 0);

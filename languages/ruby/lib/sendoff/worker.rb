@@ -108,7 +108,7 @@ module Sendoff
 
     def call(connection, parameters, errors)
       env = @environment.complete(parameters, connection, errors)
-      response = Response.new(connection, env, @app.call(env))
+      response = Response.new(connection, env, answer(connection, env))
       whole = response.send
       finished(connection, env, response, nil, whole)
       whole
@@ -119,6 +119,16 @@ module Sendoff
       whole = !response&.begun? && fail_with_page(connection)
       finished(connection, env, response, e, whole) if env
       whole
+    end
+
+    # What the application returns. If the response is explained, the front is told from which line.
+    def answer(connection, env)
+      return @app.call(env) unless connection.explains?
+
+      places = Places.new
+      returned = places.follow { @app.call(env) }
+      connection.explain("bytes\t#{places.last}\t\t") if places.last
+      returned
     end
 
     # The client gets what has been written, but no end of the response.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use sendoff_fastcgi::direct::Sent;
-use sendoff_fastcgi::handover::{Hints, Record};
+use sendoff_fastcgi::handover::{Hints, MAX_EXPLANATION, Record};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 use sendoff_fastcgi::region::Piece;
 use sendoff_fastcgi::{Decoder, Part};
@@ -29,6 +29,8 @@ pub(super) enum Output<D> {
     Region(D),
     /// Bytes of the body in that memory.
     Piece(Piece),
+    /// Text about the bytes that follow, for `sendoff explain`.
+    Explanation(Bytes),
     /// A piece of what the application writes to its log.
     Log { text: Bytes, ends_record: bool },
     /// The response is complete; the connection may serve the next request.
@@ -157,6 +159,11 @@ impl Answer {
                 };
                 end(&content)?;
                 Ok(Some(Output::End(hints)))
+            }
+            Part::Record { kind: Kind::EXPLAIN, content, .. }
+                if self.medium == Medium::Unix && content.len() <= MAX_EXPLANATION =>
+            {
+                Ok(Some(Output::Explanation(content)))
             }
             Part::Record { kind, content, .. } => {
                 match Record::decode(kind, &content).map_err(malformed)? {
@@ -324,6 +331,17 @@ mod tests {
         hear(&mut answer(Medium::Unix, Writer::Front), &[&sent], &[]).unwrap_err();
         let after_body = [stream(Kind::STDOUT, 2, b"x"), sent].concat();
         hear(&mut answer(Medium::Unix, Writer::Lent), &[&after_body], &[]).unwrap_err();
+    }
+
+    #[test]
+    fn explanations_are_short_and_come_over_unix_sockets() {
+        let explanation = |len| stream(Kind::EXPLAIN, 2, &vec![b'x'; len]);
+        let unix = || answer(Medium::Unix, Writer::Front);
+        let heard = hear(&mut unix(), &[&explanation(MAX_EXPLANATION)], &[]).unwrap();
+        assert!(heard[0].starts_with("Explanation"), "{heard:?}");
+        hear(&mut unix(), &[&explanation(MAX_EXPLANATION + 1)], &[]).unwrap_err();
+        let mut tcp = answer(Medium::Tcp, Writer::Front);
+        hear(&mut tcp, &[&explanation(1)], &[]).unwrap_err();
     }
 
     #[test]

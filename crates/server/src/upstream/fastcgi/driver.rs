@@ -284,6 +284,7 @@ impl Driver {
                     self.inbox.push(Event::Piece(bytes));
                 }
             }
+            Output::Explanation(text) => self.inbox.push(Event::Explanation(text)),
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
                 let log = |entry| log(peer, label, entry);
