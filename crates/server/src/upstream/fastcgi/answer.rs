@@ -338,7 +338,7 @@ mod tests {
         let explanation = |len| stream(Kind::EXPLAIN, 2, &vec![b'x'; len]);
         let unix = || answer(Medium::Unix, Writer::Front);
         let heard = hear(&mut unix(), &[&explanation(MAX_EXPLANATION)], &[]).unwrap();
-        assert!(heard[0].starts_with("Explanation"), "{heard:?}");
+        assert!(heard[0].contains("Explanation"), "{heard:?}");
         hear(&mut unix(), &[&explanation(MAX_EXPLANATION + 1)], &[]).unwrap_err();
         let mut tcp = answer(Medium::Tcp, Writer::Front);
         hear(&mut tcp, &[&explanation(1)], &[]).unwrap_err();
