@@ -10,7 +10,8 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= /lib/systemd/system
 GENERATED = target/release/generated
 
-.PHONY: help install uninstall serve build libfcgi examples gem header config install-extension test test-heavy test-trixie phpt bench check fmt ktls java
+.PHONY: help install uninstall serve build deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
+	test-heavy test-trixie phpt bench check fmt ktls java
 
 # This list.
 help:
@@ -29,15 +30,17 @@ build:
 install: build
 	target/release/sendoff generate $(GENERATED)
 	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin target/release/sendoff target/release/sendoff-php
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/sendoff.fish
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/logrotate.d
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.service > $(DESTDIR)$(UNITDIR)/sendoff.service
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.logrotate > $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/html packaging/html/index.php
+	install -d $(DESTDIR)$(SYSCONFDIR)/sendoff
 	test -e $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml || \
-		install -Dm644 packaging/sendoff.toml $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml
+		sed 's|/usr/share|$(PREFIX)/share|' packaging/sendoff.toml > $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml
 
 # Removes what `make install` has put there, but for the configuration, logs and certificates.
 uninstall:
@@ -45,7 +48,14 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/sendoff.1 $(DESTDIR)$(PREFIX)/share/man/man1/sendoff-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sendoff $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sendoff.fish
+	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
+
+# Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operation.md).
+deb: build libfcgi
+	tools/install deb
+	tools/extension build target/release/sendoff.so target/release/libsendoff_capi.a
+	tools/deb
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:
@@ -83,6 +93,10 @@ install-extension:
 	tools/install extension
 	tools/extension install
 
+# Removes what `make install-extension` has put there.
+uninstall-extension:
+	tools/extension uninstall
+
 # What every commit must pass; under 10 minutes once it has been built.
 test: check
 	tools/install test
@@ -110,6 +124,10 @@ phpt:
 # `make test` on Debian 13, with its PHP 8.4, in a folder of its own (tools/debian); as root.
 test-trixie:
 	tools/debian trixie test
+
+# The packages of `make deb` in a Debian 12 of their own: installed, run, upgraded, removed, purged (tools/test-deb); as root.
+test-deb: deb
+	tools/test-deb
 
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
 bench:

@@ -431,9 +431,23 @@ static PHP_MSHUTDOWN_FUNCTION(extension)
 	return lazy_module_shutdown(SHUTDOWN_FUNC_ARGS_PASSTHRU);
 }
 
+/*
+ * What this file is in a worker of sendoff-php, which has the module built in and reads the
+ * settings of php-fpm, among them the line that loads this file. PHP warns of a second module of
+ * one name.
+ */
+static zend_module_entry idle_module = {
+	STANDARD_MODULE_HEADER, "sendoff_for_fpm",          NULL, NULL, NULL, NULL, NULL, NULL,
+	NO_VERSION_YET,         STANDARD_MODULE_PROPERTIES,
+};
+
 ZEND_DLEXPORT zend_module_entry *get_module(void)
 {
 	zend_module_entry *module = &sendoff_module_entry;
+
+	if (zend_hash_str_exists(&module_registry, ZEND_STRL("sendoff"))) {
+		return &idle_module;
+	}
 
 	lazy_module_startup = module->module_startup_func;
 	lazy_module_shutdown = module->module_shutdown_func;
