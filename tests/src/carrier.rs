@@ -61,7 +61,7 @@ impl Carrier {
     /// Ends the sending direction.
     pub(crate) fn half_close(&mut self) {
         match self {
-            Self::Bytes(wire) => wire.half_close(),
+            Self::Bytes(wire) => wire.half_close().unwrap(),
             Self::Streams(streams) => streams.half_close(),
         }
     }

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::LIMIT;
+use crate::secure::Wire;
 
 /// What a client sends first (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -123,12 +124,12 @@ pub fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 
 /// A connection that sends what it is told to.
 pub struct Frames {
-    stream: TcpStream,
+    wire: Wire,
     received: Vec<u8>,
 }
 
 impl Frames {
-    /// Connects, and sends the preface with these settings.
+    /// Connects, over TLS if the server speaks it there, and sends the preface with these settings.
     ///
     /// # Panics
     /// If the connection is refused.
@@ -137,7 +138,7 @@ impl Frames {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_write_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client = Self { stream, received: Vec::new() };
+        let mut client = Self { wire: Wire::new(stream, true), received: Vec::new() };
         let settings = settings.iter().flat_map(|(id, value)| {
             let bytes: Vec<u8> = id.to_be_bytes().into_iter().chain(value.to_be_bytes()).collect();
             bytes
@@ -149,7 +150,7 @@ impl Frames {
 
     /// The socket beneath.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.wire.socket()
     }
 
     /// Sends bytes.
@@ -157,24 +158,24 @@ impl Frames {
     /// # Panics
     /// If the server has closed the connection.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).expect("send");
+        self.wire.write_all(bytes.as_ref()).and_then(|()| self.wire.flush()).expect("send");
     }
 
     /// Sends bytes that the server may refuse to take.
     pub fn try_send(&mut self, bytes: &[u8]) {
-        let _refused = self.stream.write_all(bytes);
+        let _refused = self.wire.write_all(bytes);
     }
 
     /// Ends the sending direction. It fails on a connection that is gone.
-    pub fn half_close(&self) {
-        let _gone = self.stream.shutdown(std::net::Shutdown::Write);
+    pub fn half_close(&mut self) {
+        let _gone = self.wire.half_close();
     }
 
     /// Sends bytes again and again until the server takes no more, or `most` of them have been sent. Returns how many.
     pub fn flood(&mut self, bytes: &[u8], most: usize) -> usize {
         let mut sent = 0;
         while sent < most {
-            match self.stream.write(bytes) {
+            match self.wire.write(bytes) {
                 Ok(n) => sent += n,
                 Err(_) => break,
             }
@@ -212,7 +213,7 @@ impl Frames {
     fn fill(&mut self, length: usize) -> Option<()> {
         let mut buffer = [0; 64 * 1024];
         while self.received.len() < length {
-            match self.stream.read(&mut buffer) {
+            match self.wire.read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -108,12 +108,12 @@ impl Wire {
     }
 
     /// Ends the sending direction.
-    pub(crate) fn half_close(&mut self) {
+    pub(crate) fn half_close(&mut self) -> io::Result<()> {
         if let Self::Tls(tls) = self {
             tls.conn.send_close_notify();
-            tls.flush().unwrap();
+            tls.flush()?;
         }
-        self.socket().shutdown(std::net::Shutdown::Write).unwrap();
+        self.socket().shutdown(std::net::Shutdown::Write)
     }
 }
 

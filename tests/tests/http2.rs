@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use sendoff_tests::frames::{
     CANCEL, DATA, END_HEADERS, END_STREAM, Frame, Frames, GOAWAY, HEADERS, INTERNAL_ERROR,
-    NO_ERROR, PING, RST_STREAM, SETTINGS, frame, request,
+    NO_ERROR, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, request,
 };
 use sendoff_tests::{Broken, Client, LIMIT, Request, Response, Server, Site, pattern, processes};
 
@@ -416,6 +416,73 @@ fn who_takes_or_sends_nothing_is_given_up() {
         let _reset = std::io::Read::read_to_end(&mut client.stream(), &mut bytes);
         assert!(!bytes.starts_with(b"HTTP/1.1 200"));
     }
+}
+
+/// A client may end its sending direction after its requests, as in HTTP/1. What waits for an application is given up, there as here.
+#[test]
+fn requests_that_have_come_whole_outlive_the_sending_direction() {
+    let site = site();
+    site.write("slow.php", "<?php sleep(3); echo 'late';");
+    let log = site.outside("access.log");
+    let server = Server::start(
+        site.root(),
+        &["--tls-listen", "127.0.0.1:0", "--access-log", log.to_str().unwrap()],
+    );
+    let large = pattern(1, 20 * MB);
+    for addr in [server.clear_addr(), server.tls_addr().unwrap()] {
+        // All in one write, so that the server may see the end together with the requests.
+        let head = |method, stream, path| {
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &request(method, path, &[]))
+        };
+        let mut client = Frames::connect(addr, &[(WINDOW, 0x7fff_ffff)]);
+        let all = [
+            frame(WINDOW_UPDATE, 0, 0, &0x7000_0000_u32.to_be_bytes()),
+            head("GET", 1, "/large"),
+            head("HEAD", 3, "/large"),
+            head("GET", 5, "/none"),
+            head("GET", 7, "/small.txt"),
+        ];
+        client.send(all.concat());
+        client.half_close();
+        let mut answers: [Vec<u8>; 8] = Default::default();
+        let mut ended = Vec::new();
+        while let Some(frame) = client.receive() {
+            assert!(!matches!(frame.kind, RST_STREAM | GOAWAY), "{frame:?}");
+            if frame.ends() {
+                ended.push(frame.stream);
+            }
+            if frame.kind == DATA {
+                answers[usize::try_from(frame.stream).unwrap()].extend(frame.payload);
+            }
+        }
+        ended.sort_unstable();
+        assert_eq!(ended, [1, 3, 5, 7]);
+        assert!(answers[1] == large && answers[3].is_empty() && answers[7] == b"small");
+        assert!(answers[5].windows(3).any(|three| three == b"404"));
+
+        // Nothing keeps the connection that cannot be completed: a body, a response that waits for a window, one that waits for a script.
+        let began = Instant::now();
+        let mut client = Frames::connect(addr, &[(WINDOW, 10)]);
+        client.send(frame(HEADERS, END_HEADERS, 1, &request("POST", "/seen.php", &[])));
+        client.send(frame(DATA, 0, 1, b"begun"));
+        client.get(3, "/large");
+        client.get(5, "/slow.php");
+        client.half_close();
+        let mut first = Vec::new();
+        while let Some(frame) = client.receive() {
+            assert!(!frame.ends(), "{frame:?}");
+            if frame.kind == DATA {
+                first.extend(frame.payload);
+            }
+        }
+        assert_eq!(first, large[..10]);
+        assert!(began.elapsed() < LIMIT / 3, "{:?}", began.elapsed());
+    }
+    let given_up = || {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.matches("\"GET /slow.php HTTP/2.0\" 499 0").count() == 2
+    };
+    assert!(sendoff_tests::wait::until(LIMIT, given_up), "{:?}", std::fs::read_to_string(&log));
 }
 
 #[test]

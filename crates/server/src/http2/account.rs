@@ -33,7 +33,12 @@ impl Account {
         self.in_flight.get() < limit()
     }
 
-    /// Wakes the task when [`has_room`](Self::has_room) is true again.
+    /// Whether nothing is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight.get() == 0
+    }
+
+    /// Wakes the task when [`has_room`](Self::has_room) is true again, or fewer bytes are in flight.
     pub(super) fn wait(&self, cx: &Context<'_>) {
         if self.waiting.borrow().len() >= MOST_WAITING {
             self.wake();

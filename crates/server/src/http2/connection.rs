@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -78,6 +78,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     streams: &Rc<Streams<S>>,
 ) -> Result<(), Ending> {
     link.gather(true);
+    link.hold_end();
     let lifecycle = &streams.lifecycle;
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
     let mut leaves = false;
@@ -130,13 +131,7 @@ async fn next<T: Transport, S: Service + 'static>(
                 }
                 Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
                 Poll::Pending if !leaves && link.is_worn() => return Poll::Ready(Step::Leave),
-                Poll::Pending => {
-                    if let Poll::Ready(Err(error)) = link.poll_send_gathered(cx) {
-                        return Poll::Ready(Step::Ended(Err(error.into())));
-                    }
-                    let burden = streams.burden(link.received());
-                    return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));
-                }
+                Poll::Pending => return rest(link, streams, cx),
             };
             let was_idle = streams.is_idle();
             let open = Open::new(streams);
@@ -148,4 +143,26 @@ async fn next<T: Transport, S: Service + 'static>(
         }
     })
     .await
+}
+
+/// Sends what waits when h2 has nothing to do, and sees whether the connection is over.
+fn rest<T: Transport, S: Service>(
+    link: &Link<T>,
+    streams: &Streams<S>,
+    cx: &mut Context<'_>,
+) -> Poll<Step> {
+    let sent = link.poll_send_gathered(cx);
+    if let Poll::Ready(Err(error)) = sent {
+        return Poll::Ready(Step::Ended(Err(error.into())));
+    }
+    if !link.holds_end() {
+        let burden = streams.burden(link.received());
+        return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));
+    }
+    streams.end_input();
+    let is_all_sent = sent.is_ready() && !link.is_blocked();
+    if streams.is_idle() && is_all_sent {
+        return Poll::Ready(Step::Ended(Ok(())));
+    }
+    Poll::Pending
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::account::Given;
 use super::fields;
 use super::settings::STREAM_BUFFER;
-use super::streams::Streams;
+use super::streams::{Open, Streams};
 use crate::cut::Cut;
 use crate::delivery::{Progress, SendQueue, SendTimer};
 use crate::observe::explain::Report;
@@ -64,6 +64,7 @@ enum Stream {
 /// One response. Its line is written to the access log when it is dropped, however it ended. A stream that has not ended is reset then, so
 /// that the client cannot take the beginning for the whole.
 pub(super) struct Exchange<'c, S: Service> {
+    open: &'c Open<S>,
     streams: &'c Streams<S>,
     service: &'c S,
     asked: &'c Asked,
@@ -89,14 +90,15 @@ pub(super) struct Exchange<'c, S: Service> {
 
 impl<'c, S: Service> Exchange<'c, S> {
     pub(super) fn new(
-        streams: &'c Streams<S>,
+        open: &'c Open<S>,
         service: &'c S,
         asked: &'c Asked,
         request: Option<&'c Request>,
         response: SendResponse<Given>,
     ) -> Self {
         Self {
-            streams,
+            open,
+            streams: open.streams(),
             service,
             asked,
             request,
@@ -262,6 +264,14 @@ impl<S: Service> Responder for Exchange<'_, S> {
             return Poll::Ready(Ok(()));
         }
         match client.poll_capacity(cx) {
+            Poll::Pending if self.open.poll_input_end(cx).is_ready() => {
+                // A window that is used up stays so.
+                if self.streams.account.is_empty() {
+                    return Poll::Ready(Err(Cut::client_gone()));
+                }
+                self.streams.account.wait(cx);
+                Poll::Pending
+            }
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(_))) => Poll::Ready(Ok(())),
             Poll::Ready(Some(Err(_)) | None) => Poll::Ready(Err(Cut::client_gone())),
@@ -269,7 +279,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_reset(cx).map(|_| ())
+        if self.poll_reset(cx).is_ready() { Poll::Ready(()) } else { self.open.poll_input_end(cx) }
     }
 
     fn status(&self) -> Option<StatusCode> {

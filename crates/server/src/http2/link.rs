@@ -34,17 +34,39 @@ struct Ends<T> {
     timer: SendTimer,
     /// What h2 writes waits in the transport until h2 has nothing to do.
     gathers: bool,
+    input: Input,
+    /// The transport has not taken what h2 wrote last.
+    is_blocked: bool,
     /// How long the client may take nothing.
     send_timeout: Duration,
+}
+
+/// The client's sending direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// h2 learns its end at once.
+    Shown,
+    /// h2 does not learn its end.
+    Held,
+    /// It has ended, which h2 has not learnt.
+    HeldEnd,
 }
 
 impl<T: Transport> Link<T> {
     /// `received` has what the client has sent already.
     pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
-        let gathers = false;
-        let ends = Ends { transport, received, total, taken: 0, timer, gathers, send_timeout };
-        Self(Rc::new(RefCell::new(ends)))
+        Self(Rc::new(RefCell::new(Ends {
+            transport,
+            received,
+            total,
+            taken: 0,
+            timer,
+            gathers: false,
+            input: Input::Shown,
+            is_blocked: false,
+            send_timeout,
+        })))
     }
 
     pub(super) fn handle(&self) -> Self {
@@ -59,6 +81,23 @@ impl<T: Transport> Link<T> {
     /// From now on what h2 writes may wait for [`poll_send_gathered`](Self::poll_send_gathered).
     pub(super) fn gather(&self, gathers: bool) {
         self.0.borrow_mut().gathers = gathers;
+    }
+
+    /// From now on the end of the client's sending direction is kept from h2, which would drop all streams, also those whose requests have
+    /// come to their end.
+    pub(super) fn hold_end(&self) {
+        self.0.borrow_mut().input = Input::Held;
+    }
+
+    /// Whether the client has ended its sending direction, and h2 has not learnt it.
+    pub(super) fn holds_end(&self) -> bool {
+        self.0.borrow().input == Input::HeldEnd
+    }
+
+    /// Whether the transport has not taken what h2 wrote last. If it has, and h2 has nothing to do, h2 has written everything that the
+    /// client's windows allow.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.0.borrow().is_blocked
     }
 
     /// Sends what waits. To be called when h2 has nothing to do.
@@ -110,6 +149,7 @@ impl<T: Transport> Ends<T> {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.is_blocked = true;
         loop {
             let sent = if self.gathers {
                 self.transport.try_take(pieces)
@@ -118,6 +158,7 @@ impl<T: Transport> Ends<T> {
             };
             match sent {
                 Ok(n) => {
+                    self.is_blocked = false;
                     self.note_progress();
                     return Poll::Ready(Ok(n));
                 }
@@ -167,7 +208,15 @@ impl<T: Transport> AsyncRead for Link<T> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut ends = self.0.borrow_mut();
+        if ends.input == Input::HeldEnd {
+            return Poll::Pending;
+        }
         let available = ready!(ends.poll_fill(cx))?;
+        if available == 0 && ends.input == Input::Held {
+            ends.input = Input::HeldEnd;
+            // The connection's task, which polls h2, looks for it.
+            return Poll::Pending;
+        }
         let now = available.min(into.remaining());
         into.put_slice(&ends.received[..now]);
         ends.received.advance(now);

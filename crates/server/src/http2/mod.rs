@@ -10,6 +10,10 @@
 //! Memory is bounded in three places: a stream gives h2 only what the client's window allows, at most [`settings::STREAM_BUFFER`]; the
 //! streams of a connection together have at most [`account::LIMIT`] in flight; what is owed beyond that waits in each stream's
 //! send queue, as in HTTP/1.
+//!
+//! A client may end its sending direction when its requests have come whole. h2 would drop all streams at that, so [`link`] keeps the end
+//! from it until they are answered. What can come to no end then is given up: a request whose body is not whole, a response that waits for
+//! a window, and, as in HTTP/1, a request that waits for an application.
 
 mod account;
 mod connection;

@@ -1,6 +1,7 @@
 //! One request on a stream: read, answered, logged.
 
 use std::future::poll_fn;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::account::Given;
 use super::exchange::{Asked, Exchange};
 use super::fields;
-use super::streams::{Open, Streams};
+use super::streams::Open;
 use crate::cut::Fault;
 use crate::request::{Body, BodyStore, NOT_STORED, Request, not_stored, received};
 use crate::service::Service;
@@ -55,12 +56,12 @@ pub(super) async fn serve<S: Service>(
     streams.note_useful(size);
     let mut body = incoming.into_body();
     let received = match head {
-        Ok(head) => receive(streams, &*service, head, &mut body, &mut response).await,
+        Ok(head) => receive(&open, &*service, head, &mut body, &mut response).await,
         Err(error) => Err((error.into(), None)),
     };
     match received {
         Ok((plan, request)) => {
-            let mut exchange = Exchange::new(streams, &*service, &asked, Some(&request), response);
+            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), response);
             if let Err(cut) = service.answer(plan, &request, &mut exchange).await {
                 let request = asked.to_string();
                 match cut.fault {
@@ -77,7 +78,7 @@ pub(super) async fn serve<S: Service>(
         }
         Err((end, request)) => {
             let request = request.as_ref();
-            let mut exchange = Exchange::new(streams, &*service, &asked, request, response);
+            let mut exchange = Exchange::new(&open, &*service, &asked, request, response);
             match end {
                 End::Gone => streams.note_given_up(),
                 End::Refused { status, why } => {
@@ -89,7 +90,7 @@ pub(super) async fn serve<S: Service>(
                     drop(exchange);
                     // Some clients drop the response if they are told to stop amid their body.
                     let rest =
-                        read_body(streams, &*service, &mut body, BodyStore::discard(), u64::MAX);
+                        read_body(&open, &*service, &mut body, BodyStore::discard(), u64::MAX);
                     let _late = timeout(LINGER, rest).await;
                 }
             }
@@ -101,14 +102,14 @@ pub(super) async fn serve<S: Service>(
 
 /// Makes the request, chooses its handler, and reads the body.
 async fn receive<S: Service>(
-    streams: &Streams<S>,
+    open: &Open<S>,
     service: &S,
     head: Head,
     body: &mut RecvStream,
     response: &mut SendResponse<Given>,
 ) -> Result<(S::Plan, Request), (End, Option<Request>)> {
     let (framing, waits) = (head.framing, head.expect_continue);
-    let origin = &streams.origin;
+    let origin = &open.streams().origin;
     let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
     let ids = service.limits().request_ids;
     let mut request = received::request(head, origin, proxies, ids)
@@ -130,7 +131,7 @@ async fn receive<S: Service>(
         let _gone = response.send_informational(interim);
     }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
-    match read_body(streams, service, body, store, most).await {
+    match read_body(open, service, body, store, most).await {
         Ok(body) => request.body = body,
         Err(end) => return Err((end, Some(request))),
     }
@@ -139,7 +140,7 @@ async fn receive<S: Service>(
 
 /// Reads the body. The client gets leave to send more as its bytes are stored. Trailers are dropped.
 async fn read_body<S: Service>(
-    streams: &Streams<S>,
+    open: &Open<S>,
     service: &S,
     body: &mut RecvStream,
     mut store: BodyStore,
@@ -148,21 +149,33 @@ async fn read_body<S: Service>(
     let mut left = most;
     let limit = service.limits().timeouts.body;
     loop {
-        let data = match timeout(limit, poll_fn(|cx| body.poll_data(cx))).await {
-            Ok(Some(Ok(data))) => data,
-            Ok(None) => {
+        let data = match timeout(limit, poll_fn(|cx| poll_data(open, body, cx))).await {
+            Ok(Ok(Some(data))) => data,
+            Ok(Ok(None)) => {
                 return store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED));
             }
-            Ok(Some(Err(_))) => return Err(End::Gone),
+            Ok(Err(end)) => return Err(end),
             Err(_) => {
                 let why = "the request body took too long";
                 return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
             }
         };
-        streams.note_useful(data.len());
+        open.streams().note_useful(data.len());
         left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
         store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;
         // It fails if the stream has ended meanwhile.
         let _ended = body.flow_control().release_capacity(data.len());
+    }
+}
+
+/// The next bytes of the body; `None` at its end.
+fn poll_data<S>(
+    open: &Open<S>,
+    body: &mut RecvStream,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, End>> {
+    match body.poll_data(cx) {
+        Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| End::Gone)),
+        Poll::Pending => open.poll_input_end(cx).map(|()| Err(End::Gone)),
     }
 }

@@ -1,7 +1,8 @@
 //! What the streams of one connection share.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
@@ -30,6 +31,10 @@ pub(super) struct Streams<S> {
     /// Bytes that are given to h2 at a time.
     pub(super) frame: usize,
     open: Cell<u32>,
+    /// The tasks that wait for the end of the client's sending direction, in the places of their streams; `None`: the place is free.
+    waiting: RefCell<Vec<Option<Waker>>>,
+    /// The client has ended its sending direction.
+    input_has_ended: Cell<bool>,
     none_open: Notify,
     requests: Cell<u32>,
     given_up: Cell<u32>,
@@ -53,6 +58,8 @@ impl<S> Streams<S> {
             lifecycle,
             account: Rc::default(),
             open: Cell::new(0),
+            waiting: RefCell::default(),
+            input_has_ended: Cell::new(false),
             none_open: Notify::new(),
             requests: Cell::new(0),
             given_up: Cell::new(0),
@@ -69,6 +76,13 @@ impl<S> Streams<S> {
     pub(super) async fn idle(&self) {
         while !self.is_idle() {
             self.none_open.notified().await;
+        }
+    }
+
+    /// The client has ended its sending direction: what has not come of requests, and leave to send more, will not come.
+    pub(super) fn end_input(&self) {
+        if !self.input_has_ended.replace(true) {
+            self.waiting.borrow().iter().flatten().for_each(Waker::wake_by_ref);
         }
     }
 
@@ -96,25 +110,51 @@ impl<S> Streams<S> {
 }
 
 /// A stream that is open, however its task ends.
-pub(super) struct Open<S>(Rc<Streams<S>>);
+pub(super) struct Open<S> {
+    streams: Rc<Streams<S>>,
+    /// Its place in [`Streams::waiting`].
+    place: usize,
+}
 
 impl<S> Open<S> {
     pub(super) fn new(streams: &Rc<Streams<S>>) -> Self {
         streams.open.set(streams.open.get() + 1);
         streams.requests.set(streams.requests.get().saturating_add(1));
-        Self(Rc::clone(streams))
+        let mut waiting = streams.waiting.borrow_mut();
+        let free = waiting.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            waiting.push(None);
+            waiting.len() - 1
+        });
+        waiting[place] = Some(Waker::noop().clone());
+        Self { streams: Rc::clone(streams), place }
     }
 
-    pub(super) fn streams(&self) -> &Rc<Streams<S>> {
-        &self.0
+    pub(super) fn streams(&self) -> &Streams<S> {
+        &self.streams
+    }
+
+    /// Ready when the client has ended its sending direction.
+    pub(super) fn poll_input_end(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.streams.input_has_ended.get() {
+            return Poll::Ready(());
+        }
+        if let Some(waker) = &mut self.streams.waiting.borrow_mut()[self.place] {
+            waker.clone_from(cx.waker());
+        }
+        Poll::Pending
     }
 }
 
 impl<S> Drop for Open<S> {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        if self.0.is_idle() {
-            self.0.none_open.notify_one();
+        let streams = &self.streams;
+        // A waker's drop may run code of its own, so not under the borrow.
+        let waker = streams.waiting.borrow_mut()[self.place].take();
+        drop(waker);
+        streams.open.set(streams.open.get() - 1);
+        if streams.is_idle() {
+            streams.none_open.notify_one();
         }
     }
 }
