@@ -6,15 +6,19 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::{Buf, Bytes};
-use h2::client::SendRequest;
+use h2::client::{Builder, SendRequest};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::LIMIT;
 use crate::client::Broken;
 use crate::message::{Framing, Head, Request, Response};
+
+/// Streams that are opened before the server has said how many it takes. Without a limit those beyond the server's are refused, which leaves
+/// it to the client to repeat them. Servers should take as many (RFC 9113 §6.5.2).
+const STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// A connection to a server, by prior knowledge. Its frames travel while a method runs.
 pub struct Http2 {
@@ -28,11 +32,15 @@ impl Http2 {
     /// # Panics
     /// If the connection is refused, or the server does not speak HTTP/2.
     pub fn connect(addr: SocketAddr) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let requests = within_limit(&runtime, async {
             let stream = TcpStream::connect(addr).await.expect("connect");
             stream.set_nodelay(true).unwrap();
-            let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            let (requests, connection) = Builder::new()
+                .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
+                .handshake(stream)
+                .await
+                .expect("HTTP/2");
             tokio::spawn(connection);
             requests
         });
