@@ -286,7 +286,9 @@ impl UnreadLink {
         let connect = || Client::connect_narrow(server.addr(), 16 * 1024);
         let (client, head) = ask(&connect, "f");
         let mut so_far = (String::new(), Instant::now());
-        while so_far.0.is_empty() || so_far.1.elapsed() < Duration::from_millis(500) {
+        // Shorter than this it may be at work on the next hundred.
+        let blocked = wait::emulated(Duration::from_millis(500));
+        while so_far.0.is_empty() || so_far.1.elapsed() < blocked {
             let now = fs::read_to_string(&written).unwrap();
             if now != so_far.0 {
                 so_far = (now, Instant::now());
