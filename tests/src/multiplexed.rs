@@ -12,7 +12,7 @@ use crate::polled::{Polled, Waiting};
 use crate::translate::{self, Asked, Upload};
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
-use h2::{RecvStream, SendStream};
+use h2::{Ping, RecvStream, SendStream};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::io;
@@ -129,7 +129,29 @@ impl Multiplexed {
     /// Sends what is left of requests, then ends the sending direction.
     pub(crate) fn half_close(&mut self) {
         self.advance();
+        self.await_settings();
         self.socket().shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
+    /// Waits until the server's settings have come: h2 gives the connection up if it cannot acknowledge them. They come before the answer to
+    /// a ping.
+    fn await_settings(&mut self) {
+        let Some(mut pings) = self.connection.as_mut().and_then(Connection::ping_pong) else {
+            return;
+        };
+        let mut pong = pin!(pings.ping(Ping::opaque()));
+        let until = Instant::now() + LIMIT;
+        loop {
+            let woken = self.waiting.watch();
+            let mut context = Context::from_waker(&woken);
+            if pong.as_mut().poll(&mut context).is_ready() || self.connection.is_none() {
+                return;
+            }
+            self.drive(&mut context);
+            if !self.waiting.was_woken() {
+                self.waiting.wait(until).expect("the server answers pings");
+            }
+        }
     }
 
     /// Takes bytes of requests. They are with the server at the end, except requests that wait for a previous response.
