@@ -1,5 +1,7 @@
 //! Worker mode over HTTP: which requests a worker script gets, and what becomes of them when its process ends.
 
+mod memory;
+mod opcache;
 
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
