@@ -32,6 +32,7 @@ fn main() {
         "output",
         "params",
         "renew",
+        "report",
         "request",
         "request_info",
         "sapi",

@@ -104,6 +104,7 @@ static void note_boot(void)
 {
 	if (!script.has_booted) {
 		script.has_booted = true;
+		sendoff_report();
 		sendoff_renew_after_boot();
 		sendoff_boot.is_starting = false;
 		clear_request_info();

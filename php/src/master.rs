@@ -363,11 +363,11 @@ impl<'a> Master<'a> {
                 let status = status.exit_status().unwrap_or_default();
                 log(format_args!("worker {number} ended with status {status}"));
             }
+            let signal = status.terminating_signal().and_then(Signal::from_named_raw);
             let mut workers = self.slots.iter_mut().filter_map(Slot::worker);
-            let has_not_booted = workers.any(|worker| worker.pid == pid && worker.boots());
-            let has_crashed = status
-                .terminating_signal()
-                .is_some_and(|signal| CRASHES.iter().any(|crash| crash.as_raw() == signal));
+            let has_not_booted =
+                workers.any(|worker| worker.pid == pid && worker.has_failed_to_boot(signal));
+            let has_crashed = signal.is_some_and(|signal| CRASHES.contains(&signal));
             let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
             if has_not_booted {
                 let delay = delay.unwrap_or_default();

@@ -185,7 +185,14 @@ bool sendoff_slow_start(int socket);
 
 /* status.c: the state of the pool, asked for on this socket. */
 void sendoff_status_start(int socket);
+/* Sends a message of the worker's own to the front, unless the socket is full. */
+void sendoff_status_tell(const char *message, size_t len);
 PHP_FUNCTION(fpm_get_status);
+
+/*
+ * report.c: tells the front once what PHP has at work. Call it where a script could run.
+ */
+void sendoff_report(void);
 
 /* named.c: files that X-Sendfile and X-Accel-Redirect name. */
 void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);

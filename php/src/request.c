@@ -116,6 +116,7 @@ static bool serve_request(void)
 	bool started = php_request_startup() == SUCCESS;
 	if (started) {
 		answer();
+		sendoff_report();
 		if (SG(request_info).path_translated) {
 			efree(SG(request_info).path_translated);
 			SG(request_info).path_translated = NULL;

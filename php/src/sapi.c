@@ -176,6 +176,10 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	sapi_startup(&sendoff_sapi_module);
 	use_ini_dir(start->ini_dir);
 	php_ini_builder_init(&entries);
+	if (start->worker_script) {
+		/* Worker scripts use opcache for as long as they run. After a reset it would kill them. */
+		php_ini_builder_define(&entries, "opcache.force_restart_timeout=0");
+	}
 	for (size_t i = 0; i < start->define_count; i++) {
 		php_ini_builder_define(&entries, start->defines[i]);
 	}

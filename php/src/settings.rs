@@ -1,6 +1,7 @@
 //! A pool's settings for PHP, as lines of php.ini.
 
 use sendoff_config::PoolConfig;
+use sendoff_sys::process::find_user;
 
 /// Lines `KEY=VALUE`; later ones win.
 pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
@@ -9,7 +10,17 @@ pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
     let watched = is_watched.then(|| "opcache.revalidate_freq=0".to_owned());
     let values = pool.php_values.iter().chain(&pool.php_admin_values);
     let values = values.map(|(name, value)| format!("{name}={}", quoted(value)));
-    watched.into_iter().chain(pool.php_ini.iter().cloned()).chain(values)
+    let own = watched.into_iter().chain(preload_user(pool));
+    own.chain(pool.php_ini.iter().cloned()).chain(values)
+}
+
+/// The user that preloads scripts, which PHP wants to know if it starts as root: that of the pool.
+fn preload_user(pool: &PoolConfig) -> Option<String> {
+    let values = pool.php_values.iter().chain(&pool.php_admin_values).map(|(name, _)| &**name);
+    let lines = pool.php_ini.iter().map(|line| line.split('=').next().unwrap_or_default().trim());
+    values.chain(lines).find(|name| *name == "opcache.preload")?;
+    let user = find_user(pool.account?.uid)?.name.into_string().ok()?;
+    Some(format!("opcache.preload_user={}", quoted(&user)))
 }
 
 /// A value that PHP reads as it is: within single quotes no character has a meaning. A single quote itself stands in double ones;
@@ -34,5 +45,22 @@ mod tests {
         };
         let expected = ["error_reporting=E_ALL", "a='x;y \"z\" ${HOME}'", "b='it'\"'\"'s \"\\'"];
         assert_eq!(lines(&pool).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn scripts_are_preloaded_by_the_user_of_the_pool_unless_another_is_named() {
+        let of = |lines: &[&str], uid| {
+            let account = Some(sendoff_config::Account { uid, gid: 0 });
+            let php_ini = lines.iter().map(|&line| line.to_owned()).collect();
+            let pool = PoolConfig { php_ini, account, ..PoolConfig::new("p", Workers::Fixed(1)) };
+            super::lines(&pool).collect::<Vec<_>>()
+        };
+        let preload = "opcache.preload = /p.php";
+        assert_eq!(of(&[preload], 0), ["opcache.preload_user='root'", preload]);
+        // The last one counts.
+        let named = "opcache.preload_user=other";
+        assert_eq!(of(&[named, preload], 0), ["opcache.preload_user='root'", named, preload]);
+        let other = ["opcache.enable=1"];
+        assert_eq!(of(&other, 0), other);
     }
 }

@@ -47,12 +47,15 @@ pub(crate) struct Worker {
     boots: Option<Ends>,
     /// When it is killed if it has not ended by itself.
     kill_at: Option<Instant>,
+    /// It was killed because that time had come.
+    was_late: bool,
 }
 
 impl Worker {
     pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd, slow: Option<OwnedFd>) -> Self {
-        let (first_request, has_served, boots, kill_at) = (None, false, None, None);
-        Self { pid, since, busy, slow, first_request, has_served, boots, kill_at }
+        let (first_request, has_served, boots) = (None, false, None);
+        let (kill_at, was_late) = (None, false);
+        Self { pid, since, busy, slow, first_request, has_served, boots, kill_at, was_late }
     }
 
     /// A worker whose script boots first. Until then the front does not know it.
@@ -136,7 +139,14 @@ impl Worker {
         if self.kill_at.is_some_and(|at| at <= now) {
             self.kill();
             self.kill_at = None;
+            self.was_late = true;
         }
+    }
+
+    /// Whether its end, on this signal if any, shows that its script does not boot. What kills it from outside, as the kernel does when
+    /// memory is short, shows nothing.
+    pub(crate) fn has_failed_to_boot(&self, signal: Option<Signal>) -> bool {
+        self.boots() && (self.was_late || signal != Some(Signal::KILL))
     }
 
     pub(crate) fn kill(&self) {

@@ -1,7 +1,8 @@
 /*
  * fpm_get_status(): the state of the pool, which only the front knows. A worker asks for it over a
  * socket that all workers of the pool share. The answer comes through a pipe of the worker's own,
- * which goes along with the question: on the shared socket another worker could take it.
+ * which goes along with the question: on the shared socket another worker could take it. What a
+ * worker has to say itself (report.c) goes the same way.
  */
 #include "php_sendoff.h"
 #include "ext/json/php_json.h"
@@ -23,6 +24,13 @@ static int front = -1;
 void sendoff_status_start(int socket)
 {
 	front = socket;
+}
+
+void sendoff_status_tell(const char *message, size_t len)
+{
+	if (front >= 0) {
+		php_ignore_value(send(front, message, len, MSG_DONTWAIT | MSG_NOSIGNAL));
+	}
 }
 
 static bool ask(int answer)

@@ -5,6 +5,9 @@ use rustix::process::Signal;
 use sendoff_tests::{
     Broken, Client, LIMIT, Progress, Request, Server, Site, pattern, processes, wait,
 };
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CLIENTS: u64 = 8;
@@ -14,14 +17,35 @@ struct Storm {
     requests: u64,
     /// One worker is killed per this number of requests; every third one is stopped first, and killed when the next is due.
     per_kill: u64,
-    delivery: &'static str,
+    mode: Mode,
+}
+
+/// How responses leave, and which processes make them.
+#[derive(Clone, Copy)]
+enum Mode {
+    /// A delivery mode.
+    Delivery(&'static str),
+    /// Workers that boot once, in worker mode.
+    Booted,
 }
 
 impl Storm {
     fn writes_to_clients(&self) -> bool {
-        matches!(self.delivery, "direct" | "auto")
+        matches!(self.mode, Mode::Booted | Mode::Delivery("direct" | "auto"))
+    }
+
+    fn name(&self) -> &'static str {
+        match self.mode {
+            Mode::Delivery(name) => name,
+            Mode::Booted => "worker mode",
+        }
     }
 }
+
+/// In worker mode all pages are included by one script, which keeps a file for as long as its process lives.
+const RUNNER: &str = "<?php ignore_user_abort(true); $kept = file_get_contents('file'); \
+    $run = static function () use ($kept) { include __DIR__ . $_SERVER['PATH_INFO']; }; \
+    while (sendoff_handle_request($run)) {}";
 
 fn site() -> Site {
     let site = Site::with("n.php", "<?php echo 'n=', $_GET['n'];");
@@ -35,13 +59,41 @@ fn site() -> Site {
         "<?php for ($i = 0; $i < 100; $i++) echo str_repeat(chr(65 + $_GET['n'] % 26), 1000);",
     );
     site.write("large.php", "<?php echo str_repeat(chr(65 + $_GET['n'] % 26), 1500000);");
+    site.write("run.php", RUNNER);
+    site.write("kept.php", "<?php echo 'n=', $_GET['n'], ' ', $kept;");
+    site.write(
+        "session.php",
+        "<?php session_start(); $_SESSION['n'] ??= $_GET['n']; echo 'n=', $_SESSION['n'], ' ', strlen($kept);",
+    );
+    site.write(
+        "upload.php",
+        "<?php echo $_POST['note'], ' ', $_FILES['file']['size'], file_get_contents($_FILES['file']['tmp_name']);",
+    );
     site.write("file", pattern(1, 200_000));
     site
 }
 
+/// As [`exchange`], in worker mode; some of them use what the script keeps, sessions and uploads.
+fn booted_exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
+    let get = |page: &str| Request::get(&format!("/run.php/{page}?n={number}"));
+    match number % 9 {
+        0 => (get("kept.php"), [format!("n={number} ").as_bytes(), file].concat()),
+        4 => (
+            get("session.php").header("Cookie", &format!("PHPSESSID=user{number}")),
+            format!("n={number} {}", file.len()).into_bytes(),
+        ),
+        8 => {
+            let body = pattern(number, usize::try_from(number * 7919 % 300_000).unwrap());
+            let told = [format!("a note {}", body.len()).as_bytes(), &body].concat();
+            (Request::upload("/run.php/upload.php", "file", "a", &body), told)
+        }
+        _ => exchange(number, "/run.php", file),
+    }
+}
+
 /// A request, and the only correct body with status 200.
-fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
-    let get = |page: &str| Request::get(&format!("/{page}?n={number}"));
+fn exchange(number: u64, before: &str, file: &[u8]) -> (Request, Vec<u8>) {
+    let get = |page: &str| Request::get(&format!("{before}/{page}?n={number}"));
     match number % 5 {
         0 | 1 => (get("n.php"), format!("n={number}").into_bytes()),
         2 => (get("file.php"), [format!("n={number} ").as_bytes(), file, b" end"].concat()),
@@ -55,7 +107,7 @@ fn exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
         _ => {
             let length = usize::try_from(number * 7919 % 150_000).unwrap();
             let body = pattern(number, length);
-            (Request::post("/echo.php", "text/plain", body.clone()), body)
+            (Request::post(&format!("{before}/echo.php"), "text/plain", body.clone()), body)
         }
     }
 }
@@ -75,7 +127,10 @@ fn client(
         if number >= total {
             return lost;
         }
-        let (request, expected) = exchange(number, file);
+        let (request, expected) = match storm.mode {
+            Mode::Booted => booted_exchange(number, file),
+            Mode::Delivery(_) => exchange(number, "", file),
+        };
         progress.advance();
         let closes = match connection.try_ask(&request) {
             Ok(response) if response.status() == 502 => {
@@ -138,14 +193,25 @@ fn killer(server: &Server, next: &AtomicU64, total: u64, per_kill: u64) -> u64 {
 }
 
 fn chaos(storm: &Storm) {
-    let &Storm { requests: total, per_kill, delivery } = storm;
+    let &Storm { requests: total, per_kill, mode } = storm;
+    let name = storm.name();
     let site = site();
-    let options = ["--threads", "2", "--delivery", delivery];
-    let server = Server::start(site.root(), &options);
+    let script = site.path("run.php").display().to_string();
+    let uploads = site.folder("uploads");
+    let (in_uploads, in_sessions) = (
+        format!("upload_tmp_dir={}", uploads.display()),
+        format!("session.save_path={}", site.folder("sessions").display()),
+    );
+    let more = match mode {
+        Mode::Delivery(delivery) => ["--delivery", delivery],
+        Mode::Booted => ["--php-worker", &script],
+    };
+    let options = ["--threads", "2", "--php-ini", &in_uploads, "--php-ini", &in_sessions];
+    let server = Server::start(site.root(), &[&options[..], &more].concat());
     let file = pattern(1, 200_000);
     let run = |total| {
         let next = AtomicU64::new(0);
-        let progress = Progress::new(total, &format!("requests, {delivery},"));
+        let progress = Progress::new(total, &format!("requests, {name},"));
         std::thread::scope(|scope| {
             let killer = scope.spawn(|| killer(&server, &next, total, per_kill));
             let clients: Vec<_> = (0..CLIENTS)
@@ -156,41 +222,81 @@ fn chaos(storm: &Storm) {
         })
     };
     let front = server.front();
-    let at_first = processes::descriptors(front).len();
+    let mappings = || fs::read_to_string(format!("/proc/{front}/maps")).unwrap().lines().count();
+    // Uploads that were sent back: handed-over files that are gone are kept for up to a minute.
+    let is_kept = |target: &String| target.contains("/uploads/") && target.ends_with(" (deleted)");
+    let count = || processes::descriptors(front).iter().filter(|target| !is_kept(target)).count();
+    let at_first = count();
     // A first, shorter run allocates what the server needs in any case.
-    run(total / 10);
+    let (_, mut all_lost) = run(total / 10);
     let memory = processes::private_memory(front);
     // Those of four workers: some have just been killed.
-    let count = || processes::descriptors(front).len();
     assert!(wait::until(LIMIT, || count() >= at_first), "{} of {at_first}", count());
     let descriptors = count().max(at_first);
+    let mapped = mappings();
     let (kills, lost) = run(total);
-    println!("{delivery}: {total} requests, {kills} workers killed, {lost} requests lost");
+    all_lost += lost;
+    println!("{name}: {total} requests, {kills} workers killed, {lost} requests lost");
     // A worker dies with the one request it has.
     assert!(lost <= kills, "{lost} requests lost with {kills} workers");
     assert_eq!(server.front(), front, "the front itself must not fall");
     assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
     let fewer = wait::until(LIMIT, || count() <= descriptors + 8);
     assert!(fewer, "{descriptors} descriptors became {:#?}", processes::descriptors(front));
+    assert!(mappings() <= mapped + 64, "{mapped} mappings became {}", mappings());
+    let left: Vec<_> = fs::read_dir(&uploads).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // PHP's own temporary file of an upload stays if its process is killed meanwhile, as under php-fpm.
+    assert!(left.len() as u64 <= all_lost, "{left:?}");
+    expect_leases_of_the_living(&server, &site, mode);
     let grown = processes::private_memory(front).saturating_sub(memory);
     assert!(grown < 16 << 20, "the front grew by {} KB", grown >> 10);
 }
 
+/// The leases on the site's file belong to workers that run. In worker mode each of them keeps the file.
+fn expect_leases_of_the_living(server: &Server, site: &Site, mode: Mode) {
+    let inode = format!(":{}", fs::metadata(site.path("file")).unwrap().ino());
+    let holders = || -> HashSet<u32> {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let leases = fields.filter(|f| f.get(1) == Some(&"LEASE") && f[5].ends_with(&inode));
+        leases.map(|lease| lease[4].parse().unwrap()).collect()
+    };
+    let are_right = || {
+        let living = server.workers().into_iter().collect::<HashSet<_>>();
+        match mode {
+            Mode::Delivery(_) => holders().is_subset(&living),
+            Mode::Booted => holders() == living,
+        }
+    };
+    assert!(wait::until(LIMIT, are_right), "{:?}, {:?}", holders(), server.workers());
+}
+
 #[test]
 fn two_thousand_requests() {
-    chaos(&Storm { requests: 2_000, per_kill: 100, delivery: "auto" });
+    chaos(&Storm { requests: 2_000, per_kill: 100, mode: Mode::Delivery("auto") });
+}
+
+#[test]
+fn two_thousand_requests_in_worker_mode() {
+    chaos(&Storm { requests: 2_000, per_kill: 100, mode: Mode::Booted });
 }
 
 #[test]
 #[ignore = "heavy: make test-heavy"]
 fn a_hundred_thousand_requests() {
-    chaos(&Storm { requests: 100_000, per_kill: 100, delivery: "auto" });
+    chaos(&Storm { requests: 100_000, per_kill: 100, mode: Mode::Delivery("auto") });
 }
 
 #[test]
 #[ignore = "heavy: make test-heavy"]
 fn ten_thousand_kills() {
     for delivery in ["relay", "region", "direct", "auto"] {
-        chaos(&Storm { requests: 25_000, per_kill: 10, delivery });
+        chaos(&Storm { requests: 25_000, per_kill: 10, mode: Mode::Delivery(delivery) });
     }
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn ten_thousand_kills_in_worker_mode() {
+    chaos(&Storm { requests: 100_000, per_kill: 10, mode: Mode::Booted });
 }

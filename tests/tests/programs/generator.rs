@@ -77,18 +77,28 @@ impl Program {
     }
 
     pub(crate) fn source(&self, number: u32) -> String {
+        // A worker script may have run the program before: what it declares is there then.
         let source = format!(
             "<?php\nflock($GLOBALS['at work'] = fopen(__DIR__ . '/lock', 'c'), LOCK_EX);\nignore_user_abort(true);\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
-             class Late {{ public function __construct(public $s) {{}}\n\
+             $GLOBALS['lines'] = 0;\n\
+             if (!class_exists('Late', false)) {{ class Late {{ public function __construct(public $s) {{}}\n\
              \tpublic function __toString(): string {{ return (string) $this->s; }}\n\
-             \tpublic function __destruct() {{ echo 'late:', $this->s; }} }}\n\
-             function large($n) {{ static $i = 0; for ($x = ''; strlen($x) < $n;) {{\n\
-             \t$x .= ++$i . ',' . ($i % 50 ? '' : str_repeat(\"$i \", 90)); }} return substr($x, 0, $n); }}\n\
+             \tpublic function __destruct() {{ echo 'late:', $this->s; }} }} }}\n\
+             if (!function_exists('large')) {{ function large($n) {{ $i = &$GLOBALS['lines']; for ($x = ''; strlen($x) < $n;) {{\n\
+             \t$x .= ++$i . ',' . ($i % 50 ? '' : str_repeat(\"$i \", 90)); }} return substr($x, 0, $n); }} }}\n\
              register_shutdown_function(fn () => file_put_contents(__DIR__ . '/stats',\n\
              \tjson_encode(function_exists('sendoff_stats') ? sendoff_stats() : null)));\n{}\n",
             self.statements.join("\n")
         );
         source.replace('~', &number.to_string())
+    }
+
+    /// The program for a process that runs on: without the statements that may end it, and those that print the numbers of resources,
+    /// which count up there.
+    pub(crate) fn lasting(mut self) -> Self {
+        const NOT: [&str; 4] = ["exit", "throw new", "undefined_function", "echo fopen("];
+        self.statements.retain(|statement| !NOT.iter().any(|part| statement.contains(part)));
+        self
     }
 }
 
@@ -260,7 +270,7 @@ const CHUNKS: &[&str] = &[
     "if ($h = @fopen(@F, 'r')) { switch (true) { case true: echo fread($h, 16384); default: echo match (true) { default => fread($h, 8192) }; } }",
     "if ($h = @fopen(@F, 'r')) { stream_filter_append($h, 'string.toupper'); while (!feof($h)) { echo fread($h, 8192); } }",
     "if ($h = @fopen(@F, 'r')) { while (@ob_end_flush()); for ($k = 0; $k < 300 && !feof($h); $k++) { echo fread($h, 8192); } }",
-    "function read~($h) { return fread($h, 8192); } if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 200 && !feof($h); $k++) { echo read~($h); } }",
+    "if (!function_exists('read~')) { function read~($h) { return fread($h, 8192); } } if ($h = @fopen(@F, 'r')) { for ($k = 0; $k < 200 && !feof($h); $k++) { echo read~($h); } }",
 ];
 
 const VALUES: &[&str] = &[

@@ -1,8 +1,9 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
-//! that `--delivery` alone, in php-fpm with our extension (`fpm`), with compressed responses (`compressed`), or in worker mode (`worker`), `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered differently is made shorter
-//! for as long as it still is, and printed.
+//! that `--delivery` alone, in php-fpm with our extension (`fpm`), with compressed responses (`compressed`), or in worker mode, with a process
+//! for each request (`worker`) or one for all (`lasting`); `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered
+//! differently is made shorter for as long as it still is, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -34,9 +35,12 @@ fn settings(delivery: &str) -> Vec<String> {
     settings.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Includes the program that the path names: in worker mode in each request that a process takes, else once.
+/// Includes the program that the path names: in worker mode in each request that a process takes, else once. A program holds its lock until
+/// its end, and each process that boots leaves a letter.
 const RUNNER: &str = "<?php\n$run = static function () { include __DIR__ . $_SERVER['PATH_INFO']; };\n\
-    if (function_exists('sendoff_handle_request')) { while (sendoff_handle_request($run)) {} } else { $run(); }\n";
+    if (!function_exists('sendoff_handle_request')) { $run(); return; }\n\
+    file_put_contents(__DIR__ . '/boots', 'x', FILE_APPEND);\n\
+    while (sendoff_handle_request($run)) { unset($GLOBALS['at work']); }\n";
 
 /// The first run maps files, the others find them mapped, or changed.
 const RUNS: usize = 3;
@@ -94,11 +98,11 @@ impl Arena {
             let mut options = vec!["--workers", "1", "--max-requests", "90"];
             match delivery {
                 "compressed" => options.push("--compress"),
-                // Programs declare functions and classes, which a process can do once.
                 "worker" => {
                     options =
                         vec!["--workers", "2", "--max-requests", "1", "--php-worker", &runner];
                 }
+                "lasting" => options = vec!["--workers", "1", "--php-worker", &runner],
                 delivery => options.extend(["--delivery", delivery]),
             }
             options.extend(settings.iter().flat_map(|setting| ["--php-ini", setting]));
@@ -113,7 +117,7 @@ impl Arena {
             folders: 0,
             segments: 0,
             compressed: Cell::new(0),
-            runner: if delivery == "worker" { "/run.php" } else { "" },
+            runner: if matches!(delivery, "worker" | "lasting") { "/run.php" } else { "" },
         }
     }
 
@@ -324,6 +328,18 @@ fn programs_in_worker_mode_are_answered_as_stock_answers_them() {
     run_with("worker", 700_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
 }
 
+/// Each program runs three times.
+#[test]
+fn requests_of_programs_in_one_worker_are_answered_as_stock_answers_them() {
+    run_with("lasting", 800_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy"]
+fn thousands_of_requests_of_programs_in_one_worker_are_answered_as_stock_answers_them() {
+    run_with("lasting", 2_000_000, number("SENDOFF_PROGRAMS").unwrap_or(1_000));
+}
+
 #[test]
 #[ignore = "heavy: make test-heavy"]
 fn thousands_of_programs_are_answered_as_stock_answers_them() {
@@ -347,7 +363,10 @@ fn run_with(delivery: &str, first: u64, count: u64) {
     let mut different = Vec::new();
     let progress = Progress::new(count, &format!("programs, {delivery},"));
     for seed in first..first + count {
-        let program = Program::new(seed);
+        let mut program = Program::new(seed);
+        if delivery == "lasting" {
+            program = program.lasting();
+        }
         progress.advance();
         let Some(how) = arena.difference(&program) else { continue };
         let shortest = arena.shorten(program);
@@ -372,7 +391,12 @@ fn run_with(delivery: &str, first: u64, count: u64) {
     eprintln!("{delivery}: {count} programs, {} file segments in their last runs", arena.segments);
     let compressed = arena.compressed.get();
     assert!(delivery != "compressed" || compressed > count / 4, "{compressed} were compressed");
-    let may_be_few = count < USUAL / 4 || delivery == "relay";
+    let may_be_few = count < USUAL / 4 || matches!(delivery, "relay" | "lasting");
     assert!(may_be_few || arena.segments > count / 4, "hardly any file was handed over");
+    if delivery == "lasting" {
+        let boots = fs::read(arena.site.path("boots")).unwrap().len();
+        eprintln!("{} requests by {boots} processes", count * RUNS as u64);
+        assert!((boots as u64) < count / 5, "{boots} processes: hardly any took a second request");
+    }
     assert!(different.is_empty(), "answered differently: the programs of the seeds {different:?}");
 }

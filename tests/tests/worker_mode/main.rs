@@ -1,5 +1,8 @@
 //! Worker mode over HTTP: which requests a worker script gets, and what becomes of them when its process ends.
 
+mod memory;
+mod opcache;
+
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
 use std::collections::HashSet;
@@ -93,6 +96,28 @@ fn a_script_that_does_not_boot_is_answered_for_with_503_until_it_does() {
     site.write("index.php", WORKER);
     let repaired = wait::until(LIMIT, || server.get("/").status() == 200);
     assert!(repaired, "{}", server.log());
+}
+
+/// What kills it from outside says nothing of its script.
+#[test]
+fn a_request_waits_for_the_next_boot_if_one_is_killed() {
+    let site = site();
+    let script = format!(
+        "<?php if (is_file(__DIR__ . '/slow')) {{ file_get_contents('pipe'); }} ?>{WORKER}"
+    );
+    site.write("index.php", script);
+    let _pipe = site.fifo("pipe");
+    let server = start(&site, &["--workers", "1"]);
+    let before = server.workers();
+    site.write("slow", "");
+    processes::signal(before[0], Signal::KILL);
+    server.await_replacement(&before);
+    let boots = server.workers();
+    let mut client = server.connect();
+    client.send(Request::get("/").bytes());
+    std::fs::remove_file(site.path("slow")).expect("a marker");
+    processes::signal(boots[0], Signal::KILL);
+    assert!(client.response("GET").text().starts_with("worker /index.php "));
 }
 
 #[test]

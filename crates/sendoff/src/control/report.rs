@@ -9,6 +9,7 @@ use sendoff_config::PoolConfig;
 use sendoff_server::observe::status::{
     Encryption, HostStatus, ProgramStatus, SiteStatus, Status, UpstreamStatus, WorkerStatus,
 };
+use sendoff_server::upstream::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
 
 /// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
@@ -75,6 +76,8 @@ pub(crate) struct PoolReport {
     pub(crate) workers: Vec<WorkerReport>,
     /// What is known of the pool's program; `None`: its workers run PHP.
     pub(crate) program: Option<ProgramReport>,
+    /// What its workers have said of PHP; `None`: nothing yet.
+    pub(crate) php: Option<PhpReport>,
 }
 
 /// The state of a program.
@@ -103,7 +106,8 @@ impl PoolReport {
             command: program.command.clone(),
             status: ProgramStatus::default(),
         });
-        Self { name: pool.name.clone(), waiting: 0, requests: 0, workers: Vec::new(), program }
+        let (name, workers) = (pool.name.clone(), Vec::new());
+        Self { name, waiting: 0, requests: 0, workers, program, php: None }
     }
 }
 
@@ -124,6 +128,7 @@ impl Report {
         (self.connections, self.idle_connections) = (Some(connections), Some(idle_connections));
         for (pool, status) in self.pools.iter_mut().zip(pools) {
             (pool.waiting, pool.requests) = (status.waiting, status.requests);
+            pool.php = status.php;
             pool.workers = status.workers.into_iter().map(WorkerReport::from).collect();
             if let (Some(program), Some(status)) = (&mut pool.program, status.program) {
                 program.status = status;
@@ -210,7 +215,7 @@ impl Report {
 
 impl fmt::Display for PoolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, waiting, requests, workers, program } = self;
+        let Self { name, waiting, requests, workers, program, php } = self;
         if let Some(program) = program {
             return self.write_program(f, program);
         }
@@ -221,6 +226,9 @@ impl fmt::Display for PoolReport {
             f,
             "pool         {name}: {count} workers, {busy} busy, {waiting} waiting, {requests}"
         )?;
+        if let Some(php) = php {
+            writeln!(f, "             {}", Php(php))?;
+        }
         let (shown, others) = busiest(workers, MOST_SHOWN, |worker| worker.request.is_some());
         for WorkerReport { pid, request, memory } in shown {
             let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
@@ -231,6 +239,43 @@ impl fmt::Display for PoolReport {
             0 => Ok(()),
             _ => writeln!(f, "            and {others} other workers: see --json"),
         }
+    }
+}
+
+/// What PHP has at work, for people.
+struct Php<'r>(&'r PhpReport);
+
+impl fmt::Display for Php<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PhpReport { version, opcache, apcu } = self.0;
+        write!(f, "PHP {version}")?;
+        if let Some(opcache) = opcache {
+            write_opcache(f, opcache)?;
+        }
+        match apcu {
+            Some(size) => write!(f, ", APCu {:.1} MB", mega(*size)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_opcache(f: &mut fmt::Formatter<'_>, opcache: &OpcacheReport) -> fmt::Result {
+    let OpcacheReport { enabled, memory, jit, preload, file_cache } = opcache;
+    match (enabled, memory) {
+        (_, 0) => f.write_str(", opcache in files alone")?,
+        (true, memory) => write!(f, ", opcache {:.1} MB", mega(*memory))?,
+        (false, _) => f.write_str(", opcache takes no new scripts")?,
+    }
+    match jit {
+        Some(size) => write!(f, ", JIT {:.1} MB", mega(*size))?,
+        None => f.write_str(", no JIT")?,
+    }
+    if let Some(script) = preload {
+        write!(f, ", preloaded by {script}")?;
+    }
+    match file_cache {
+        Some(folder) => write!(f, ", files in {folder}"),
+        None => Ok(()),
     }
 }
 
@@ -417,6 +462,17 @@ mod tests {
                     requests: 1,
                     workers: vec![worker(10, None), worker(11, Some("GET /a"))],
                     program: None,
+                    php: Some(PhpReport {
+                        version: "8.2.36".to_owned(),
+                        opcache: Some(OpcacheReport {
+                            enabled: true,
+                            memory: 134_217_728,
+                            jit: None,
+                            preload: Some("/srv/preload.php".to_owned()),
+                            file_cache: None,
+                        }),
+                        apcu: Some(33_554_432),
+                    }),
                 },
                 PoolReport {
                     name: "shop".to_owned(),
@@ -424,6 +480,7 @@ mod tests {
                     requests: 3,
                     workers: vec![worker(12, None)],
                     program: program(1, None),
+                    php: None,
                 },
                 PoolReport {
                     name: "wiki".to_owned(),
@@ -431,6 +488,7 @@ mod tests {
                     requests: 0,
                     workers: Vec::new(),
                     program: program(0, Some("ended (exit status: 1)")),
+                    php: None,
                 },
             ],
             upstreams: vec![UpstreamStatus {
@@ -462,6 +520,7 @@ mod tests {
             sent         8 requests, 12.3 MB handed over, 0.0 MB copied\n\
             site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
+            \u{20}            PHP 8.2.36, opcache 134.2 MB, no JIT, preloaded by /srv/preload.php, APCu 33.6 MB\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
             pool         shop: 1 process, 1 busy, 2 waiting, 3 requests: rackup -q\n\

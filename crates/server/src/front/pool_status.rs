@@ -1,4 +1,5 @@
-//! The state of a pool for `fpm_get_status()`: a worker asks when its script calls the function, so requests cost nothing.
+//! What workers and the front tell each other about a pool. For `fpm_get_status()` a worker asks when its script calls the function, so
+//! requests cost nothing. What PHP has at work, for `sendoff status`, each worker says once.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,10 +12,10 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use crate::observe::pool_page::PoolPage;
-use crate::upstream::{Packets, Pool};
+use crate::upstream::{Packets, PhpReport, Pool};
 
-/// Bytes of a question, which says nothing but that it is one.
-const QUESTION_LEN: usize = 1;
+/// The first byte of a message that says what PHP has at work. Any other is a question, which comes with a pipe for the answer.
+const OF_PHP: u8 = b'p';
 
 /// How long a worker may take to read an answer that is larger than a pipe. Other workers of the pool wait for it.
 const READ_LIMIT: Duration = Duration::from_millis(100);
@@ -29,7 +30,11 @@ pub(super) async fn answer(socket: OwnedFd, pool: Arc<Pool>, config: Arc<PoolCon
 
 async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Result<()> {
     let packets = Packets::new(socket)?;
-    while let Some((_question, mut pipes)) = packets.next(QUESTION_LEN).await? {
+    while let Some((message, mut pipes)) = packets.next(1 + PhpReport::MAX).await? {
+        if let Some((&OF_PHP, said)) = message.split_first() {
+            PhpReport::parse(said).into_iter().for_each(|said| pool.set_php(said));
+            continue;
+        }
         // What is no pipe gets no answer.
         let Some(Ok(mut to)) = pipes.pop_front().map(pipe::Sender::from_owned_fd) else { continue };
         pool.describe_requests();

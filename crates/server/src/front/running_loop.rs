@@ -314,10 +314,11 @@ impl RunningLoop {
             match place.and_then(|place| place.program.as_ref()) {
                 Some(program) => program.status(),
                 None => {
-                    let PoolReport { waiting, requests, limit_reached, slow, .. } =
+                    let PoolReport { waiting, requests, limit_reached, slow, php, .. } =
                         pool.shared.report();
                     let workers = pool.links.borrow().values().map(worker).collect();
-                    PoolStatus { waiting, requests, limit_reached, slow, workers, program: None }
+                    let program = None;
+                    PoolStatus { waiting, requests, limit_reached, slow, workers, program, php }
                 }
             }
         };

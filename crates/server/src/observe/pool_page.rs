@@ -366,6 +366,7 @@ mod tests {
             most_busy: 3,
             limit_reached: 6,
             slow: 8,
+            php: None,
         };
         let workers = Some(vec![worker]);
         let page = PoolPage { name: "www", policy: Workers::Fixed(3), report, workers, now };

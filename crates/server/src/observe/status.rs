@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::PhpReport;
+
 /// What the front is doing, or one of its event loops.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -80,6 +82,8 @@ pub struct PoolStatus {
     pub workers: Vec<WorkerStatus>,
     /// What is known of the pool's program; `None`: its workers run PHP.
     pub program: Option<ProgramStatus>,
+    /// What its workers have said of PHP; `None`: nothing yet.
+    pub php: Option<PhpReport>,
 }
 
 /// The state of an upstream.
@@ -148,6 +152,7 @@ impl Status {
             pool.limit_reached = pool.limit_reached.max(other.limit_reached);
             pool.slow = pool.slow.max(other.slow);
             pool.program = other.program.or(pool.program.take());
+            pool.php = other.php.or(pool.php.take());
             for worker in other.workers {
                 match pool.workers.binary_search_by_key(&worker.pid, |known| known.pid) {
                     Ok(at) => {

@@ -36,5 +36,5 @@ pub use worker::link::{Link, Links, LocalPool, WorkerExchange};
 pub use worker::master::Master;
 pub use worker::pool::{Pool, Ticket, WorkerId};
 pub use worker::register::{NewLink, Origin, receive_workers};
-pub use worker::report::{Described, PoolReport, WorkerReport};
+pub use worker::report::{Described, OpcacheReport, PhpReport, PoolReport, WorkerReport};
 pub use worker::tuner::tune;

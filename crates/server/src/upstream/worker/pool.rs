@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::report::{Described, PoolReport, WorkerReport};
+use super::report::{Described, PhpReport, PoolReport, WorkerReport};
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
 
@@ -46,6 +46,8 @@ struct State {
     least_idle: usize,
     /// The worker script fails to boot, and no worker has since the last time that it did.
     cannot_start: bool,
+    /// What a worker has said of PHP.
+    php: Option<PhpReport>,
     counts: Counts,
 }
 
@@ -134,6 +136,7 @@ impl Pool {
             complete: 0,
             least_idle: 0,
             cannot_start: false,
+            php: None,
             counts: Counts::default(),
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
@@ -252,7 +255,13 @@ impl Pool {
             most_busy,
             limit_reached,
             slow,
+            php: state.php.clone(),
         }
+    }
+
+    /// A worker says this of PHP.
+    pub fn set_php(&self, said: PhpReport) {
+        self.state().php = Some(said);
     }
 
     /// What each worker does and has done, those first that came first.

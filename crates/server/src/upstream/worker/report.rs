@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
+use serde::{Deserialize, Serialize};
 
 /// The state of a pool, and what it has done since the front has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,50 @@ pub struct PoolReport {
     pub limit_reached: u64,
     /// Requests that the slow log has.
     pub slow: u64,
+    /// What its workers have said of PHP; `None`: nothing yet.
+    pub php: Option<PhpReport>,
+}
+
+/// What a worker says of PHP at the end of its first request, as JSON. Sizes are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhpReport {
+    /// Its version, such as "8.2.36".
+    pub version: String,
+    /// What opcache does; `None`: it is not loaded, or does not say.
+    pub opcache: Option<OpcacheReport>,
+    /// The memory of APCu; `None`: it is not loaded, or off.
+    pub apcu: Option<u64>,
+}
+
+/// What opcache has at work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpcacheReport {
+    /// Whether it takes new scripts. It does not between a reset and the restart that follows.
+    pub enabled: bool,
+    /// Its shared memory; 0: it has files alone.
+    pub memory: u64,
+    /// The memory of its compiler (JIT); `None`: the compiler is off.
+    pub jit: Option<u64>,
+    /// The script that has preloaded others (`opcache.preload`).
+    pub preload: Option<String>,
+    /// Its folder of files (`opcache.file_cache`).
+    pub file_cache: Option<String>,
+}
+
+impl PhpReport {
+    /// The largest report that is read, in bytes. A worker leaves out what would not fit.
+    pub const MAX: usize = 4096;
+
+    /// Reads what a worker says; `None`: it makes no sense.
+    #[must_use]
+    pub fn parse(said: &[u8]) -> Option<Self> {
+        let mut report: Self = serde_json::from_slice(said).ok()?;
+        // They are printed in one line.
+        let texts = report.opcache.iter_mut().flat_map(|o| [&mut o.preload, &mut o.file_cache]);
+        let texts = texts.flatten().chain([&mut report.version]);
+        texts.for_each(|text| *text = text.replace(char::is_control, "?"));
+        Some(report)
+    }
 }
 
 /// What a worker does and has done.
@@ -62,4 +107,23 @@ pub struct Described {
     pub user: Vec<u8>,
     /// `SCRIPT_FILENAME`.
     pub script: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_says_of_php_is_read_and_cannot_forge_lines() {
+        let said = br#"{"version":"8.2\n","opcache":{"enabled":true,"memory":128,"jit":32,"preload":"/a\u001b[2J"},"apcu":5}"#;
+        let report = PhpReport::parse(said).expect("a report");
+        assert_eq!((&*report.version, report.apcu), ("8.2?", Some(5)));
+        let opcache = report.opcache.expect("opcache");
+        assert_eq!((opcache.enabled, opcache.memory, opcache.jit), (true, 128, Some(32)));
+        assert_eq!((opcache.preload.as_deref(), opcache.file_cache), (Some("/a?[2J"), None));
+        for bad in [&b""[..], b"{}", b"null", br#"{"version":8}"#, br#"{"version":"8","apcu":-1}"#]
+        {
+            assert_eq!(PhpReport::parse(bad), None);
+        }
+    }
 }
