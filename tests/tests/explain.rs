@@ -184,8 +184,10 @@ fn without_a_server_there_is_one_sentence() {
     std::fs::remove_file(&file).unwrap();
     let port = server.addr().port();
     let error = server.explain("/", &[]).unwrap_err();
-    let expected =
-        format!("sendoff: no sendoff server of this user listens on port {port} of this machine\n");
+    let expected = format!(
+        "sendoff: no sendoff server of this user listens on port {port} of this machine: \
+             `sendoff status` says where one listens; ask as the user that has started it\n"
+    );
     assert_eq!(error, expected);
     std::fs::write(&file, "0".repeat(64)).unwrap();
     let error = server.explain("/x.php", &[]).unwrap_err();
