@@ -48,7 +48,7 @@ was. Ask it as the user that has started it:</p>
 <p>When this site was written it answered:</p>
 <pre tabindex="0" role="region" aria-label="Answer of sendoff explain"><code><?= page_listing(__DIR__ . "/explained/$name.txt") ?></code></pre>
 <details>
-<summary>The script, <?= $name ?>.php: plain PHP that knows nothing of Sendoff</summary>
+<summary>The script of this page, <?= $name ?>.php</summary>
 <pre tabindex="0" role="region" aria-label="Source of <?= $name ?>.php"><code><?= page_listing($script) ?></code></pre>
 </details>
 </section>
