@@ -2,7 +2,10 @@
 
 use std::error::Error as _;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::options::Options;
 
 /// What other servers and tools call options, and what they are here.
 const OPTIONS: [(&str, &str); 15] = [
@@ -58,9 +61,7 @@ pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let given = text(error, ContextKind::InvalidSubcommand)?;
             let folder = given.contains(['/', '.']).then(|| format!("sendoff serve {given}"));
-            let meant = known(&COMMANDS, &given)
-                .or(folder)
-                .or_else(|| text(error, ContextKind::SuggestedSubcommand));
+            let meant = known(&COMMANDS, &given).or(folder).or_else(|| suggested_command(error));
             Some(format!("there is no command {given}: {}", instead(meant, &help)))
         }
         ErrorKind::MissingRequiredArgument => {
@@ -83,6 +84,19 @@ pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The command whose name is the nearest, but for those that the server uses itself.
+fn suggested_command(error: &clap::Error) -> Option<String> {
+    let suggested = match error.get(ContextKind::SuggestedSubcommand)? {
+        ContextValue::String(name) => std::slice::from_ref(name),
+        ContextValue::Strings(names) => names,
+        _ => return None,
+    };
+    let commands = Options::command();
+    let is_for_people =
+        |name: &&String| commands.find_subcommand(name).is_some_and(|one| !one.is_hide_set());
+    suggested.iter().find(is_for_people).cloned()
 }
 
 /// What is wrong with the value of an option.
@@ -118,13 +132,13 @@ fn instead(meant: Option<String>, help: &str) -> String {
 fn help(error: &clap::Error) -> String {
     // "Usage: sendoff serve [OPTIONS] [ROOT]"
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let words = usage.split_whitespace().skip_while(|word| *word != "sendoff").skip(1);
-    let command = words
-        .take_while(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
-        .next()
-        .map(|command| format!("{command} "))
-        .unwrap_or_default();
-    format!("`sendoff {command}--help`")
+    let mut words = usage.split_whitespace().skip_while(|word| *word != "sendoff").skip(1);
+    match words.next() {
+        Some(command) if command.bytes().all(|byte| byte.is_ascii_lowercase()) => {
+            format!("`sendoff {command} --help`")
+        }
+        _ => "`sendoff --help`".to_owned(),
+    }
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
@@ -140,7 +154,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::options::Options;
 
     #[test]
     fn what_is_not_understood_costs_one_sentence_with_a_remedy() {
