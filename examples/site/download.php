@@ -39,11 +39,17 @@ if ($how === 'readfile' || $how === 'echo') {
 
 page_top('Download', '/download.php');
 ?>
-<p>The same file of <?= in_words(DOWNLOAD_SIZE) ?>, sent by a script in the two usual ways. Neither reads it: the worker
-is free again before the first kilobyte has reached you, however slow your line is.</p>
+<p>A script that checks who may have a file, counts the download and then sends it: with other servers it is occupied until
+the last client has the last byte. Here is one file of <?= in_words(DOWNLOAD_SIZE) ?>, sent by a script in the two usual ways.
+Neither reads it: the worker is free again before the first kilobyte has reached you, however slow your line is.</p>
 <ul class="choices">
 <li><a class="button" href="/download.php?how=readfile" download>Download</a> <code>readfile($file)</code></li>
 <li><a class="button" href="/download.php?how=echo" download>Download</a> <code>echo file_get_contents($file)</code></li>
 </ul>
-<?php
-page_bottom();
+<?php page_figures('Processor time for one download, in µs', [
+    ['1 MB by readfile()', 396, 75],
+    ['1 MB by echo fread($f, 8192) in a loop', 457, 94],
+    ['100 MB by readfile(): the PHP worker alone', 18401, 111],
+    ['100 MB by readfile(): the whole server side', 47222, 6679],
+]);
+page_bottom(__FILE__, '/download.php?how=readfile');

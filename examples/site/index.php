@@ -9,24 +9,41 @@ if ($path !== '/' && $path !== '/index.php') {
     page_top('There is nothing here', 'not found');
     echo '<p>No file and no script is called <code>', htmlspecialchars(rawurldecode((string) $path)), "</code>.</p>\n";
     echo "<p><a href=\"/\">To the first page</a></p>\n";
-    page_bottom();
+    page_end();
     exit;
 }
 
-page_top('A page with files inside', '/');
+page_top('Pages from PHP, without the copies', '/');
 ?>
-<p>The frame around these tables is generated. The tables are files of some tens of kilobytes, and the script says only
-<code>echo file_get_contents($file)</code>. Where you would expect PHP to read each one, copy it into its output buffer, and
-copy it again to the web server, Sendoff hands the open file over: the page leaves as
-<em>bytes, file, bytes, file, bytes</em>.</p>
-<p>How it went for this very page is on <a href="/responses.php">the list of responses</a>.</p>
+<p>Sendoff is a web server that runs PHP. Your scripts stay as they are. When a script sends a file, other servers copy
+every byte of it four times: into PHP, into PHP's output buffer, to the web server, to the client. Sendoff takes the <em>open
+file</em> from the script instead, and the kernel sends it from there.</p>
+<pre tabindex="0" role="img" aria-label="With nginx and php-fpm a file goes to PHP, to its output buffer, to nginx, and to the client. With Sendoff it goes to the client; PHP only says which file."><code>nginx + php-fpm
+  file ▶ PHP ▶ buffer ▶ nginx ▶ client
+Sendoff
+  file ▶ client (PHP says which)</code></pre>
+<p>So the worker that ran the script is free at once, however slow the client is, and the server spends less time on each page:</p>
+<?php page_figures('Processor time of the whole server side for one response, in µs', [
+    ["echo 'hello'", 25, 21],
+    ['a file of 60 KB that a script sends', 43, 18],
+    ['two files of 60 KB in one page', 75, 21],
+    ['a file of 1 MB that a script sends', 396, 75],
+    ['1 MB that the script generates', 592, 85],
+    ['a static file of 1 MB, without PHP', 102, 113],
+]) ?>
+<p>The last row is one that Sendoff loses. The <a href="/download.php">download</a> and the <a href="/upload.php">upload</a>
+show more; <a href="/responses.php">the list of responses</a> shows how each page of this site has left.</p>
+
+<h2>This page is an example</h2>
+<p>The text is generated. The three tables below are files of 48 to 96 KB, and the script says no more than
+<code>echo file_get_contents($file)</code>: the page leaves as <em>text, file, text, file, text, file, text</em>.</p>
 <?php foreach (glob(__DIR__ . '/tables/*.html') as $number => $file): ?>
 <section aria-labelledby="table-<?= $number ?>">
-<h2 id="table-<?= $number ?>"><?= htmlspecialchars(ucfirst(basename($file, '.html'))), ' ' ?>
-<small><?= in_words(filesize($file)) ?>, at <?= date('H:i:s') ?></small></h2>
+<h3 id="table-<?= $number ?>"><?= htmlspecialchars(ucfirst(basename($file, '.html'))), ' ' ?>
+<small><?= in_words(filesize($file)) ?>, at <?= date('H:i:s') ?></small></h3>
 <div class="table" tabindex="0" role="region" aria-labelledby="table-<?= $number ?>">
 <?php echo file_get_contents($file) ?>
 </div>
 </section>
 <?php endforeach;
-page_bottom();
+page_bottom(__FILE__, '/');

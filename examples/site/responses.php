@@ -9,13 +9,14 @@ if (!function_exists('sendoff_stats')): ?>
 <p class="problem">This PHP does not run under Sendoff, so nothing is handed over and nothing is counted.
 <code>sendoff serve</code> starts this site as it is meant.</p>
 <?php elseif (!$entries): ?>
-<p>None yet. Look at <a href="/">the mixed page</a> or <a href="/download.php">a download</a>, and come back.</p>
+<p>None yet. Look at <a href="/">the first page</a> or <a href="/download.php">a download</a>, and come back.</p>
 <?php else: ?>
-<p>The body of every response of this site, newest first. What was <strong>handed over</strong> left as an open file and was
-never read by PHP; what was <strong>copied</strong> was generated, or too small to be worth it.</p>
-<table>
+<p>The body of every response of this site, newest first. What was <strong>handed over</strong> left as an open file, and PHP never
+read it. What was <strong>copied</strong> was text that the script generated, or a file too small to be worth it. The share is
+that of the bytes handed over.</p>
+<table class="responses">
 <thead>
-<tr><th scope="col">Time</th><th scope="col">Page</th><th scope="col" class="number">Handed over</th><th scope="col" class="number">Copied</th><th scope="col" class="number">Segments</th><th scope="col">Share handed over</th></tr>
+<tr><th scope="col" class="wide">Time</th><th scope="col">Page</th><th scope="col" class="number">Handed over</th><th scope="col" class="number">Copied</th><th scope="col" class="number">Share</th></tr>
 </thead>
 <tbody>
 <?php foreach ($entries as $entry):
@@ -23,15 +24,14 @@ never read by PHP; what was <strong>copied</strong> was generated, or too small 
     $share = round(100 * $entry['handed_over_bytes'] / $whole);
     ?>
 <tr>
-<td><time datetime="<?= date('c', $entry['time']) ?>"><?= date('H:i:s', $entry['time']) ?></time></td>
+<td class="wide"><time datetime="<?= date('c', $entry['time']) ?>"><?= date('H:i:s', $entry['time']) ?></time></td>
 <td><?= htmlspecialchars($entry['name']) ?></td>
 <td class="number"><?= in_words($entry['handed_over_bytes']) ?></td>
 <td class="number"><?= in_words($entry['copied_bytes']) ?></td>
-<td class="number"><?= $entry['segments'] ?></td>
-<td><meter min="0" max="100" value="<?= $share ?>"><?= $share ?> %</meter> <?= $share ?> %</td>
+<td class="number"><?= $share ?> %</td>
 </tr>
 <?php endforeach ?>
 </tbody>
 </table>
 <?php endif;
-page_bottom();
+page_bottom(__FILE__, '/responses.php');

@@ -34,11 +34,12 @@ if ($_SERVER['REQUEST_METHOD'] === 'POST') {
     }
 }
 ?>
-<p>The file is received whole before a worker is taken for it, so a slow upload holds none. Nothing is kept.</p>
+<p>A worker of php-fpm behind a web server that passes uploads on as they come is occupied for as long as the client takes to
+send. Sendoff receives the file whole before it takes a worker, so a slow upload holds none. This page keeps nothing of it.</p>
 <form method="post" enctype="multipart/form-data" action="/upload.php">
 <label for="file">A file, up to <?= htmlspecialchars(ini_get('upload_max_filesize')) ?></label>
 <input type="file" id="file" name="file" required>
 <button type="submit">Upload</button>
 </form>
 <?php
-page_bottom();
+page_bottom(__FILE__, '/upload.php');

@@ -305,15 +305,19 @@ const char *lazy_explain_errno(const char *what);
 /* Clears the reason and the paths of the previous request. */
 void lazy_because_begin(void);
 
-/* Whether the script got any mapped file, and the path under which it got this one. */
+/*
+ * Whether the script got any mapped file, whether it got one of this size, and the path under which
+ * it got this one.
+ */
 bool lazy_was_given(void);
+bool lazy_was_given_of(size_t size);
 const char *lazy_given_path(uint32_t file);
 
 /* At the start of a request; the worker may be NULL. */
 void lazy_explain_begin(sendoff_worker *worker);
 
-/* A mapped file with this path was returned to the script, or written for it. */
-void lazy_explain_given(uint32_t file, const char *path);
+/* A mapped file with this size and path was returned to the script, or written for it. */
+void lazy_explain_given(uint32_t file, size_t size, const char *path);
 
 /* PHP's handler of the current function read a file into `got` (NULL: not into a string). */
 void lazy_explain_read(const char *path, const zval *got);

@@ -17,6 +17,7 @@ const char *lazy_because;
 
 static struct {
 	uint32_t file;
+	size_t size;
 	char path[NAME_MAX_LEN];
 } given[REMEMBERED];
 static size_t given_count;
@@ -36,7 +37,7 @@ void lazy_because_begin(void)
 	given_count = 0;
 }
 
-void lazy_explain_given(uint32_t file, const char *path)
+void lazy_explain_given(uint32_t file, size_t size, const char *path)
 {
 	char name[NAME_MAX_LEN];
 	/* lazy_stream_file() opens the file of a stream by its descriptor number. */
@@ -53,6 +54,7 @@ void lazy_explain_given(uint32_t file, const char *path)
 	}
 	if (given_count < REMEMBERED) {
 		given[given_count].file = file;
+		given[given_count].size = size;
 		snprintf(given[given_count++].path, NAME_MAX_LEN, "%s", path);
 	}
 }
@@ -60,6 +62,16 @@ void lazy_explain_given(uint32_t file, const char *path)
 bool lazy_was_given(void)
 {
 	return given_count > 0;
+}
+
+bool lazy_was_given_of(size_t size)
+{
+	for (size_t i = 0; i < given_count; i++) {
+		if (given[i].size == size) {
+			return true;
+		}
+	}
+	return false;
 }
 
 const char *lazy_given_path(uint32_t file)

@@ -296,7 +296,8 @@ static void why_not_held(void)
 		LAZY_BECAUSE("no lease: EAGAIN (somebody has it open for writing)");
 		break;
 	case EACCES:
-		LAZY_BECAUSE("no lease: EACCES (not the owner, no CAP_LEASE)");
+		LAZY_BECAUSE("no lease: EACCES (not the owner, no CAP_LEASE): give the file to the user of "
+					 "the pool, or start the server as root");
 		break;
 	default:
 		LAZY_BECAUSE_ERRNO("no lease");
@@ -383,7 +384,7 @@ mapped_file *mapped_file_open(const char *path)
 	if (mapped) {
 		mark_used(mapped);
 		if (UNEXPECTED(lazy_explaining)) {
-			lazy_explain_given(mapped->file, path);
+			lazy_explain_given(mapped->file, (size_t)st.st_size, path);
 		}
 	}
 	return mapped;

@@ -341,6 +341,18 @@ static inline bool lazy_output_is_quiet(size_t len)
 	return lazy_output_is_plain(len) && !header_callback_pending();
 }
 
+/* Whether PHP's compression has a client that takes what it makes. */
+static inline bool client_takes_compression(void)
+{
+	char *accepted = sapi_getenv(ZEND_STRL("HTTP_ACCEPT_ENCODING"));
+	bool takes = accepted && (strstr(accepted, "gzip") || strstr(accepted, "deflate"));
+
+	if (accepted) {
+		efree(accepted);
+	}
+	return takes;
+}
+
 static inline const char *buffer_with_callback(const php_output_handler *handler)
 {
 	static char text[512];
@@ -353,7 +365,11 @@ static inline const char *buffer_with_callback(const php_output_handler *handler
 				 callback->op_array.line_start);
 	} else if (strstr(ZSTR_VAL(handler->name), "zlib") ||
 			   strstr(ZSTR_VAL(handler->name), "gzhandler")) {
-		snprintf(text, sizeof(text), "compressed by PHP (%s)", ZSTR_VAL(handler->name));
+		snprintf(text, sizeof(text),
+				 client_takes_compression()
+					 ? "compressed by PHP (%s)"
+					 : "collected by %s, which does not compress: the client accepts no gzip",
+				 ZSTR_VAL(handler->name));
 	} else {
 		snprintf(text, sizeof(text), "passes the output callback %s", ZSTR_VAL(handler->name));
 	}

@@ -38,7 +38,7 @@ fn a_file_of_somebody_else_has_no_lease() {
     }
     assert!(body > 50_000);
     let read = format!("file_get_contents({folder}/theirs)");
-    let why = "no lease: EACCES (not the owner, no CAP_LEASE)";
+    let why = "no lease: EACCES (not the owner, no CAP_LEASE): give the file to the user of the pool, or start the server as root";
     let expected = [
         format!("read\t{folder}/index.php:1\t{read}\t{why}"),
         format!("bytes\t{folder}/index.php:2\techo\t{read}: {why}"),

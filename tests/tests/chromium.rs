@@ -123,6 +123,21 @@ impl Drop for Browser {
     }
 }
 
+/// The script that finds what WCAG forbids (`tools/axe`).
+fn axe() -> String {
+    let printed = Command::new(repository::root().join("tools/axe")).output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    fs::read_to_string(String::from_utf8(printed.stdout).unwrap().trim_end()).unwrap()
+}
+
+/// What breaks a rule of WCAG 2.2, levels A and AA, in the page: the rule, and the first element that breaks it.
+const BROKEN_RULES: &str = "(async () => {
+    const levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+    const { violations, passes } = await axe.run({ runOnly: levels });
+    if (passes.length < 10) return ['only ' + passes.length + ' rules were tried'];
+    return violations.map(({ id, help, nodes }) => id + ': ' + help + ': ' + nodes[0].html);
+})()";
+
 /// A copy, because its scripts write beside themselves.
 fn example() -> Site {
     let site = Site::new();
@@ -202,4 +217,36 @@ fn the_example_site_over_http_2() {
     let page = server.ask(&Request::get("/no/such/page"));
     assert_eq!(page.status(), 404);
     drop(browser);
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy; Chromium, npm"]
+fn the_example_site_is_accessible_and_fits_phones() {
+    let site = example();
+    let server = Server::start(site.root(), &[]);
+    let base = format!("http://{}", server.addr());
+    // The list of responses has something to show.
+    server.get("/download.php?how=echo");
+    let axe = axe();
+    let mut browser = Browser::start(&site);
+    for (width, scheme) in [(375, "light"), (375, "dark"), (1280, "light"), (1280, "dark")] {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.call("Emulation.setDeviceMetricsOverride", &size);
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        browser.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
+        for path in ["/", "/download.php", "/upload.php", "/responses.php", "/no/such/page"] {
+            let wrong = browser.open(&format!("{base}{path}"));
+            assert!(wrong.is_empty() || path == "/no/such/page", "{path}: {wrong:#?}");
+            // What the page says about itself is hidden at first.
+            browser
+                .evaluate("document.querySelectorAll('details').forEach(one => one.open = true)");
+            browser.evaluate(&axe);
+            let broken = browser.evaluate(BROKEN_RULES);
+            assert_eq!(broken, json!([]), "{path} at {width} pixels, {scheme}");
+            let page = browser.evaluate("document.documentElement.scrollWidth");
+            let room = browser.evaluate("document.documentElement.clientWidth");
+            assert_eq!(page, room, "{path} is wider than a window of {width} pixels");
+        }
+    }
 }

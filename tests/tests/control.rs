@@ -126,7 +126,11 @@ fn a_server_is_found_by_its_port_among_several() {
     assert_eq!(unclear.lines().count(), 1, "{unclear}");
     // Nothing can listen on port 0.
     let missing = status(&["--listen", "0"]).unwrap_err();
-    assert_eq!(missing, "sendoff: no sendoff server of this user listens on 0 on this machine\n");
+    assert_eq!(
+        missing,
+        "sendoff: no sendoff server of this user listens on 0 on this machine: \
+         ask as the user that has started it, or name its socket by --socket\n"
+    );
     let nowhere = site.outside("nowhere");
     let missing = status(&["--socket", nowhere.to_str().unwrap()]).unwrap_err();
     assert!(missing.contains("no sendoff server answers at"), "{missing}");

@@ -54,10 +54,36 @@ fn it_answers_and_keeps_its_record() {
     let answer = server.ask(&upload).text();
     assert!(answer.contains("a &lt;b&gt;.bin") && answer.contains("1,000,000 bytes"), "{answer}");
 
+    what_pages_say_about_themselves_is_true(&site, &server);
+
     // 5 MB by each download, and the tables of the first page.
     let record = server.page("/responses.php");
     assert!(record.matches("<td class=\"number\">5.0 MB</td>").count() >= 2, "{record}");
     assert!(record.contains("<td>/</td>"), "{record}");
+}
+
+/// Pages show what `sendoff explain` said when they were written. The files in it are those that it names today; how generated text is
+/// divided, and who answered, differs from machine to machine.
+fn what_pages_say_about_themselves_is_true(site: &Site, server: &Server) {
+    let files = |table: &str| {
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        let files = rows.filter(|row| row.contains(" file, "));
+        files.map(|row| row.split(" /tmp/").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (name, target, expected) in [
+        ("index", "/", 3),
+        ("download", "/download.php?how=readfile", 1),
+        ("upload", "/upload.php", 0),
+        ("responses", "/responses.php", 0),
+    ] {
+        let shown = fs::read_to_string(site.path(&format!("parts/explained/{name}.txt"))).unwrap();
+        let today = server.explain(target, &[]).unwrap();
+        assert_eq!(files(&shown), files(&today), "{name}.txt: {today}");
+        assert_eq!(files(&shown).len(), expected, "{name}.txt: {shown}");
+        let page = server.page(target.split('?').next().unwrap());
+        let first = shown.lines().next().unwrap();
+        assert!(page.contains(first) && page.contains("page_bottom(__FILE__"), "{name}: {page}");
+    }
 }
 
 #[test]

@@ -46,8 +46,10 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
         "./usr/bin/sendoff-php",
         "./usr/share/bash-completion/completions/sendoff",
         "./usr/share/fish/vendor_completions.d/sendoff.fish",
+        "./usr/share/man/man1/sendoff-php.1",
         "./usr/share/man/man1/sendoff-run.1",
         "./usr/share/man/man1/sendoff.1",
+        "./usr/share/sendoff/html/index.php",
         "./usr/share/zsh/vendor-completions/_sendoff",
     ] {
         assert!(installed.iter().any(|known| known == file), "{file} is not in {installed:#?}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sendoff_config::Account;
 use sendoff_settings::Chosen;
-use sendoff_sys::process::{find_account, find_group};
+use sendoff_sys::process::{find_account, find_group, find_user};
 
 /// Who runs the scripts of a folder that belongs to root: the user that Debian has for web servers.
 const WEB_USER: &str = "www-data";
@@ -19,13 +19,15 @@ pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> 
         let account = if uid.is_root() { Some(of_folder(root)?) } else { None };
         return Ok(chosen(account));
     };
-    let account = find(name).ok_or_else(|| format!("there is no user {name}"))?;
+    let account = find(name).ok_or_else(|| unknown(name))?;
     if uid.is_root() {
         Ok(chosen(Some(account)))
     } else if account.uid == uid.as_raw() {
         Ok(chosen(None))
     } else {
-        Err(format!("only root can run PHP as another user, here {name}"))
+        Err(format!(
+            "only root can run PHP as another user, here {name}: start as root, or leave it out"
+        ))
     }
 }
 
@@ -51,6 +53,17 @@ fn of_folder(folder: &Path) -> Result<Account, String> {
             "{shown} belongs to root, and there is no user {WEB_USER} to run its scripts: name one"
         )
     })
+}
+
+/// Why a user cannot be found. Operators may have meant its number.
+fn unknown(name: &str) -> String {
+    match name.parse().ok().and_then(find_user) {
+        Some(user) => format!(
+            "there is no user {name}: write its name, which is {}",
+            user.name.to_string_lossy()
+        ),
+        None => format!("there is no user {name}: `getent passwd` lists those that there are"),
+    }
 }
 
 fn find(name: &str) -> Option<Account> {

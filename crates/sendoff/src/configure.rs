@@ -167,7 +167,7 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
     site.maintenance = maintenance.map(|path| file("--maintenance", path)).transpose()?;
     let software = serve.server_software.clone();
     site.server_software = software.map(|text| At::option("--server-software", text));
-    site.fastcgi = attached(&serve.fastcgi);
+    site.fastcgi = attached(&serve.fastcgi)?;
     site.fastcgi_timeout = At::option("--fastcgi-timeout", PositiveTime(serve.fastcgi_timeout));
     let sendfile_from = paths("--sendfile-from", &serve.sendfile_from)?;
     site.sendfile_from = given("--sendfile-from", &sendfile_from);
@@ -232,7 +232,21 @@ fn front_controller(texts: &[String]) -> Result<Option<FrontController>, Failure
     Ok((!folders.is_empty()).then_some(FrontController::Folders(Map(folders))))
 }
 
-fn attached(attachments: &[Attachment]) -> Option<At<Map<Matching, AppAddress>>> {
+/// Of several applications for the same requests only one could answer them.
+fn attached(attachments: &[Attachment]) -> Result<Option<At<Map<Matching, AppAddress>>>, Failure> {
+    for (number, Attachment { matching, .. }) in attachments.iter().enumerate() {
+        if attachments[..number].iter().any(|earlier| earlier.matching == *matching) {
+            let what = match matching {
+                sendoff_config::Matching::Ending(text) => text.clone(),
+                sendoff_config::Matching::Prefix(text) => format!("{text}/"),
+                sendoff_config::Matching::Routes => continue,
+            };
+            return Err(Failure::Input(format!(
+                "--fastcgi {what} is given twice: leave one out; requests are shared among hosts by [[upstream]] in a configuration file"
+            )));
+        }
+    }
+
     let pairs: Vec<_> = attachments
         .iter()
         .filter_map(|Attachment { matching, address }| {
@@ -244,7 +258,7 @@ fn attached(attachments: &[Attachment]) -> Option<At<Map<Matching, AppAddress>>>
             Some((matching, AppAddress(address.clone())))
         })
         .collect();
-    map("--fastcgi", &pairs)
+    Ok(map("--fastcgi", &pairs))
 }
 
 fn accel(accel: &[Accel]) -> Result<Option<At<Map<UrlPath, FilePath>>>, Failure> {

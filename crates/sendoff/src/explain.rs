@@ -150,7 +150,11 @@ impl<'a> Url<'a> {
         {
             (Some(rest), _) => (false, rest),
             (None, Some(rest)) => (true, rest),
-            (None, None) => return Err(bad("expected http:// or https://HOST:PORT/...")),
+            // As browsers take it.
+            (None, None) if !text.starts_with('/') && !text.contains("://") => (false, text),
+            (None, None) => {
+                return Err(bad("expected http://HOST:PORT/... or https://HOST:PORT/..."));
+            }
         };
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(bad("spaces must be written as %20"));
@@ -210,7 +214,8 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let Some((address, path)) = exact.or(found.first()) else {
         let port = url.port;
         return Err(Failure::System(format!(
-            "no sendoff server of this user listens on port {port} of this machine"
+            "no sendoff server of this user listens on port {port} of this machine: \
+             `sendoff status` says where one listens; ask as the user that has started it"
         )));
     };
     let secret = fs::read_to_string(path).map_err(Failure::system(path.display()))?;
@@ -264,6 +269,8 @@ mod tests {
             ("http://[::1]?x", "[::1]", 80, "?x"),
             ("https://example.org/", "example.org", 443, "/"),
             ("https://[::1]:8443/", "[::1]:8443", 8443, "/"),
+            ("localhost:8080/a", "localhost:8080", 8080, "/a"),
+            ("localhost", "localhost", 80, ""),
         ] {
             let url = Url::parse(text).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!((url.authority, url.port, url.target), (authority, port, target));

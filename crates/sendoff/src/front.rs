@@ -43,6 +43,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
             .map_err(Failure::system(format!("cannot become user {uid}")))?;
     }
     die_with(supervisor)?;
+    crate::unready::warn(&config);
     let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
         // It fails if the supervisor has heard it from a front before this one.

@@ -136,7 +136,12 @@ pub(crate) fn listen(
     let mut of_loops: Vec<Vec<OwnedFd>> = (0..event_loops).map(|_| Vec::new()).collect();
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
     for Listener { address, access, .. } in wanted {
-        let failed = || Failure::system(format!("cannot listen on {address}"));
+        let failed = || {
+            move |error: io::Error| {
+                let remedy = remedy(address, &error);
+                Failure::System(format!("cannot listen on {address}: {error}{remedy}"))
+            }
+        };
         if let Some(given) = given.take(address) {
             addresses.push(given.address.clone());
             files.extend(given.share(&mut of_loops).map_err(failed())?);
@@ -159,6 +164,28 @@ pub(crate) fn listen(
     }
     let tls = wanted.iter().map(|listener| listener.tls).collect();
     Ok(Listeners { of_loops, addresses, tls, files })
+}
+
+/// Ports below are root's (`net.ipv4.ip_unprivileged_port_start`, unless the machine has another value).
+const UNPRIVILEGED_PORTS: u16 = 1024;
+
+/// What an operator can do about an address that cannot be had; empty for what the error says itself.
+fn remedy(address: &ListenAddress, error: &io::Error) -> String {
+    let ListenAddress::Tcp(address) = address else { return String::new() };
+    let port = address.port();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if port < UNPRIVILEGED_PORTS => format!(
+            ": ports below {UNPRIVILEGED_PORTS} are root's. Start as root, or with --listen 8080"
+        ),
+        io::ErrorKind::AddrInUse => format!(
+            ": `ss -ltnp 'sport = :{port}'` names the process. End it, or listen on another port"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            ": this machine does not have the address; `ip address` lists those that it has"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 /// Adds a listener to each event loop. Returns the address with the port that was chosen.

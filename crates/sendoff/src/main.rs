@@ -19,11 +19,13 @@ mod options;
 mod orders;
 mod page_folder;
 mod program;
+mod refusal;
 mod runtime_folder;
 mod signals;
 mod source;
 mod supervisor;
 mod systemd;
+mod unready;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -35,7 +37,7 @@ use options::{Command, Options, Stop};
 use source::Source;
 
 fn main() -> ExitCode {
-    let options = Options::try_parse().unwrap_or_else(|error| options::refuse(&error));
+    let options = Options::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
     let result = match options.command {
         Command::Serve(serve) if serve.print_config => check::print_config(&serve),
         Command::Serve(serve) => supervisor::run(Source::CommandLine(serve), options.take_over_fd),

@@ -1,12 +1,10 @@
 //! The command line.
 
-use std::error::Error as _;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
 use sendoff_config::{Accel, Attachment, MAX_THREADS};
@@ -482,34 +480,6 @@ impl From<Snapshot> for sendoff_settings::words::Snapshot {
     }
 }
 
-/// Ends the program on a command line that is not understood, or that asks for help. A bad value costs one sentence; for
-/// the rest the parser's own text also says how the command is used.
-pub(crate) fn refuse(error: &clap::Error) -> ! {
-    let Some(sentence) = sentence(error) else { error.exit() };
-    crate::log::say(&sentence);
-    std::process::exit(error.exit_code())
-}
-
-/// What is wrong with a value, in one sentence.
-fn sentence(error: &clap::Error) -> Option<String> {
-    let text = |kind| match error.get(kind)? {
-        ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(texts) => Some(texts.join(", ")),
-        _ => None,
-    };
-    // "--workers <N|auto>" names the option.
-    let option = text(ContextKind::InvalidArg)?;
-    let option = option.split(' ').next()?;
-    let value = text(ContextKind::InvalidValue)?;
-    let why = match error.kind() {
-        ErrorKind::ValueValidation => error.source()?.to_string(),
-        ErrorKind::InvalidValue if value.is_empty() => "a value is missing".to_owned(),
-        ErrorKind::InvalidValue => format!("expected one of {}", text(ContextKind::ValidValue)?),
-        _ => return None,
-    };
-    Some(format!("{option} {value}: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -559,31 +529,5 @@ mod tests {
         assert_eq!(serve.head_timeout, Duration::from_millis(500));
         assert_eq!(serve.request_timeout, Duration::from_secs(120));
         assert_eq!(serve.shutdown_timeout, Duration::from_secs(10));
-        for bad in [
-            ["--workers", "0"],
-            ["--workers", "1025"],
-            ["--workers", "many"],
-            ["--threads", "0"],
-            ["--threads", "64"],
-            ["--listen", "nowhere"],
-            ["--idle-timeout", "0"],
-            ["--idle-timeout", "5 parsecs"],
-            ["--max-body", "64MB"],
-            ["--delivery", "pigeon"],
-            ["--snapshot", ""],
-            ["--fastcgi", "php=unix:/x"],
-            ["--fastcgi", ".=unix:/x"],
-            ["--fastcgi", ".php=9000"],
-            ["--fastcgi", "/app"],
-            ["--accel", "files=/x"],
-        ] {
-            let line = ["sendoff", "serve"].iter().chain(&bad);
-            let Err(error) = Options::try_parse_from(line) else { panic!("{bad:?}") };
-            let sentence = sentence(&error).unwrap();
-            let start = format!("{} {}: ", bad[0], bad[1]);
-            assert!(sentence.starts_with(&start) && !sentence.contains('\n'), "{sentence}");
-        }
-        let unknown = Options::try_parse_from(["sendoff", "serve", "--wrokers", "3"]).unwrap_err();
-        assert_eq!(sentence(&unknown), None);
     }
 }

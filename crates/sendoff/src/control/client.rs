@@ -20,6 +20,9 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The least time for a server that others have kept from being read. A time-out of zero would be none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
+/// What to do if the server is another user's.
+const OTHER_USERS: &str = "ask as the user that has started it, or name its socket by --socket";
+
 /// Asks the server that the options mean, and prints its answer.
 ///
 /// # Errors
@@ -160,8 +163,10 @@ fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
     let nothing = "no sendoff server of this user";
     let says = match (&*found, listen) {
         ([Found { socket, listeners: Some(_) }], _) => return Ok(socket.clone()),
-        ([], None) => format!("{nothing} runs on this machine"),
-        ([], Some(listen)) => format!("{nothing} listens on {listen} on this machine"),
+        ([], None) => format!("{nothing} runs on this machine: {OTHER_USERS}"),
+        ([], Some(listen)) => {
+            format!("{nothing} listens on {listen} on this machine: {OTHER_USERS}")
+        }
         (silent, listen) if silent.iter().all(|found| found.listeners.is_none()) => {
             let does =
                 listen.map_or("answers".to_owned(), |at| format!("says that it listens on {at}"));

@@ -358,10 +358,11 @@ fn handover(application: &Application, is_framed: bool) -> &'static str {
     if is_framed {
         "it hands over files, and copies the rest"
     } else if application.knows_channel() {
-        "it can hand over files, but did not in this response"
+        "it can hand over files, but did not in this response: the first one after a start, or its user may take no lease \
+         (docs/fastcgi.md)"
     } else if application.knows_region() || application.knows_direct() != Sockets::None {
         "it hands over memory, no files"
     } else {
-        "it has not said that it knows handover"
+        "it has not said that it knows handover: php-fpm does with the extension sendoff.so (docs/fastcgi.md)"
     }
 }

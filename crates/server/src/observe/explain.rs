@@ -18,6 +18,9 @@ pub const SECRET_LEN: usize = 64;
 /// The most rows and remarks of one table: a script can write forever.
 const MAX_ROWS: usize = 1000;
 
+/// How many rows back a read is compared with, to be folded into one of them: a loop may read by several lines in turn.
+const LOOKED_AT: usize = 16;
+
 /// Longer texts of a remark are cut, in bytes.
 const MAX_TEXT: usize = 1024;
 
@@ -114,6 +117,31 @@ struct Row {
     segments: u64,
 }
 
+/// Reads of one place, for one reason.
+#[derive(Debug)]
+struct Reads {
+    first: Remark,
+    /// Those after the first: a loop reads many files, or one many times.
+    more: u64,
+}
+
+impl Reads {
+    /// Whether another read belongs to these.
+    fn take(&mut self, other: &Remark) -> bool {
+        let is_alike = self.first.from == other.from && self.first.why == other.why;
+        self.more += u64::from(is_alike);
+        is_alike
+    }
+
+    /// What was read, for the table.
+    fn what(&self) -> String {
+        match self.more {
+            0 => self.first.what.clone(),
+            more => format!("{} and {more} more", self.first.what),
+        }
+    }
+}
+
 /// The pieces of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -126,7 +154,7 @@ pub(crate) struct Report {
     remark: Remark,
     rows: Vec<Row>,
     /// Reads that gave no lazy string.
-    reads: Vec<Remark>,
+    reads: Vec<Reads>,
     /// Rows and remarks beyond `MAX_ROWS`.
     left_out: u64,
 }
@@ -153,8 +181,13 @@ impl Report {
     pub(crate) fn remark(&mut self, remark: Remark) {
         if remark.how != "read" {
             self.remark = remark;
-        } else if self.reads.len() < MAX_ROWS {
-            self.reads.push(remark);
+            return;
+        }
+        if self.reads.iter_mut().rev().take(LOOKED_AT).any(|reads| reads.take(&remark)) {
+            return;
+        }
+        if self.reads.len() < MAX_ROWS {
+            self.reads.push(Reads { first: remark, more: 0 });
         } else {
             self.left_out += 1;
         }
@@ -213,8 +246,10 @@ impl Report {
         if !self.reads.is_empty() {
             page.push('\n');
             let head = ["reads that gave no lazy string", "", "why"].map(str::to_owned);
-            let rows = self.reads.iter().map(|read| [&read.from, &read.what, &read.why]);
-            let rows = rows.map(|texts| texts.map(|text| short(text)));
+            let rows = self.reads.iter().map(|reads| {
+                let Remark { from, why, .. } = &reads.first;
+                [short(from), short(&reads.what()), short(why)]
+            });
             table(&mut page, &std::iter::once(head).chain(rows).collect::<Vec<_>>());
         }
         if self.left_out > 0 {
@@ -286,6 +321,21 @@ mod tests {
         }
         let page = report.page("GET /", "::1", "/", None);
         assert!(page.contains(&format!("{} more were left out", 2 * MAX_ROWS)), "{page}");
+    }
+
+    #[test]
+    fn reads_of_one_place_for_one_reason_are_one_row() {
+        let mut report = Report::default();
+        for number in 0..3 {
+            let read = format!("read\t/srv/x.php:3\treadfile({number})\ttoo many held files");
+            report.remark(Remark::decode(read.as_bytes()));
+            report.remark(Remark::decode(b"read\t/srv/x.php:4\treadfile(a)\tnot a plain file"));
+        }
+        let page = report.page("GET /x.php", "::1", "/srv", None);
+        let words = |row: &str| row.split_whitespace().collect::<Vec<_>>().join(" ");
+        let rows: Vec<_> = page.lines().map(words).collect();
+        assert_eq!(rows[rows.len() - 2], "x.php:3 readfile(0) and 2 more too many held files");
+        assert_eq!(rows[rows.len() - 1], "x.php:4 readfile(a) and 2 more not a plain file");
     }
 
     #[test]

@@ -471,7 +471,9 @@ impl Router {
             Route::Refused { .. } => {
                 let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
                 let names = names.collect::<Vec<_>>().join(" nor ");
-                Route::forbidden(format!("the folder has neither {names}"))
+                Route::forbidden(format!(
+                    "the folder has neither {names}: put one there, or name another (index, --index)"
+                ))
             }
             route => route,
         }

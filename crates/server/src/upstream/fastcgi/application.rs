@@ -237,7 +237,17 @@ impl Application {
                 (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
             }
             Ok(Err(error)) => {
-                (UpstreamErrorKind::Unreachable, format!("it cannot be connected to: {error}"))
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        ": does the application run, and listen there?"
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        ": may the server's user write to the socket (listen.owner, listen.group)?"
+                    }
+                    _ => "",
+                };
+                let why = format!("it cannot be connected to: {error}{hint}");
+                (UpstreamErrorKind::Unreachable, why)
             }
             Err(_) => {
                 let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
