@@ -189,7 +189,7 @@ mod tests {
             ),
             ("serve --listen", "--listen : a value is missing: write --listen <ADDR>"),
             ("status --json --watch", "--json and --watch exclude each other: leave one out"),
-            ("serve --user a --user b", "--user <NAME> is given twice: leave one out"),
+            ("serve --user a --user b", "--user <USER> is given twice: leave one out"),
         ] {
             let arguments = std::iter::once("sendoff").chain(line.split(' '));
             let error = Options::try_parse_from(arguments).expect_err(line);
