@@ -25,6 +25,35 @@ fn copy(from: &Path, site: &Site, name: &str) {
     }
 }
 
+/// Unchanged scripts, whose pages go into files in memory.
+#[test]
+fn a_page_leaves_by_way_of_a_file_in_memory() {
+    let site = Site::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/dev-shm");
+    copy(&example.join("site"), &site, "");
+    site.write("error.php", "<?php echo 'before'; http_response_code(404); echo ' and after';");
+    site.write("flush.php", "<?php echo 'one'; ob_end_flush(); flush(); echo ' two';");
+    site.write("none.php", "<?php http_response_code(204);");
+    let pages = site.outside("pages");
+    let prepend = fs::read_to_string(example.join("prepend.php")).unwrap();
+    let prepend = prepend.replace("/dev/shm/sendoff-pages", pages.to_str().unwrap());
+    let prepend = site.write_at(site.outside("prepend.php"), prepend);
+    site.write_at(pages.join("x"), "");
+    fs::remove_file(pages.join("x")).unwrap();
+    let ini = format!("auto_prepend_file={}", prepend.display());
+    let folder = pages.to_str().unwrap();
+    let by_file = Server::start(site.root(), &["--sendfile-from", folder, "--php-ini", &ini]);
+    let plain = Server::start(site.root(), &[]);
+    for target in ["/?kb=4", "/?kb=64", "/?kb=1000", "/error.php", "/flush.php", "/none.php"] {
+        let (one, other) = (by_file.get(target), plain.get(target));
+        assert_eq!(one.status(), other.status(), "{target}");
+        assert!(one.body == other.body, "{target}");
+        assert_eq!(one.header("content-type"), other.header("content-type"), "{target}");
+    }
+    assert!(by_file.get("/?kb=64").header("etag").is_some(), "it is a file");
+    assert_eq!(fs::read_dir(&pages).unwrap().count(), 0, "a file is left behind");
+}
+
 #[test]
 fn it_answers_and_keeps_its_record() {
     let site = Site::new();

@@ -1,7 +1,7 @@
 //! Files that applications name: `X-Sendfile`, `X-Accel-Redirect`, `X-ZeroCopy`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use sendoff_tests::{Broken, Fpm, Request, Response, Server, Site, pattern};
+use sendoff_tests::{Broken, Fpm, Lighttpd, Request, Response, Server, Site, pattern};
 
 /// Servers with workers and with php-fpm, both with `options`.
 fn both(site: &Site, options: &[&str], scenario: impl Fn(&Server)) {
@@ -367,5 +367,194 @@ fn ranges_of_several_files_become_the_body() {
         assert_eq!(get(&format!("{a}x 0-")).status(), 404);
         assert_eq!(get(&format!("{a} 0-300000")).status(), 502);
         assert_eq!(get(&a).status(), 502);
+    });
+}
+
+/// A body with the names of files, in both forms.
+const MIXED: &str = "<?php
+    $root = __DIR__;
+    [$a, $b] = [\"$root/files/a.bin\", $_GET['b'] ?? \"$root/small.txt\"];
+    if (($_GET['how'] ?? '') === 'chunked') {
+        header('X-ZeroCopy: chunked');
+        $chunk = fn ($text, $what = '') => printf(\"%x%s\\r\\n%s\\r\\n\", strlen($text), $what, $text);
+        $chunk('hello');
+        $chunk($a, ';file');
+        flush();
+        $chunk('world');
+        $chunk($b, $_GET['range'] ?? ';file');
+        if (isset($_GET['handed'])) {
+            printf(\"%x\\r\\n\", filesize($a));
+            readfile($a);
+            echo \"\\r\\n\";
+        }
+        $chunk('bye');
+        echo $_GET['end'] ?? \"0\\r\\n\\r\\n\";
+        exit;
+    }
+    $places = [[5, strlen($a)], [10 + strlen($a), strlen($b)]];
+    header('X-ZeroCopy:' . ($_GET['places'] ?? implode(':', array_map(fn($p) => \"$p[0]/$p[1]\", $places))));
+    echo \"hello{$a}world{$b}bye\";";
+
+#[test]
+fn bodies_mix_bytes_and_files_whoever_makes_them() {
+    let site = site(MIXED);
+    site.write("small.txt", "<small>");
+    let files = site.path("files").display().to_string();
+    let a = pattern(1, 300_000);
+    both(&site, &["--sendfile-from", &files], |server| {
+        let expected = [b"hello", &a[..], b"world", b"<small>", b"bye"].concat();
+        for target in ["/send.php", "/send.php?how=chunked"] {
+            let response = server.get(target);
+            assert!(response.expect(200) == expected, "{target}: {:?}", response.text().len());
+            assert_eq!(response.header("x-zerocopy"), None);
+            assert_eq!(response.header("content-length"), None);
+            let old = server.ask(&Request::get(target).http10());
+            assert!(old.expect(200) == expected, "{target}");
+            // A response without a body has no names in it.
+            let mut client = server.connect();
+            let head = client.ask(&Request::new("HEAD", target));
+            assert!(head.expect(200).is_empty());
+            assert!(client.ask(&Request::get(target)).expect(200) == expected);
+        }
+        let part = server.get("/send.php?how=chunked&range=;file=1-5");
+        assert!(part.text().ends_with("worldsmallbye"));
+        let handed = server.get("/send.php?how=chunked&handed=1");
+        let whole = [&expected[..expected.len() - 3], &a[..], b"bye"].concat();
+        assert!(handed.expect(200) == whole);
+        let secret = site.outside("secret/s.txt").display().to_string();
+        for bad in [
+            format!("b={secret}"),
+            format!("how=chunked&b={secret}"),
+            "how=chunked&range=;file=8-".to_owned(),
+            "how=chunked&range=;x".to_owned(),
+            "how=chunked&end=".to_owned(),
+            "how=chunked&end=0".to_owned(),
+            "how=chunked&end=0%0d%0a%0d%0amore".to_owned(),
+            "how=chunked&end=ffffffffffffffff%0d%0ax".to_owned(),
+            "places=5/100000".to_owned(),
+            "places=0/1:0/1".to_owned(),
+            "places=99999999/5".to_owned(),
+        ] {
+            match server.connect().try_ask(&Request::get(&format!("/send.php?{bad}"))) {
+                Err(Broken::Cut(_) | Broken::Closed) => {}
+                Ok(response) => assert_eq!(response.status(), 502, "{bad}"),
+                Err(other) => panic!("{bad}: {other:?}"),
+            }
+        }
+        assert!(server.get("/send.php").expect(200) == expected);
+    });
+}
+
+/// What LiteSpeed calls `X-LiteSpeed-Location` is a URI, too.
+#[test]
+fn the_name_of_litespeed_leads_to_the_same_file() {
+    let site = site(BY_NAME);
+    let accel = format!("/protected={}", site.outside("private").display());
+    both(&site, &["--accel", &accel], |server| {
+        let response = ask(server, "X-LiteSpeed-Location", "/protected/c%20d.txt");
+        assert!(response.expect(200) == pattern(2, 200_000));
+        assert_eq!(response.header("x-litespeed-location"), None);
+        assert_eq!(ask(server, "X-LiteSpeed-Location", "/../secret/s.txt").status(), 403);
+    });
+}
+
+const BY_LIGHTTPD: &str = "<?php
+    if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
+    header('Content-Type: application/x-thing');
+    header('Set-Cookie: a=b');
+    header($_GET['field'] . ': ' . $_GET['value']);
+    echo 'this is not sent';";
+
+#[test]
+fn files_and_ranges_are_those_of_lighttpd() {
+    let site = site(BY_LIGHTTPD);
+    let fpm = Fpm::start(site.root(), "");
+    let socket = fpm.address();
+    let socket = socket.strip_prefix("unix:").unwrap();
+    let (root, private) = (site.root().display(), site.outside("private"));
+    let lines = format!(
+        "server.modules += (\"mod_fastcgi\")\nfastcgi.server = (\".php\" => ((\"socket\" => \"{socket}\", \
+         \"x-sendfile\" => \"enable\", \"x-sendfile-docroot\" => (\"{root}\", \"{}\"))))",
+        private.display()
+    );
+    let theirs = Lighttpd::start(site.root(), &lines);
+    let (a, spaced) = (site.path("files/a.bin"), private.join("c d.txt"));
+    let (a, spaced) = (a.display().to_string(), spaced.display().to_string().replace(' ', "%20"));
+    let secret = site.outside("secret/s.txt").display().to_string();
+    both(&site, &["--sendfile-from", private.to_str().unwrap()], |server| {
+        for (field, value, more) in [
+            ("X-Sendfile", a.clone(), ""),
+            ("X-Sendfile", a.clone(), "&status=404"),
+            ("X-Sendfile", format!("{a}x"), ""),
+            ("X-Sendfile", secret.clone(), ""),
+            ("X-Sendfile", format!("{}/../secret/s.txt", private.display()), ""),
+            ("X-Sendfile2", format!("{a} 0-"), ""),
+            ("X-Sendfile2", format!("{a} 10-19"), "&status=206"),
+            ("X-Sendfile2", format!("{a} 10-19, {spaced} 0-,{a} 299990-"), ""),
+            ("X-Sendfile2", format!("{secret} 0-"), ""),
+            ("X-Sendfile2", format!("{a}x 0-"), ""),
+        ] {
+            let target = format!("{}{more}", target(field, &value));
+            let (ours, theirs) = (server.get(&target), theirs.ask(&Request::get(&target)));
+            let shown = format!("{field}: {value}{more}");
+            if theirs.status() >= 400 && more.is_empty() {
+                // lighttpd answers some of these with 502, and some with 404.
+                assert!(ours.status() >= 400, "{shown}: {}", ours.status());
+                assert!(!ours.text().contains("secret"), "{shown}");
+                continue;
+            }
+            assert_eq!(ours.status(), theirs.status(), "{shown}");
+            assert!(ours.body == theirs.body, "{shown}");
+            for name in ["content-type", "set-cookie", "content-length"] {
+                assert_eq!(ours.header(name), theirs.header(name), "{shown}: {name}");
+            }
+        }
+    });
+}
+
+/// Values that no application sends in good faith: an answer comes, and the server goes on.
+#[test]
+fn hostile_values_are_answered() {
+    let site = site("<?php foreach ($_GET['h'] as $h) header($h, false); echo 'own';");
+    let root = site.root().display().to_string();
+    let a = format!("{root}/files/a.bin");
+    let long = "x".repeat(60_000);
+    let many = format!("X-Sendfile2: {}", format!("{a} 0-0,").repeat(60_000 / (a.len() + 5)));
+    both(&site, &[], |server| {
+        let get = |heads: &[&str]| {
+            let encode = |text: &str| text.bytes().map(|b| format!("%{b:02x}")).collect::<String>();
+            let query: Vec<_> = heads.iter().map(|head| format!("h[]={}", encode(head))).collect();
+            // Longer than a request line may be.
+            let post = Request::get(&format!("/send.php?{}", query.join("&")));
+            server.connect().try_ask(&post)
+        };
+        for (heads, statuses) in [
+            (&["X-Sendfile: ", "X-Accel-Redirect: "][..], &[200][..]),
+            (&["X-Sendfile: /", "X-Sendfile: /etc/passwd"], &[403]),
+            (&["X-Accel-Redirect: //etc/passwd"], &[404, 403]),
+            (&["X-Accel-Redirect: /\u{ff}"], &[404]),
+            (&["X-Accel-Redirect: http://127.0.0.1/"], &[403]),
+            (&["X-Accel-Redirect: /%"], &[403]),
+            (&["X-Accel-Redirect: /send.php/files/a.bin"], &[403, 404]),
+            (&["X-Accel-Redirect: /files/a.bin/"], &[403, 404]),
+            (&["X-Accel-Limit-Rate: 99999999999999999999", "X-Accel-Charset: \t"], &[200]),
+            (&["X-Accel-Buffering: no", "X-Accel-Limit-Rate: 18446744073709551615"], &[200]),
+            (&["X-Sendfile2: ,,,, ,"], &[200]),
+            (&["X-Sendfile2: / 0-"], &[403]),
+            (&["X-Reproxy-URL: http://127.0.0.1/"], &[403]),
+            (&["X-Reproxy-URL:   ", "X-Reproxy-Expected-Size: x"], &[200, 403, 502]),
+            (&["X-Sendfile: /proc/self/environ", "X-Accel-Redirect: /files/a.bin"], &[403]),
+            (&["X-Sendfile: /dev/zero"], &[403]),
+        ] {
+            let response = get(heads).unwrap_or_else(|broken| panic!("{heads:?}: {broken:?}"));
+            assert!(statuses.contains(&response.status()), "{heads:?}: {}", response.status());
+            assert!(!response.text().contains("root:"), "{heads:?}");
+        }
+        site.write("long.php", format!("<?php header('X-Accel-Redirect: /{long}'); echo 'own';"));
+        assert!(server.get("/long.php").status() >= 400);
+        site.write("many.php", format!("<?php header('{many}'); echo 'own';"));
+        let zero = a.len() + 5;
+        assert_eq!(server.get("/many.php").expect(200).len(), 60_000 / zero);
+        assert_eq!(server.get("/send.php?h[]=A:b").text(), "own");
     });
 }

@@ -70,6 +70,10 @@ pub struct Rules {
     /// Candidates for the new path, tried in order. A candidate that ends with a slash must be a folder, any other a file. The
     /// last candidate is not looked up: it is a path, which is taken as a rewrite, or `=STATUS`.
     pub try_files: Vec<String>,
+    /// Clients are answered with 404: only applications lead requests here, by `X-Accel-Redirect` and `X-Reproxy-URL`.
+    pub internal: bool,
+    /// Whether applications may name files and URLs in response fields; `None`: as earlier routes say, or those that are no proxies.
+    pub name_files: Option<bool>,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,
     /// Changes of response fields, in order.

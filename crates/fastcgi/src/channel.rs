@@ -20,10 +20,12 @@ pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";
 /// Whether a field of a response head is addressed to the front, which removes it.
 #[must_use]
 pub fn is_for_front(name: &[u8]) -> bool {
-    [&b"x-sendfile"[..], b"x-sendfile2", CHANNEL_FIELD]
-        .iter()
-        .any(|own| name.eq_ignore_ascii_case(own))
-        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+    let is = |own: &[u8]| name.eq_ignore_ascii_case(own);
+    let begins =
+        |own: &[u8]| name.get(..own.len()).is_some_and(|start| start.eq_ignore_ascii_case(own));
+    [&b"x-sendfile"[..], b"x-sendfile2", b"x-litespeed-location", CHANNEL_FIELD].into_iter().any(is)
+        || begins(b"x-accel-")
+        || begins(b"x-reproxy-")
 }
 
 /// What the front answers to a registration that it has taken.

@@ -131,3 +131,23 @@ fn broken_answers_are_refused_or_cut() {
         assert_eq!(server.page("/good"), "ok", "{shown}");
     }
 }
+
+#[test]
+fn files_named_in_a_body_are_sent() {
+    let site = Site::new();
+    let file = site.write_at(site.outside("files/a.bin"), pattern(1, 100_000));
+    let name = file.display().to_string();
+    let app = Responder::start(move |peer| {
+        request(peer)?;
+        peer.say(head(200, &[("X-ZeroCopy", "chunked")]))?;
+        peer.say(data(format!("5\r\nhello\r\n{:x};file\r\n{name}\r\n", name.len()).as_bytes()))?;
+        peer.say(data(b"0\r\n\r\n"))?;
+        peer.say(END)
+    });
+    let server = crate::serve(
+        &site,
+        &format!("sendfile_from = 'files'\n[[site.route]]\nproxy = '{}'\n", url(&app)),
+    );
+    let expected = [b"hello", &pattern(1, 100_000)[..]].concat();
+    assert!(server.get("/").expect(200) == expected);
+}

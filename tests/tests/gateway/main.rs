@@ -3,6 +3,7 @@
 
 mod ajp;
 mod http;
+mod led;
 mod real;
 mod responder;
 mod scgi;

@@ -79,3 +79,29 @@ fn broken_responses_are_refused_or_cut() {
         }
     }
 }
+
+/// The body of a response that mixes bytes and the file `name`.
+fn mixed(name: &str) -> (String, String) {
+    let places = format!("X-ZeroCopy: 5/{}", name.len());
+    (places, format!("hello{name}bye"))
+}
+
+#[test]
+fn files_named_in_a_body_are_sent() {
+    let site = Site::new();
+    let file = site.write_at(site.outside("files/a.bin"), pattern(1, 100_000));
+    let (field, body) = mixed(file.to_str().unwrap());
+    let app = Responder::start(move |peer| {
+        params(peer)?;
+        peer.say(format!("Status: 200 OK\r\n{field}\r\n\r\n{body}"))
+    });
+    let server = crate::serve(
+        &site,
+        &format!("sendfile_from = 'files'\n[[site.route]]\nproxy = '{}'\n", url(&app)),
+    );
+    let expected = [b"hello", &pattern(1, 100_000)[..], b"bye"].concat();
+    assert!(server.get("/").expect(200) == expected);
+    // Without a list of folders the field is one of the application's own.
+    let server = pass_on(&site, &url(&app), "");
+    assert!(server.get("/").text().starts_with("hello/"));
+}

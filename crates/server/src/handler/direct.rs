@@ -88,6 +88,7 @@ pub(super) async fn take_over(
     if let Err(lie) = lender.resume(status, &sent) {
         return broken(&exchange, &lie.to_string());
     }
-    let body = Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None };
+    let body =
+        Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None, is_unbuffered: false };
     relay::pass_body(context, responder, exchange, body).await
 }

@@ -1,4 +1,4 @@
-//! `X-Sendfile` and `X-Accel-Redirect`: an application names a file, and the front sends the file instead of the application's body.
+//! `X-Sendfile`, `X-Accel-Redirect` and `X-LiteSpeed-Location`: an application names a file, and the front sends the file instead of the application's body.
 
 use std::os::fd::OwnedFd;
 
@@ -14,34 +14,48 @@ use crate::response::{CgiHead, ResponseHead, append_fields};
 use crate::site::sendable::{Denied, Sendable};
 use crate::static_files::{self, Entry};
 
-const SENDFILE: &str = "X-Sendfile";
-const ACCEL: &str = "X-Accel-Redirect";
-
 /// Fields of the application that are replaced by those of the file.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
 
-/// The field in which a response head names a file instead of a body, and its value.
-pub(super) fn named(head: &CgiHead) -> Option<(&'static str, &Bytes)> {
-    [SENDFILE, ACCEL].into_iter().find_map(|name| {
-        let value = head.values(name.as_bytes()).find(|value| !value.is_empty())?;
-        Some((name, value))
-    })
+/// What a response head names instead of a body: the name of the field, and its value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Name<'h> {
+    /// An absolute path.
+    Path(&'static str, &'h Bytes),
+    /// A URI of the site.
+    Uri(&'static str, &'h Bytes),
 }
 
-/// The file that a response head names instead of a body: the file that the worker has opened, else the file that has the name now.
-pub(super) fn named_file(
+impl Name<'_> {
+    /// The field, for people.
+    pub(super) fn text(&self) -> String {
+        let (Self::Path(field, value) | Self::Uri(field, value)) = self;
+        format!("{field}: {}", String::from_utf8_lossy(value))
+    }
+}
+
+/// What a response head names instead of a body. Of several fields of one name the first that is not empty counts.
+pub(super) fn named(head: &CgiHead) -> Option<Name<'_>> {
+    let value = |name: &str| head.values(name.as_bytes()).find(|value| !value.is_empty());
+    let by_uri = ["X-Accel-Redirect", "X-LiteSpeed-Location"];
+    let path = value("X-Sendfile").map(|path| Name::Path("X-Sendfile", path));
+    path.or_else(|| by_uri.into_iter().find_map(|name| Some(Name::Uri(name, value(name)?))))
+}
+
+/// The file that a response head names: the file that the worker has opened, else the file that has the name now.
+pub(super) fn file(
     sendable: &Sendable,
-    head: &CgiHead,
+    name: &Name<'_>,
     opened: Option<OwnedFd>,
-) -> Option<Result<Entry, Denied>> {
-    let (field, value) = named(head)?;
-    let by_name = |value: &[u8]| {
-        if field == SENDFILE { sendable.by_path(value) } else { sendable.by_uri(value) }
+) -> Result<Entry, Denied> {
+    let (is_path, value, found) = match name {
+        Name::Path(_, path) => (true, path, sendable.by_path(path)),
+        Name::Uri(_, uri) => (false, uri, sendable.by_uri(uri)),
     };
-    Some(match opened {
-        Some(opened) => sendable.opened(field == SENDFILE, value, opened, by_name(value)),
-        None => by_name(value),
-    })
+    match opened {
+        Some(opened) => sendable.opened(is_path, value, opened, found),
+        None => found,
+    }
 }
 
 /// Answers with a file that an application has named.
@@ -71,6 +85,7 @@ pub(super) async fn respond(
         (out.status, out.reason) = (response.status, None);
     }
     out.length = response.content_length;
+    out.accel_expires = out.take("X-Accel-Expires");
     out.fields.retain(|field| !is_replaced(field.name()));
     append_fields(&mut out, response.headers);
     let mut body = response.body;

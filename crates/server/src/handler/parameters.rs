@@ -242,6 +242,7 @@ mod tests {
             port: Some(8443),
             body: crate::request::Body::Memory("xyz".into()),
             has_body: true,
+            is_led: false,
             id: Some("id-1".into()),
             listener: 0,
             peer: crate::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),

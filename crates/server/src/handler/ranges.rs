@@ -65,6 +65,7 @@ pub(super) async fn respond(
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
     let mut out = ResponseHead::of(head);
+    out.accel_expires = out.take("X-Accel-Expires");
     out.length = Some(segments.iter().map(Segment::len).sum());
     out.fields.retain(|field| !is_for_front(field.name()));
     responder::respond(responder, out, segments).await

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::patience::Patience;
-use super::zero_copy::ZeroCopy;
+use super::zero_copy::{self, ZeroCopy};
 use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::Remark;
@@ -24,6 +24,8 @@ pub(super) struct Body {
     /// The application has sent more than its announced length.
     pub(super) surplus: bool,
     pub(super) zero_copy: Option<ZeroCopy>,
+    /// What the client does not take waits in the application: nothing goes to the spool.
+    pub(super) is_unbuffered: bool,
 }
 
 /// Passes the body on, up to its end. The head has been queued or sent before.
@@ -39,6 +41,7 @@ pub(super) async fn pass_body(
         sendable: &context.site.sendable,
         zero_copy: body.zero_copy,
         surplus: body.surplus,
+        is_unbuffered: body.is_unbuffered,
         patience: &context.services.patience,
         wait: Wait::NotNeeded,
     };
@@ -51,7 +54,7 @@ pub(super) async fn pass_body(
     }
     if zero_copy.is_some_and(|places| !places.is_complete()) {
         let who = exchange.who();
-        let why = format!("{who} announced more files in X-ZeroCopy than its body names");
+        let why = format!("{who}: its body ends before the last name that X-ZeroCopy announced");
         return Err(Cut::application(why));
     }
     // Frees what the exchange holds before a slow client is waited for.
@@ -72,6 +75,7 @@ struct Relay<'a> {
     zero_copy: Option<ZeroCopy>,
     /// The application has sent more than its announced length.
     surplus: bool,
+    is_unbuffered: bool,
     patience: &'a Patience,
     wait: Wait,
 }
@@ -94,10 +98,18 @@ impl Relay<'_> {
                     .next(&mut bytes, self.sendable)
                     .map_err(|denied| Cut::application(denied.why))?
                 {
+                    if let Some(report) = self.responder.report() {
+                        report.remark(zero_copy::remark(&piece));
+                    }
                     self.responder.push(piece)?;
                 }
             }
-            (_, segment) => self.surplus |= self.responder.push(segment)? == Fit::Cut,
+            (Some(places), segment) => {
+                // The worker has handed over bytes of the body as a range of a file.
+                places.skip(segment.len()).map_err(|denied| Cut::application(denied.why))?;
+                self.responder.push(segment)?;
+            }
+            (None, segment) => self.surplus |= self.responder.push(segment)? == Fit::Cut,
         }
         Ok(())
     }
@@ -143,8 +155,8 @@ impl Relay<'_> {
     /// Whether more of the worker's output may be queued now.
     fn may_take(&mut self) -> bool {
         let room = self.responder.room();
-        if room == Room::Memory {
-            return true;
+        if room == Room::Memory || self.is_unbuffered {
+            return room == Room::Memory;
         }
         if let Wait::NotNeeded = self.wait {
             self.wait = Wait::Until(Instant::now() + self.patience.limit());

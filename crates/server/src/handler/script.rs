@@ -4,32 +4,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use sendoff_config::{Address, Attachment, ProxyProtocol};
-use sendoff_fastcgi::channel::is_for_front;
+use sendoff_config::{Address, Attachment};
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
 
-use super::answer::{self, Answer, Begun, NoAnswer};
+use super::answer::{self, Answer, NoAnswer};
 use super::context::Context;
 use super::direct::{self, Offer};
 use super::error::Outcome;
 use super::parameters::parameters;
-use super::relay::{self, Body};
+use super::pool_page;
 use super::status::Failure;
 use super::words::accepted;
-use super::zero_copy::ZeroCopy;
-use super::{named, pool_page, ranges};
 use crate::cut::Cut;
-use crate::observe::explain::Remark;
 use crate::observe::mode::Mode;
 use crate::request;
 use crate::responder::{Responder, unless_gone};
-use crate::response::ResponseHead;
 use crate::site::router::{Script, Upstream};
-use crate::site::sendable::{Denied, Sendable};
 use crate::upstream::{
-    Application, Exchange, LocalPool, RequestMessage, RequestMessageBuilder, Retry,
-    UpstreamErrorKind,
+    Exchange, LocalPool, RequestMessage, RequestMessageBuilder, Retry, UpstreamErrorKind,
 };
 
 /// Workers that may die one after the other before they have read a request; then the request is answered with 502.
@@ -212,93 +205,6 @@ impl Call<'_> {
         }
         Ok(Outcome::refused(status, []))
     }
-
-    /// Sends the response, or the file that it names instead.
-    pub(super) async fn pass_on(
-        &self,
-        exchange: Exchange,
-        mut begun: Begun,
-        responder: &mut dyn Responder,
-    ) -> Result<Outcome, Cut> {
-        let sendable = &self.context.site.sendable;
-        explain(responder, &exchange, &begun);
-        let may_name = may_name_files(&exchange, sendable);
-        let named = begun.named.take();
-        match may_name.then(|| named::named_file(sendable, &begun.head, named)).flatten() {
-            None => {}
-            Some(Ok(entry)) => {
-                exchange.drain();
-                return named::respond(&self.context, begun.head, entry, responder).await;
-            }
-            Some(Err(denied)) => return Ok(self.refuse(exchange, denied)),
-        }
-        if let Some(value) = ranges::ranges(&begun.head).filter(|_| may_name) {
-            return match ranges::open(sendable, value) {
-                Ok(segments) => {
-                    exchange.drain();
-                    ranges::respond(begun.head, segments, responder).await?;
-                    Ok(Outcome::Sent)
-                }
-                Err(denied) => Ok(self.refuse(exchange, denied)),
-            };
-        }
-        let zero_copy = match exchange {
-            // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field.
-            Exchange::Worker(_) => None,
-            Exchange::Application(_) | Exchange::Gateway(_) => {
-                may_name.then(|| ZeroCopy::announced(&begun.head)).flatten()
-            }
-        };
-        match zero_copy.transpose() {
-            Ok(zero_copy) => {
-                self.relay(exchange, begun, zero_copy, responder).await.map(|()| Outcome::Sent)
-            }
-            Err(bad) => {
-                let request = &*self.log_name;
-                tracing::error!(request, "{}: answered with 502: it sent {bad}", exchange.who());
-                Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
-            }
-        }
-    }
-
-    /// Answers with an error page because the named file may not be sent.
-    fn refuse(&self, exchange: Exchange, denied: Denied) -> Outcome {
-        let (who, request, Denied { status, why }) = (exchange.who(), &*self.log_name, denied);
-        exchange.drain();
-        tracing::error!(request, "{who} named a file, answered with {status}: {why}");
-        Outcome::refused(status, [])
-    }
-
-    /// Passes the response on, piece by piece, while the client takes it.
-    async fn relay(
-        &self,
-        exchange: Exchange,
-        begun: Begun,
-        zero_copy: Option<ZeroCopy>,
-        responder: &mut dyn Responder,
-    ) -> Result<(), Cut> {
-        let Begun { head, rest, length, .. } = begun;
-        // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
-        let has_body =
-            self.context.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
-        let mut head = ResponseHead::of(head);
-        // A body with file names in it has another length than the response.
-        head.length = head.length.or(length.filter(|_| has_body)).filter(|_| zero_copy.is_none());
-        head.accel_expires = head.take("X-Accel-Expires");
-        head.fields.retain(|field| {
-            let is_places = zero_copy.is_some() && field.is("x-zerocopy");
-            !is_places && !is_for_front(field.name())
-        });
-        responder.begin(head)?;
-        let body = Body { rest, surplus: false, zero_copy };
-        relay::pass_body(&self.context, responder, exchange, body).await
-    }
-}
-
-/// Whether the upstream may name files in its response. One that speaks HTTP, SCGI or AJP may be any server: it names files of this
-/// machine only where the operator has listed folders for that.
-fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
-    !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
 }
 
 /// The number of the pool whose program a FastCGI application of the site is.
@@ -315,54 +221,4 @@ fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
 /// Whether nothing has reached the client.
 pub(super) fn is_untouched(responder: &mut dyn Responder) -> bool {
     responder.lender().is_none_or(|lender| lender.is_untouched())
-}
-
-/// Tells the report, if there is one, which upstream answers, and passes early remarks on.
-fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
-    let Some(report) = responder.report() else { return };
-    report.answered_by(exchange.who());
-    begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
-    let name =
-        named::named(&begun.head).or_else(|| Some(("X-Sendfile2", ranges::ranges(&begun.head)?)));
-    if let Some((field, value)) = name {
-        let what = format!("{field}: {}", String::from_utf8_lossy(value));
-        report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
-    } else if let Exchange::Application(exchange) = exchange {
-        report.remark(Remark {
-            how: "bytes".to_owned(),
-            from: begun
-                .explanations
-                .last()
-                .map(|text| Remark::decode(text).from)
-                .unwrap_or_default(),
-            what: "a FastCGI application".to_owned(),
-            why: handover(exchange.application(), exchange.is_framed()).to_owned(),
-        });
-    } else if let Exchange::Gateway(exchange) = exchange {
-        let protocol = match exchange.gateway().proxy().protocol {
-            ProxyProtocol::Http { .. } => "HTTP",
-            ProxyProtocol::Scgi => "SCGI",
-            ProxyProtocol::Ajp { .. } => "AJP",
-        };
-        report.remark(Remark {
-            how: "bytes".to_owned(),
-            what: format!("an application that speaks {protocol}"),
-            why: "the protocol knows no files".to_owned(),
-            ..Remark::default()
-        });
-    }
-}
-
-/// Which ways of handing over a FastCGI application has shown to know, for `sendoff explain`.
-fn handover(application: &Application, is_framed: bool) -> &'static str {
-    if is_framed {
-        "it hands over files, and copies the rest"
-    } else if application.knows_channel() {
-        "it can hand over files, but did not in this response: the first one after a start, or its user may take no lease \
-         (docs/fastcgi.md)"
-    } else if application.knows_region() || application.knows_direct() != Sockets::None {
-        "it hands over memory, no files"
-    } else {
-        "it has not said that it knows handover: php-fpm does with the extension sendoff.so (docs/fastcgi.md)"
-    }
 }

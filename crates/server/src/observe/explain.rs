@@ -151,6 +151,8 @@ pub(crate) struct Report {
     answered_by: String,
     /// Whether the response is compressed, and why not.
     compression: Option<String>,
+    /// What else happens to the response.
+    notes: Vec<String>,
     remark: Remark,
     rows: Vec<Row>,
     /// Reads that gave no lazy string.
@@ -175,6 +177,13 @@ impl Report {
 
     pub(crate) fn compression(&mut self, what: Option<String>) {
         self.compression = what;
+    }
+
+    /// Adds a line about the whole response.
+    pub(crate) fn note(&mut self, note: String) {
+        if self.notes.len() < MAX_ROWS {
+            self.notes.push(note);
+        }
     }
 
     /// Adds a remark about the segments that follow, or about a read that gave nothing to hand over.
@@ -234,6 +243,7 @@ impl Report {
         if let Some(what) = &self.compression {
             line(&mut page, what);
         }
+        self.notes.iter().for_each(|note| line(&mut page, &printable(note)));
         page.push('\n');
         let mut cells = vec![["bytes", "how", "from", "what", "why not a file"].map(str::to_owned)];
         for Row { mode, remark, bytes, segments } in &self.rows {

@@ -54,6 +54,8 @@ pub struct Request {
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
+    /// Whether an application has led it here, and no client (`X-Accel-Redirect`, `X-Reproxy-URL`).
+    pub is_led: bool,
     /// Its id, if ids are on: printable ASCII.
     pub id: Option<Rc<str>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.
@@ -141,6 +143,7 @@ pub(crate) mod tests {
             port: Some(80),
             body: Body::default(),
             has_body: false,
+            is_led: false,
             id: None,
             listener: 0,
             peer: Endpoint::Ip("127.0.0.1:5".parse().unwrap()),

@@ -38,6 +38,7 @@ pub(crate) fn request(
         port: origin.local.port(),
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
+        is_led: false,
         id: None,
         listener: origin.listener,
         peer: origin.peer.clone(),

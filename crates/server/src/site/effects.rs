@@ -37,6 +37,8 @@ pub(crate) struct Effects {
     pub(crate) request_timeout: Option<Duration>,
     /// How often the client may ask, by the routes that say so.
     pub(crate) rates: Vec<(RouteId, Rate)>,
+    /// Whether the application may name files and URLs; `None`: if it is no proxy, or the site has listed folders.
+    pub(crate) name_files: Option<bool>,
     /// Whether the request is logged; `None`: as the site says.
     pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.

@@ -40,6 +40,7 @@ use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router};
 use rules::{Applied, Folders, Rules};
+pub(crate) use rules::{Led, Rewrites};
 use sendable::Sendable;
 use text::shared;
 
@@ -200,6 +201,25 @@ impl Site {
         }
         let why = format!("scripts have begun the request again {MAX_RUNS} times");
         (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
+    }
+
+    /// Where an application leads a request: an internal route that passes it on. `asks`: whether the application with this number is the
+    /// one that is meant.
+    ///
+    /// # Errors
+    /// The answer to a request that the route refuses.
+    pub(crate) fn lead(
+        &self,
+        request: &mut Request,
+        effects: &mut Effects,
+        asks: impl Fn(usize, Rewrites) -> bool,
+    ) -> Result<Option<Led>, Answer> {
+        self.rules.lead(&self.router, request, effects, asks)
+    }
+
+    /// Whether the site has internal routes.
+    pub(crate) fn may_lead(&self) -> bool {
+        self.rules.have_internal()
     }
 
     fn folders<'s>(&'s self, asks: Option<&'s dyn Asks>) -> Folders<'s> {

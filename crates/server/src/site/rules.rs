@@ -69,6 +69,8 @@ struct OneRoute {
     conditions: Conditions,
     rewrite: Option<Rewrite>,
     try_files: Vec<Candidate>,
+    is_internal: bool,
+    name_files: Option<bool>,
     request_headers: Vec<TextChange>,
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
@@ -242,6 +244,67 @@ impl Rules {
     }
 }
 
+/// Where an application may lead a request: an internal route that passes it on.
+#[derive(Debug)]
+pub(crate) struct Led {
+    /// The number of the application among those of the site.
+    pub(crate) application: usize,
+    /// Bytes of the path that the route's `prefix` has matched.
+    pub(crate) prefix: usize,
+}
+
+impl Rules {
+    /// Whether one of the routes is internal.
+    pub(super) fn have_internal(&self) -> bool {
+        self.0.iter().any(|route| route.is_internal)
+    }
+
+    /// The first internal route that concerns a request which an application has led here, applied to it. `None`: there is none.
+    /// `asks`: whether a route's application is the one that is meant, and the route keeps the path if it must.
+    ///
+    /// # Errors
+    /// The answer: the route refuses the client, or makes no path of the one that was named.
+    pub(super) fn lead(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        effects: &mut Effects,
+        asks: impl Fn(usize, Rewrites) -> bool,
+    ) -> Result<Option<Led>, Answer> {
+        for route in self.0.iter().filter(|route| route.is_internal) {
+            let Some(OneHandler::Proxy { application }) = route.handler else { continue };
+            let rewrites = if route.rewrites() { Rewrites::Yes } else { Rewrites::No };
+            if !asks(application, rewrites) {
+                continue;
+            }
+            let Some(matched) = route.matched(request)? else { continue };
+            if let Some(refused) = route.turned_away(request) {
+                return Err(refused);
+            }
+            route.collect(request, &matched.groups, effects);
+            for change in &route.request_headers {
+                change.apply_to_request(request, &matched.groups);
+            }
+            return match route.rewrite(router, request, &matched.groups) {
+                Ok(None) => Ok(Some(Led { application, prefix: matched.prefix })),
+                Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
+                Err(why) => {
+                    let why = format!("{}: {why}", route.origin);
+                    Err(Answer::refused(StatusCode::BAD_GATEWAY, why))
+                }
+            };
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a route changes paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rewrites {
+    Yes,
+    No,
+}
+
 impl OneRoute {
     fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
         let sendoff_config::Route { origin, conditions, rules, handler } = route;
@@ -255,6 +318,8 @@ impl OneRoute {
                 .iter()
                 .map(|text| Candidate::parse(text))
                 .collect::<Result<_, _>>()?,
+            is_internal: rules.internal,
+            name_files: rules.name_files,
             request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
             response_headers: HeadChanges::new(
                 rules.response_headers.iter().map(TextChange::parse).collect(),
@@ -390,6 +455,12 @@ impl OneRoute {
 
     /// The answer to a client that may not ask.
     fn turned_away(&self, request: &Request) -> Option<Answer> {
+        if self.is_internal && !request.is_led {
+            return Some(Answer::Route(Route::Refused {
+                status: StatusCode::NOT_FOUND,
+                why: None,
+            }));
+        }
         let peer = &request.peer;
         let may = self.clients.as_ref().is_none_or(|clients| may_ask(clients, peer));
         let why = || format!("{}: {peer} may not ask", self.origin);
@@ -413,6 +484,7 @@ impl OneRoute {
         effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
+        effects.name_files = self.name_files.or(effects.name_files);
         effects.access_log = self.access_log.or(effects.access_log);
         // A script may have the routes applied once more.
         let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);

@@ -73,6 +73,8 @@ impl<'a, 'c> Routes<'a, 'c> {
         Rules {
             rewrite: section.rewrite.as_ref().map(|text| text.value.0.text.clone()),
             try_files: section.try_files.as_ref().map(texts).unwrap_or_default(),
+            name_files: section.name_files.map(|at| at.value),
+            internal: section.internal.is_some(),
             request_headers: header_rules(section.request_headers.as_ref()),
             response_headers: header_rules(section.response_headers.as_ref()),
             cache: section.cache.as_ref().map(|caching| Cache {
@@ -194,6 +196,13 @@ impl<'a, 'c> Routes<'a, 'c> {
             section.pool.as_ref().map(|at| at.place),
             handler,
             &["php"],
+            section.broken,
+        );
+        self.belongs(
+            "internal",
+            section.internal.as_ref().map(|at| at.place),
+            handler,
+            &["proxy"],
             section.broken,
         );
         self.belongs(

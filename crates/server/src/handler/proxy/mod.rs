@@ -60,7 +60,7 @@ pub(super) async fn respond(
 }
 
 /// The request as the application gets it.
-fn message(
+pub(super) fn message(
     context: &Context<'_>,
     gateway: &Gateway,
     passed: Passed,
@@ -87,7 +87,11 @@ fn message(
     Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
 }
 
-async fn ask(
+/// Sends the request, and waits until the response has begun.
+///
+/// # Errors
+/// The client has gone.
+pub(super) async fn ask(
     context: &Context<'_>,
     gateway: &Arc<Gateway>,
     message: Rc<GatewayRequest>,

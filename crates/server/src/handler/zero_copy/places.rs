@@ -1,35 +1,27 @@
-//! `X-ZeroCopy: offset/length:offset/length`: a body in which file names stand where the contents of the files belong
-//! (Suzumura et al., WWW 2009, section 3.2.2).
+//! `X-ZeroCopy: offset/length:offset/length`: the head says where file names stand in the body.
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
-use crate::response::CgiHead;
+use super::part::{MAX_NAME, broken, take};
 use crate::segment::Segment;
 use crate::site::sendable::{Denied, Sendable};
 
-/// The longest file name in a body (Linux: `PATH_MAX`).
-const MAX_NAME: u64 = 4096;
-
 /// The places of file names in a body.
 #[derive(Debug)]
-pub(super) struct ZeroCopy {
+pub(in crate::handler) struct Places {
     /// Offset and length in the body, in order.
-    names: VecDeque<(u64, u64)>,
+    pub(super) names: VecDeque<(u64, u64)>,
     /// Bytes of the body consumed so far.
     at: u64,
     /// The part of the current name that has come.
     name: Vec<u8>,
 }
 
-impl ZeroCopy {
-    /// The places of file names that a head announces, if it has the field.
-    pub(super) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
-        head.values(b"x-zerocopy").next().map(|value| Self::parse(value))
-    }
-
-    fn parse(value: &[u8]) -> Result<Self, &'static str> {
+impl Places {
+    /// Reads the value of the field.
+    pub(super) fn parse(value: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "an invalid X-ZeroCopy";
         let text = std::str::from_utf8(value).map_err(|_| BAD)?;
         let (mut names, mut end) = (VecDeque::new(), 0);
@@ -46,8 +38,6 @@ impl ZeroCopy {
         Ok(Self { names, at: 0, name: Vec::new() })
     }
 
-    /// Consumes bytes of the body and returns the next segment: plain bytes, or the file that they name. `None` when `data` is
-    /// used up; it may have ended inside a name.
     pub(super) fn next(
         &mut self,
         data: &mut Bytes,
@@ -74,20 +64,19 @@ impl ZeroCopy {
         Ok(None)
     }
 
-    /// Whether every name has come.
-    pub(super) fn is_complete(&self) -> bool {
-        self.names.is_empty()
+    pub(super) fn skip(&mut self, len: u64) -> Result<(), Denied> {
+        let end = self.at.saturating_add(len);
+        let is_plain = self.name.is_empty() && self.names.front().is_none_or(|(at, _)| *at >= end);
+        self.at = end;
+        if is_plain { Ok(()) } else { Err(broken("a name lies in a file that was handed over")) }
     }
-}
-
-fn take(data: &mut Bytes, limit: u64) -> Bytes {
-    let len = usize::try_from(limit).unwrap_or(usize::MAX).min(data.remaining());
-    data.split_to(len)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handler::zero_copy::ZeroCopy;
+    use crate::response::CgiHead;
     use crate::site::sendable::tests::site;
 
     fn head(block: &str) -> CgiHead {
@@ -121,10 +110,10 @@ mod tests {
     #[test]
     fn places_must_be_in_order_and_apart() {
         for bad in ["", "5", "5/", "/5", "5/0", "5/10:6/1", "5/10:14/1", "-1/2", "0/5000"] {
-            assert!(ZeroCopy::parse(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(Places::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
-        assert!(ZeroCopy::parse(b"18446744073709551615/2").is_err());
-        assert!(ZeroCopy::parse(b"5/10: 15/1").is_ok());
+        assert!(Places::parse(b"18446744073709551615/2").is_err());
+        assert!(Places::parse(b"5/10: 15/1").is_ok());
         assert!(ZeroCopy::announced(&head("A: b\r\n\r\n")).is_none());
     }
 }
