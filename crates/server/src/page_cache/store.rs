@@ -5,9 +5,8 @@
 //! checks every body, and removes what belongs to no page: after a loss of power files may have holes.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use lru::LruCache;
 use sendoff_config::{Keeping, PageStore};
+use tempfile::{Builder, NamedTempFile};
 
 use super::flights::{Flight, Flights, Ticket};
 use super::key::{Hash, Key};
@@ -31,6 +31,9 @@ const MOST_FACTS: u64 = 1 << 20;
 
 /// Bytes of bodies that may wait to be written. A disk that does not keep up must not fill the memory.
 const MOST_UNWRITTEN: u64 = 256 << 20;
+
+/// Letters and digits in the name of a file that gets a new name.
+const RANDOM_LETTERS: usize = 16;
 
 /// After this time a file is written, or nobody writes it any more.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
@@ -158,27 +161,22 @@ impl PageCache {
         }
     }
 
+    /// Writes a body under a name that no other page has.
     fn write_body(&self, body: &[u8]) -> io::Result<String> {
-        let name = loop {
-            let name = format!("{:016x}.body", fastrand::u64(..));
-            let file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(self.folder.join(&name));
-            match file {
-                Ok(mut file) => {
-                    if let Err(error) = file.write_all(body) {
-                        let _ = fs::remove_file(self.folder.join(&name));
-                        return Err(error);
-                    }
-                    break name;
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        };
-        Ok(name)
+        let mut file = self.new_file(".body")?;
+        file.write_all(body)?;
+        let (_, path) = file.keep()?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// A file with a random name, which is removed unless it is kept.
+    fn new_file(&self, suffix: &str) -> io::Result<NamedTempFile> {
+        Builder::new()
+            .prefix("")
+            .suffix(suffix)
+            .rand_bytes(RANDOM_LETTERS)
+            .tempfile_in(&self.folder)
     }
 
     /// Writes the facts, so that the page exists, and makes room for it.
@@ -195,14 +193,10 @@ impl PageCache {
     }
 
     fn write_facts(&self, page: &Page) -> io::Result<()> {
-        let (name, facts) = (self.folder.join(page.name()), serde_json::to_vec(page.facts())?);
-        let new = self.folder.join(format!("{:016x}.new", fastrand::u64(..)));
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-        let written = file.write_all(&facts).and_then(|()| fs::rename(&new, name));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        let mut file = self.new_file(".new")?;
+        file.write_all(&serde_json::to_vec(page.facts())?)?;
+        file.persist(self.folder.join(page.name()))?;
+        Ok(())
     }
 
     /// Adds a page. Returns those whose places it takes, and that are not itself with other facts.
@@ -347,6 +341,7 @@ fn is_facts(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::symlink;
 
     use http::{HeaderValue, StatusCode};
