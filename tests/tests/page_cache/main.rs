@@ -1,6 +1,8 @@
 //! Kept pages (docs/page-cache.md): a page is made once, and no client ever gets one that is not for it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod ending;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
