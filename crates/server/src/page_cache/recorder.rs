@@ -12,6 +12,7 @@ use super::flights::Ticket;
 use super::freshness::judge;
 use super::key::Key;
 use super::page::{Made, Page, facts, is_current};
+use super::purge::Begun;
 use super::store::PageCache;
 use crate::cut::Cut;
 use crate::delivery::Progress;
@@ -43,6 +44,8 @@ pub(crate) struct Order<'r> {
     /// Bytes that kept pages may have.
     pub(crate) limit: u64,
     pub(crate) key: &'r Key,
+    /// Before the page that is to be made anew was looked for.
+    pub(crate) begun: Begun,
     pub(crate) keeping: &'r Keeping,
     /// As the client has sent it.
     pub(crate) request: &'r Request,
@@ -224,8 +227,8 @@ impl Responder for Recorder<'_, '_> {
                 ResponseEnd::Failed => false,
             };
             if missing == 0 && is_whole {
-                let Order { cache, limit, .. } = self.order;
-                cache.keep_soon(*made, limit, self.ticket.take());
+                let Order { cache, begun, limit, .. } = self.order;
+                cache.keep_soon(*made, begun, limit, self.ticket.take());
             } else {
                 self.give_up();
             }
