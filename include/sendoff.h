@@ -223,6 +223,7 @@ int sendoff_aborted(struct sendoff_worker *worker);
 /**
  * Ends the response. With `detach` nonzero the process goes on working on the request (no output
  * is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
+ * An `app_status` other than 0 says that the response may be cut short; it is not kept for others.
  */
 void sendoff_finish(struct sendoff_worker *worker, int app_status, int detach);
 

@@ -279,7 +279,7 @@ static bool move_body(void)
 static void end_body(void)
 {
 	if (where == BODY_MOVED) {
-		sendoff_finish(worker, 0, 0);
+		sendoff_finish(worker, EG(exit_status), 0);
 	}
 	where = BODY_ENDED;
 }

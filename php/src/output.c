@@ -41,7 +41,7 @@ void sendoff_end_response(bool detach)
 	if (!sendoff_php_finished) {
 		lazy_output_end();
 		sendoff_php_finished = true;
-		sendoff_finish(sendoff_php_worker, 0, detach);
+		sendoff_finish(sendoff_php_worker, EG(exit_status), detach);
 	}
 }
 

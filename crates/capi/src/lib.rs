@@ -344,6 +344,7 @@ pub unsafe extern "C" fn sendoff_aborted(worker: *mut Handle) -> c_int {
 
 /// Ends the response. With `detach` nonzero the process goes on working on the request (no output
 /// is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
+/// An `app_status` other than 0 says that the response may be cut short; it is not kept for others.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_finish(worker: *mut Handle, app_status: c_int, detach: c_int) {
     // SAFETY: passed on.

@@ -82,6 +82,8 @@ pub struct Rules {
     pub cache: Option<Cache>,
     /// Whether pages of applications are kept for other requests; `None`: as earlier routes say, or they are not.
     pub page_cache: Option<PageCache>,
+    /// Whether clients may have kept pages forgotten by `PURGE`; `None`: as earlier routes say, or they may not.
+    pub purge: Option<bool>,
     /// Which responses are compressed; `None`: those that the site says.
     pub compress: Option<Compress>,
     /// CGI parameters for scripts: names and texts. They replace the server's own of the same name.

@@ -106,6 +106,8 @@ pub enum Output<C: Caller> {
     Ended {
         /// The recipient of the response; `None` if the request was given up.
         recipient: Option<C::Recipient>,
+        /// What the application says of its end: anything but 0 is a failure.
+        app_status: u32,
         /// Set if the worker is free; otherwise [`Output::Ready`] returns it.
         free: Option<C::Held>,
     },
@@ -564,16 +566,17 @@ impl<C: Caller> Front<C> {
     }
 
     fn end_request(&mut self, content: &[u8]) -> Result<Output<C>, Broken> {
-        if EndRequest::decode(content)?.protocol_status != 0 {
+        let EndRequest { app_status, protocol_status } = EndRequest::decode(content)?;
+        if protocol_status != 0 {
             return Err(Broken::Refused);
         }
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Busy(Busy { held, recipient, at_end: AtEnd::Idle, .. }) => {
-                Ok(Output::Ended { recipient, free: Some(held) })
+                Ok(Output::Ended { recipient, app_status, free: Some(held) })
             }
             State::Busy(Busy { held, recipient, at_end: AtEnd::Detached, .. }) => {
                 self.state = State::Detached(held);
-                Ok(Output::Ended { recipient, free: None })
+                Ok(Output::Ended { recipient, app_status, free: None })
             }
             before => {
                 self.state = before;

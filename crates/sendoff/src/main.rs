@@ -46,16 +46,19 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain::run(&explain),
         Command::Status(status) if status.watch => control::watch(&status.control),
         Command::Status(status) => {
-            control::run(control::Command::Status, &status.control, status.json)
+            control::run(&control::Command::Status, &status.control, status.json)
         }
-        Command::Reload(which) => control::run(control::Command::Reload, &which, false),
-        Command::Reopen(which) => control::run(control::Command::Reopen, &which, false),
-        Command::Upgrade(which) => control::run(control::Command::Upgrade, &which, false),
+        Command::Purge(options::Purge { control, url, all: _, json }) => {
+            control::run(&control::Command::Purge(url), &control, json)
+        }
+        Command::Reload(which) => control::run(&control::Command::Reload, &which, false),
+        Command::Reopen(which) => control::run(&control::Command::Reopen, &which, false),
+        Command::Upgrade(which) => control::run(&control::Command::Upgrade, &which, false),
         Command::Stop(Stop { control, now: false }) => {
-            control::run(control::Command::Stop, &control, false)
+            control::run(&control::Command::Stop, &control, false)
         }
         Command::Stop(Stop { control, now: true }) => {
-            control::run(control::Command::StopNow, &control, false)
+            control::run(&control::Command::StopNow, &control, false)
         }
         Command::Generate(generate) => generate::run(&generate),
         Command::Front(inherited) => front::run(&inherited),

@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Show what a running server does.
     Status(StatusOf),
+    /// Have a running server forget pages that it keeps: one, those whose addresses begin alike, or all. An answer that an application
+    /// has begun before is not kept, either.
+    Purge(Purge),
     /// Have a running server read its configuration again, as by SIGHUP. The command ends when the new configuration is in
     /// use; if it is bad, nothing changes.
     Reload(Control),
@@ -119,6 +122,22 @@ pub(crate) struct StatusOf {
     /// Print it every second, until interrupted.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Purge {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// The address of the page, as `https://example.org/blog/`; with `*` at its end, the beginning of addresses. Pages of http and of
+    /// https are meant, at all ports.
+    #[arg(value_name = "URL", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) url: Option<String>,
+    /// Forget all pages.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use rustix::pipe::PipeFlags;
 use sendoff_config::{Config, LogTarget};
-use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
+use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Purge, Reload};
 use sendoff_tls::{Challenge, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -38,6 +38,8 @@ pub(crate) enum ToFront {
     Descriptors,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
+    /// Forget kept pages. The answer, their number, goes to the pipe that comes along.
+    Purge(Purge),
     /// Answer these challenges of authorities and no others. A pipe for the answer comes along, a `Result<(), String>`.
     Challenges(Vec<Challenge>),
     /// Use other certificates. A pipe for the answer comes along, a `Result<(), String>`, and the credentials of sites.
@@ -300,6 +302,7 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                         _ => continue,
                     },
                     ToFront::Status => Order::Status(reply_to(descriptor)),
+                    ToFront::Purge(purge) => Order::Purge(purge, reply_to(descriptor)),
                 };
             }
             // The end of the supervisor is noticed by the pool socket, and by a signal.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{Answer, Commands};
+use crate::control::{Answer, Command, Commands};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -172,8 +172,12 @@ impl Supervisor {
                 (command, reply) = commands.next() => match command.asks_for() {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        let certificates = certificates.reports.clone();
-                        tokio::spawn(self.report(reloads.since(), certificates, reply));
+                        if let Command::Purge(url) = command {
+                            tokio::spawn(self.purge(url.as_deref(), reply));
+                        } else {
+                            let certificates = certificates.reports.clone();
+                            tokio::spawn(self.report(reloads.since(), certificates, reply));
+                        }
                         continue;
                     }
                 },

@@ -23,6 +23,7 @@ use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
+use crate::upstream::ResponseEnd;
 
 /// Whether more of a response may be queued, and where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +83,9 @@ pub(crate) trait Responder {
 
     /// Queues a piece of the body. Where the response has no body (HEAD, 304), the piece is dropped.
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
+
+    /// Notes how the application has ended the body, before [`end`](Self::end). A client learns nothing of it.
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
 
     /// Queues the end of the body. Returns the number of missing bytes of the announced length; if it is not 0, the
     /// response cannot be completed.

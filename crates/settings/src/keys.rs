@@ -292,6 +292,10 @@ section! {
     /// when that fails. `cookies`: requests with cookies get the same pages (page-cache.md).
     page_cache: Keep,
         example "\"10m, stale 1h\"", also "fastcgi_cache" "fastcgi_cache_valid" "proxy_cache" "proxy_cache_valid" "CacheEnable";
+    /// Rule: whether kept pages may be forgotten by requests with the method `PURGE`; with `allow_from`, so that not every client can
+    /// make the application work (page-cache.md).
+    purge: bool, unless "as earlier routes say, or they may not",
+        example "true", also "fastcgi_cache_purge" "proxy_cache_purge" "cache_purge";
     /// Rule: whether responses are compressed, as for the site.
     compress: Compress,
         example "false", also "gzip" "encode" "brotli" "zstd" "compression" "SetOutputFilter";

@@ -8,6 +8,7 @@ mod dokuwiki;
 mod farm;
 mod fields;
 mod frameworks;
+mod kept;
 mod mail;
 mod mediawiki;
 mod phpmyadmin;

@@ -11,7 +11,7 @@ use crate::farm::{Farm, HOST, Rules};
 use crate::walk::walk;
 
 /// What differs between two answers to the same request, by design of MediaWiki.
-const VOLATILE: &[(&str, &str)] = &[
+pub(crate) const VOLATILE: &[(&str, &str)] = &[
     ("\"wgRequestId\":\"", "\""),
     ("\"wgBackendResponseTime\":", ","),
     ("<!-- ", " -->"),
@@ -48,7 +48,7 @@ const LINKED: [&str; 8] = [
 ];
 
 /// The layout of /var/lib/mediawiki, with folders of its own for uploads and settings.
-fn install(site: &Site) {
+pub(crate) fn install(site: &Site) {
     let root = site.outside("lib/mediawiki");
     fs::create_dir_all(&root).unwrap();
     let installed = std::path::Path::new("/usr/share/mediawiki");
@@ -105,7 +105,7 @@ wfLoadSkin('Vector');
 }
 
 /// The vendor's rules, https://www.mediawiki.org/wiki/Manual:Short_URL/Nginx, at /mediawiki instead of /w.
-const NGINX: &str = r"
+pub(crate) const NGINX: &str = r"
 location ~ ^/mediawiki/(index|load|api|thumb|opensearch_desc|rest|img_auth)\.php$ {
     {php}
     fastcgi_param MW_CONFIG_FILE SETTINGS;

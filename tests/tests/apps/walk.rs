@@ -384,7 +384,7 @@ fn of<'a>(fields: &'a Fields, name: &str) -> Vec<&'a str> {
 }
 
 /// Where texts differ.
-fn bodies_differ(one: &str, other: &str) -> Option<String> {
+pub(crate) fn bodies_differ(one: &str, other: &str) -> Option<String> {
     let place = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let around = |text: &str| {
         let part = &text.as_bytes()[place.saturating_sub(80)..(place + 120).min(text.len())];
@@ -406,7 +406,7 @@ fn is_page_of_server(response: &Response) -> bool {
 }
 
 /// The body with what is volatile cut out.
-fn body(response: &Response, volatile: Volatile) -> String {
+pub(crate) fn body(response: &Response, volatile: Volatile) -> String {
     let text = response.body.iter().map(|&byte| char::from(byte)).collect::<String>();
     let mut text = unmarked(&text);
     for (before, after) in volatile {

@@ -11,7 +11,7 @@ use crate::farm::{Farm, HOST, Rules};
 use crate::walk::walk;
 
 /// What differs between two answers to the same request, by design of WordPress.
-const VOLATILE: &[(&str, &str)] = &[
+pub(crate) const VOLATILE: &[(&str, &str)] = &[
     // What the editor and forms of one session carry.
     ("_wpnonce=", "&"),
     ("once\" value=\"", "\""),
@@ -48,7 +48,7 @@ RewriteRule . /index.php [L]
 ";
 
 /// Rules of https://developer.wordpress.org/advanced-administration/server/web-server/nginx/ for one site.
-const NGINX: &str = r"index index.php;
+pub(crate) const NGINX: &str = r"index index.php;
 location = /favicon.ico { log_not_found off; }
 location = /robots.txt { allow all; log_not_found off; }
 location ~ /\. { deny all; }
@@ -58,7 +58,7 @@ location ~ \.php$ { {php} }
 ";
 
 /// A copy of Debian's files with its links, beside what the links lead to, and a database with a site in it.
-fn install(site: &Site, database: &Database) {
+pub(crate) fn install(site: &Site, database: &Database) {
     let share = site.outside("share");
     std::fs::create_dir_all(&share).unwrap();
     for name in ["php", "javascript", "fonts"] {

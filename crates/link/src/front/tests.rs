@@ -207,7 +207,10 @@ fn a_request_given_up_at_any_moment_leaves_nothing_behind() {
         }
         front.begin(request(ClientSocket::Kept, vec![]), 71, 8).unwrap();
         let (said, _) = hear(&mut front, &[&stream(Kind::STDOUT, b"mine"), &end()], &[]);
-        assert_eq!(said, ["body mine", "Ended { recipient: Some(8), free: Some(71) }"]);
+        assert_eq!(
+            said,
+            ["body mine", "Ended { recipient: Some(8), app_status: 0, free: Some(71) }"]
+        );
     }
 }
 
@@ -419,7 +422,7 @@ fn in_any_order_every_request_ends_once_with_its_own_response() {
                         body.extend_from_slice(&bytes);
                     }
                     Output::Event(_) => assert_eq!(front.recipient(), None),
-                    Output::Ended { recipient, free } => {
+                    Output::Ended { recipient, free, .. } => {
                         assert_eq!(recipient, current.take());
                         assert!(recipient.is_none() || body == begun.to_string().as_bytes());
                         out -= u32::from(free.is_some());

@@ -174,7 +174,7 @@ impl FrontEnd {
                 Some(number) => self.push(number, Item::Piece(piece)),
                 None => give_back(site, piece),
             },
-            Output::Ended { recipient, free } => {
+            Output::Ended { recipient, free, .. } => {
                 if let Some(number) = recipient {
                     self.end_answer(number, Outcome::Ended);
                 }

@@ -1,4 +1,4 @@
-//! The commands `sendoff status`, `reload`, `reopen`, `upgrade` and `stop`: find a server of this user, ask it, print its answer.
+//! The commands `sendoff status`, `purge`, `reload`, `reopen`, `upgrade` and `stop`: find a server of this user, ask it, print its answer.
 
 use std::fmt;
 use std::fs;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::Serialize;
 
 use super::{Answer, Command, Report};
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ const OTHER_USERS: &str = "ask as the user that has started it, or name its sock
 ///
 /// # Errors
 /// There is no such server, or it has not done what it was asked to do.
-pub(crate) fn run(command: Command, which: &Control, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
     let socket = match &which.socket {
         Some(path) => path.clone(),
         None => find(which.listen.as_deref())?,
@@ -43,14 +44,18 @@ pub(crate) fn run(command: Command, which: &Control, json: bool) -> Result<(), F
         Some(answer) => match answer {
             Answer::Failed(why) => return Err(Failure::System(why)),
             Answer::Done(what) => format!("{what}\n"),
-            Answer::Status(report) if json => {
-                let text = serde_json::to_string_pretty(&report).map_err(io::Error::from);
-                text.map_err(Failure::system("the status cannot be written"))? + "\n"
-            }
+            Answer::Status(report) if json => in_json(&report)?,
+            Answer::Purged(purged) if json => in_json(&purged)?,
+            Answer::Purged(purged) => purged.to_string(),
             Answer::Status(report) => report.to_string(),
         },
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::system("standard output"))
+}
+
+fn in_json(answer: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(answer).map_err(io::Error::from);
+    Ok(text.map_err(Failure::system("the answer cannot be written"))? + "\n")
 }
 
 /// How often [`watch`] asks.
@@ -69,15 +74,15 @@ pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
         if is_terminal {
             print!("{CLEAR}");
         }
-        run(Command::Status, which, false)?;
+        run(&Command::Status, which, false)?;
         std::thread::sleep(WATCH_INTERVAL);
     }
 }
 
 /// `None`: the server has closed the connection.
-fn ask(socket: &Path, command: Command) -> io::Result<Option<Answer>> {
+fn ask(socket: &Path, command: &Command) -> io::Result<Option<Answer>> {
     // The others may take as long as the server needs.
-    let limit = (command == Command::Status).then_some(STATUS_TIMEOUT);
+    let limit = (*command == Command::Status).then_some(STATUS_TIMEOUT);
     receive(send(socket, command)?, limit)
 }
 
@@ -85,7 +90,7 @@ fn ask(socket: &Path, command: Command) -> io::Result<Option<Answer>> {
 ///
 /// # Errors
 /// No server listens at the socket, or the server has stopped accepting connections (`WouldBlock`).
-fn send(socket: &Path, command: Command) -> io::Result<UnixStream> {
+fn send(socket: &Path, command: &Command) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // It would wait while the backlog is full.
@@ -133,7 +138,7 @@ fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|extension| extension == "sock") {
-                let sent = send(&path, Command::Status);
+                let sent = send(&path, &Command::Status);
                 asked.push((path, sent));
             }
         }

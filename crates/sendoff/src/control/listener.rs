@@ -92,7 +92,7 @@ fn open() -> Commands {
         }
         Err(error) => {
             tracing::warn!(
-                "{}: {error}: sendoff status, reload, reopen, upgrade and stop will not work",
+                "{}: {error}: sendoff status, purge, reload, reopen, upgrade and stop will not work",
                 path.display()
             );
             Commands::closed()
@@ -132,7 +132,7 @@ async fn serve(
     let Ok(Ok(line)) = timeout(PATIENCE, read_line(&mut client)).await else { return };
     let answer = match Command::parse(&line) {
         None => Answer::Failed("that is no command".to_owned()),
-        Some(command) => match place_for(command, place, waiting) {
+        Some(command) => match place_for(&command, place, waiting) {
             None => Answer::Failed(format!("{MOST_WAITING} clients wait for a reload already")),
             Some(_place) => {
                 let (reply, replied) = oneshot::channel();
@@ -153,13 +153,17 @@ async fn serve(
 /// Where the client of a command waits for its answer: in the place that it has, or among those that wait for a reload. `None`:
 /// there are too many of those.
 fn place_for(
-    command: Command,
+    command: &Command,
     place: OwnedSemaphorePermit,
     waiting: &Arc<Semaphore>,
 ) -> Option<OwnedSemaphorePermit> {
     match command {
         Command::Reload | Command::Upgrade => Arc::clone(waiting).try_acquire_owned().ok(),
-        Command::Status | Command::Reopen | Command::Stop | Command::StopNow => Some(place),
+        Command::Status
+        | Command::Purge(_)
+        | Command::Reopen
+        | Command::Stop
+        | Command::StopNow => Some(place),
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, ListenAddress, LogTarget, Site};
+use sendoff_server::front::Purge;
 use sendoff_server::observe::status::{Encryption, SiteStatus};
 use sendoff_tls::Vault;
 use tokio::io::AsyncReadExt;
@@ -42,6 +43,9 @@ const LOGS_PER_MESSAGE: usize = 64;
 
 /// How long the front may take to say what it does.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the front may take to forget pages: it looks at all that it keeps, and removes their files.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The processes of a server, and what they were started with.
 pub(super) struct Supervisor {
@@ -199,6 +203,36 @@ impl Supervisor {
             let report = report.with(status);
             // It fails if the client has left.
             let _ = reply.send(Answer::Status(Box::new(report)));
+        }
+    }
+
+    /// Has the front forget kept pages: those that `url` means, or all.
+    pub(super) fn purge(
+        &self,
+        url: Option<&str>,
+        reply: oneshot::Sender<Answer>,
+    ) -> impl Future<Output = ()> + use<> {
+        let asked = url.map_or(Ok(Purge::Everything), Purge::of_url).and_then(|purge| {
+            let orders = self.front.orders().ok_or("the front does not run")?;
+            let ask = || -> io::Result<Reply> {
+                let (answer, pipe) = Reply::new()?;
+                orders.send(&ToFront::Purge(purge), &[pipe.as_fd()])?;
+                Ok(answer)
+            };
+            ask().map_err(|error| format!("the front cannot be asked: {error}"))
+        });
+        async move {
+            let purged = match asked {
+                Ok(answer) => answer.receive::<usize>(PURGE_TIMEOUT).await.map_err(|error| {
+                    format!("the front does not say that it has forgotten pages: {error}")
+                }),
+                Err(why) => Err(why),
+            };
+            // It fails if the client has left.
+            let _ = reply.send(match purged {
+                Ok(pages) => Answer::Purged(pages.into()),
+                Err(why) => Answer::Failed(why),
+            });
         }
     }
 

@@ -34,6 +34,7 @@ use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sit
 use running::{End, LoopHandle, Running};
 use running_loop::Shared;
 
+pub use crate::page_cache::Purge;
 pub use crate::transport::kernel_has_tls;
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
@@ -129,6 +130,7 @@ impl Front {
             page_cache: PageCache::new(&generation.config.front.page_cache),
             dictionaries: Arc::default(),
         };
+        let page_cache = Arc::clone(&shared.page_cache);
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, (listeners, questions)) in listeners.into_iter().zip(asked).enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
@@ -180,7 +182,8 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let running = Running::new(handles, generation, tickets, pools, writer, lost);
+            let running =
+                Running::new(handles, generation, tickets, pools, (writer, page_cache), lost);
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == End::Cut,

@@ -9,6 +9,7 @@ use sendoff_tls::{Challenge, Vault};
 use tokio::sync::oneshot;
 
 use crate::observe::status::Status;
+use crate::page_cache::Purge;
 
 /// What a running front is told.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub enum Order {
     Certificates(Vault, oneshot::Sender<Result<(), String>>),
     /// Say what the front is doing.
     Status(oneshot::Sender<Status>),
+    /// Forget kept pages. The answer is their number.
+    Purge(Purge, oneshot::Sender<usize>),
 }
 
 /// Another configuration for a running front.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sendoff_config::{Config, LogTarget, PoolConfig};
 use sendoff_tls::{Tickets, Vault};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::generation::{
@@ -23,6 +23,7 @@ use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
 use crate::observe::access_log::{self, LogFile};
 use crate::observe::status::Status;
+use crate::page_cache::PageCache;
 use crate::upstream::{Attached, Master, NewLink, receive_workers};
 
 /// How long the first workers of a new pool may take to arrive.
@@ -61,6 +62,7 @@ pub(super) struct Running {
     listener_places: Cell<usize>,
     /// The front waits for its end at its own.
     log: Rc<access_log::Writer>,
+    page_cache: Arc<PageCache>,
     /// Told when the pool socket of a pool in use is closed.
     lost: mpsc::UnboundedSender<io::Result<()>>,
 }
@@ -96,7 +98,7 @@ impl Running {
         generation: Arc<Generation>,
         tickets: Tickets,
         pools: Vec<(watch::Sender<()>, OwnedFd, NewPool)>,
-        log: Rc<access_log::Writer>,
+        (log, page_cache): (Rc<access_log::Writer>, Arc<PageCache>),
         lost: mpsc::UnboundedSender<io::Result<()>>,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
@@ -114,6 +116,7 @@ impl Running {
             listeners,
             listener_places,
             log,
+            page_cache,
             lost,
         };
         let pools = pools.into_iter().enumerate().map(|(place, (users, socket, new))| {
@@ -183,6 +186,11 @@ impl Running {
                     let _ = reply.send(self.replace_certificates(&vault).await);
                 }
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
+                Order::Purge(purge, reply) => {
+                    let cache = Arc::clone(&self.page_cache);
+                    // It fails if the answer is not waited for any more.
+                    drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
+                }
                 Order::Reload(reload, reply) => {
                     let running = Rc::clone(self);
                     spawn_local(async move {

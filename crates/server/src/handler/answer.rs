@@ -169,7 +169,7 @@ impl Beginning {
             Event::Failed(error) => return Err(Failure::from(error).into()),
             Event::Segment(Segment::File(_)) => return Err(early("a file")),
             Event::Piece(_) => return Err(early("shared memory")),
-            Event::End => {
+            Event::End(_) => {
                 return Err(Failure::bad_gateway("the response has no header block").into());
             }
         }

@@ -16,7 +16,7 @@ use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
-use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, script};
+use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond};
 use crate::auth::Access;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -501,14 +501,15 @@ async fn handle(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
-        Answer::Route(Route::Script(script)) => match kept::Wish::of(context, script) {
-            Some(wish) => Box::pin(wish.respond(responder)).await,
-            None => script::respond(context, script, responder).await,
-        },
+        _ if kept::asks_to_purge(context) && !answer.turns_away() => {
+            Box::pin(kept::purge(context, responder)).await
+        }
+        Answer::Route(Route::Script(script)) => {
+            kept::respond(context, kept::Maker::Script(script), responder).await
+        }
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
-            // On the heap, as below: a request should not have room for every kind of answer.
-            Box::pin(proxy::respond(context, passed, responder)).await
+            kept::respond(context, kept::Maker::Proxy(passed), responder).await
         }
         Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
         Answer::Route(Route::Folder) => {

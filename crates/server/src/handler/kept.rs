@@ -3,21 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::header::{
     AUTHORIZATION, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE,
+    IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
 };
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, StatusCode};
 use sendoff_config::{Keeping, PageCache};
 use tokio::time::timeout;
 
 use super::context::Context;
 use super::error::Outcome;
-use super::script;
+use super::proxy::{self, Passed};
 use super::services::Services;
+use super::{respond, script};
 use crate::cut::Cut;
+use crate::layer::Layer;
 use crate::observe::explain::Remark;
-use crate::page_cache::{Ended, Flight, Key, Order, Page, Recorder, Ticket, Validity};
+use crate::page_cache::{
+    Begun, Ended, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
+};
+use crate::request::{Request, host_name};
 use crate::responder::{self, Responder, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
@@ -26,21 +32,152 @@ use crate::site::router::{Script, Upstream};
 /// How long a request waits for another one that makes the same page; then it asks the application itself (nginx: 5 s, too).
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The method that asks to forget pages, as other caches know it.
+const PURGE: &str = "PURGE";
+
 /// Fields of a request that are about the copy that the client has; the page that is kept is a whole one.
 const OF_CLIENT: [HeaderName; 6] =
     [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE];
+
+/// What answers if no kept page does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Maker<'a> {
+    Script(&'a Script),
+    /// An application that speaks HTTP, SCGI or AJP.
+    Proxy(Passed),
+}
 
 /// A request that a kept page may answer.
 pub(super) struct Wish<'a> {
     keeping: Keeping,
     key: Key,
     context: Context<'a>,
-    script: &'a Script,
+    maker: Maker<'a>,
+}
+
+/// A page that is not there, or is too old.
+struct Missing<'p> {
+    old: Option<&'p Arc<Page>>,
+    /// Before it was looked for.
+    begun: Begun,
+    ticket: Option<Ticket>,
+}
+
+impl Maker<'_> {
+    fn key(self, context: &Context<'_>, site: &str) -> Key {
+        let Context { services, request, effects, .. } = *context;
+        let number = context.site.number;
+        match self {
+            Self::Script(Script { filename, name, path_info, upstream }) => {
+                let upstream = match *upstream {
+                    Upstream::Workers(pool) => format!("pool:{}", services.config.pools[pool].name),
+                    Upstream::Application(application) => {
+                        services.config.sites[number].fastcgi[application].address.to_string()
+                    }
+                };
+                let answering = [&filename[..], name, path_info, upstream.as_bytes()];
+                Key::new(site, request, &answering, effects)
+            }
+            Self::Proxy(Passed { application, prefix }) => {
+                let upstream = services.gateways[number][application].name();
+                // No script has the empty name.
+                let answering = [b"", upstream.as_bytes(), &prefix.to_le_bytes(), b""];
+                Key::new(site, request, &answering, effects)
+            }
+        }
+    }
+
+    async fn respond(
+        self,
+        context: &Context<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<Outcome, Cut> {
+        match self {
+            Self::Script(script) => script::respond(context, script, responder).await,
+            // On the heap: a request for a script should not have room for it.
+            Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, responder)).await,
+        }
+    }
+}
+
+/// Answers with a kept page, or has the application answer.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(super) async fn respond(
+    context: &Context<'_>,
+    maker: Maker<'_>,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    if may_change(context) {
+        // Before the client knows of the change. A borrower of its socket could not wait for that.
+        let mut watched = Layer::new(responder, false, |head| forget_changed(context, head));
+        return maker.respond(context, &mut watched).await;
+    }
+    match Wish::of(context, maker) {
+        Some(wish) => Box::pin(wish.respond(responder)).await,
+        None => maker.respond(context, responder).await,
+    }
+}
+
+/// Whether the request may change pages that are kept.
+fn may_change(context: &Context<'_>) -> bool {
+    let method = &context.request.method;
+    // A `PURGE` that is not allowed does nothing.
+    let is_safe = method.is_safe() || method.as_str() == PURGE;
+    !is_safe && context.services.page_cache.is_in_use()
+}
+
+/// Forgets the page at the address of a request that has changed something, and the page that its client is sent to (RFC 9111 §4.4).
+fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
+    if !head.status.is_success() && !head.status.is_redirection() {
+        return;
+    }
+    let (cache, host) = (&context.services.page_cache, host_of(context.request));
+    cache.purge(&Purge::page(&host, &context.request.uri));
+    for field in &head.fields {
+        if (field.is("location") || field.is("content-location"))
+            && let Some(purge) = Purge::of_location(&host, field.value())
+        {
+            cache.purge(&purge);
+        }
+    }
+}
+
+/// The host whose pages a request is about.
+fn host_of(request: &Request) -> String {
+    host_name(request.host.as_deref().unwrap_or_default())
+}
+
+/// Whether the request asks to forget pages, and may.
+pub(super) fn asks_to_purge(context: &Context<'_>) -> bool {
+    context.effects.purge && context.request.method.as_str() == PURGE
+}
+
+/// Forgets the pages at the address of the request; with `*` at its end, all whose address begins so.
+///
+/// # Errors
+/// The client has gone.
+pub(super) async fn purge(
+    context: &Context<'_>,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    let purge = Purge::of(&host_of(context.request), &context.request.uri);
+    let cache = Arc::clone(&context.services.page_cache);
+    let request = context.request.shown();
+    let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {
+        return Ok(Outcome::refused(StatusCode::INTERNAL_SERVER_ERROR, []));
+    };
+    tracing::info!(request, pages, "kept pages are forgotten");
+    let kind = Bytes::from_static(b"text/plain");
+    let body = Bytes::from(format!("purged: {pages}\n"));
+    respond::respond(StatusCode::OK, &kind, &body, responder).await?;
+    Ok(Outcome::Sent)
 }
 
 impl<'a> Wish<'a> {
     /// `None`: no kept page may answer, and the response may not be kept.
-    pub(super) fn of(context: &Context<'a>, script: &'a Script) -> Option<Self> {
+    fn of(context: &Context<'a>, maker: Maker<'a>) -> Option<Self> {
         let Some(PageCache::On(keeping)) = context.effects.page_cache else { return None };
         let request = context.request;
         let shows_certificate =
@@ -49,21 +186,15 @@ impl<'a> Wish<'a> {
             && !request.has_body
             && context.user.is_empty()
             && !request.headers.contains_key(AUTHORIZATION)
+            && !request.headers.contains_key(UPGRADE)
             && (keeping.cookies
                 || keeping.fresh.is_none()
                 || !request.headers.contains_key(COOKIE))
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         is_anyones.then(|| {
-            let config = &context.services.config;
-            let upstream = match script.upstream {
-                Upstream::Workers(pool) => format!("pool:{}", config.pools[pool].name),
-                Upstream::Application(number) => {
-                    config.sites[context.site.number].fastcgi[number].address.to_string()
-                }
-            };
-            let key = Key::new(name, request, (script, &upstream), context.effects);
-            Self { keeping, key, context: *context, script }
+            let key = maker.key(context, name);
+            Self { keeping, key, context: *context, maker }
         })
     }
 
@@ -71,10 +202,11 @@ impl<'a> Wish<'a> {
     ///
     /// # Errors
     /// The client has gone, or its response was cut short after it had begun.
-    pub(super) async fn respond(&self, responder: &mut dyn Responder) -> Result<Outcome, Cut> {
+    async fn respond(&self, responder: &mut dyn Responder) -> Result<Outcome, Cut> {
         let cache = &self.context.services.page_cache;
         let until = tokio::time::Instant::now() + PATIENCE;
-        let (old, ticket) = loop {
+        let (old, begun, ticket) = loop {
+            let begun = cache.begun();
             let page = cache.find(&self.key, &self.context.request.headers);
             let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
             if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
@@ -84,31 +216,31 @@ impl<'a> Wish<'a> {
             }
             if self.context.request.method == Method::HEAD {
                 // Its response has no body that could be kept.
-                break (None, None);
+                break (None, begun, None);
             }
             let flight = cache.fly(&self.key, &self.context.request.headers);
             if let (Some(page), Some(Validity::Stale)) = (&page, validity)
                 && self.send(page, "hit; detail=stale", responder).await?
             {
                 if let Flight::First(ticket) = flight {
-                    self.renew(page, ticket).await;
+                    self.renew(page, begun, ticket).await;
                 }
                 return Ok(Outcome::Sent);
             }
             match flight {
-                Flight::First(ticket) => break (page, Some(ticket)),
-                Flight::Alone => break (page, None),
+                Flight::First(ticket) => break (page, begun, Some(ticket)),
+                Flight::Alone => break (page, begun, None),
                 Flight::Second(mut done) => {
                     let wait =
                         timeout(until.duration_since(tokio::time::Instant::now()), done.changed());
                     // The maker of the page has ended, well or not, or it takes too long.
                     if unless_gone(responder, wait).await?.is_err() {
-                        break (page, None);
+                        break (page, begun, None);
                     }
                 }
             }
         };
-        self.make(old.as_ref(), ticket, responder).await
+        self.make(Missing { old: old.as_ref(), begun, ticket }, responder).await
     }
 
     /// Sends a page. Returns false if its body is gone.
@@ -143,22 +275,23 @@ impl<'a> Wish<'a> {
     }
 
     /// Makes a page anew whose old form the client has got.
-    async fn renew(&self, old: &Arc<Page>, ticket: Ticket) {
-        let asked = self.ask(Some(old), "fwd=stale", None, Some(ticket)).await;
+    async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
+        let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
+        let asked = self.ask(missing, "fwd=stale", None).await;
         if let Ok((Ended::StillValid(said, ticket), _)) = asked {
-            self.renewed(old, &said, ticket);
+            self.renewed(old, begun, &said, ticket);
         }
     }
 
     /// Has the application answer, and keeps the page if that is allowed.
     async fn make(
         &self,
-        old: Option<&Arc<Page>>,
-        ticket: Option<Ticket>,
+        missing: Missing<'_>,
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
+        let Missing { old, begun, .. } = missing;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
-        let (ended, outcome) = self.ask(old, told, Some(responder), ticket).await?;
+        let (ended, outcome) = self.ask(missing, told, Some(responder)).await?;
         let failed = match &outcome {
             Outcome::Refused(refused) => refused.status.is_server_error(),
             Outcome::Sent => matches!(ended, Ended::Failed),
@@ -170,7 +303,8 @@ impl<'a> Wish<'a> {
         }
         match (ended, old) {
             (Ended::StillValid(said, ticket), Some(old)) => {
-                let page = self.renewed(old, &said, ticket).unwrap_or_else(|| Arc::clone(old));
+                let page =
+                    self.renewed(old, begun, &said, ticket).unwrap_or_else(|| Arc::clone(old));
                 if self.send(&page, "hit; fwd=stale; fwd-status=304", responder).await? {
                     return Ok(Outcome::Sent);
                 }
@@ -179,16 +313,15 @@ impl<'a> Wish<'a> {
             (Ended::Passed, _) => return Ok(outcome),
         }
         // The client has nothing yet, and the old page is gone.
-        script::respond(&self.context, self.script, responder).await
+        self.maker.respond(&self.context, responder).await
     }
 
     /// Asks the application for the whole page, or whether the old one is still valid.
     async fn ask(
         &self,
-        old: Option<&Arc<Page>>,
+        Missing { old, begun, ticket }: Missing<'_>,
         told: &'static str,
         client: Option<&mut dyn Responder>,
-        ticket: Option<Ticket>,
     ) -> Result<(Ended, Outcome), Cut> {
         let mut request = self.context.request.clone();
         for name in OF_CLIENT {
@@ -199,12 +332,12 @@ impl<'a> Wish<'a> {
         let Self { key, keeping, .. } = self;
         let Services { page_cache: cache, config, .. } = context.services;
         let (limit, request) = (config.front.page_cache.size, self.context.request);
-        let order = Order { cache, limit, key, keeping, request, old, asks, told };
+        let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
         // Each gets a lifetime of its own, which does not go through an `Option`.
         let client = client.map(|client| client as &mut dyn Responder);
         let mut recorder = Recorder::new(client, order, ticket);
         // After a cut others may still make a page that can be kept.
-        let outcome = script::respond(&context, self.script, &mut recorder).await?;
+        let outcome = self.maker.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))
     }
 
@@ -212,11 +345,12 @@ impl<'a> Wish<'a> {
     fn renewed(
         &self,
         old: &Page,
+        begun: Begun,
         said: &ResponseHead,
         ticket: Option<Ticket>,
     ) -> Option<Arc<Page>> {
         let cache = &self.context.services.page_cache;
-        let renewed = cache.renew(old, &self.keeping, self.context.request, said);
+        let renewed = cache.renew(old, begun, &self.keeping, self.context.request, said);
         if let Some(mut ticket) = ticket {
             ticket.ends(renewed.is_some());
         }

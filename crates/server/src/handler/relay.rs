@@ -206,7 +206,8 @@ impl Relay<'_> {
             | Event::Sent(_)
             | Event::Head(_)
             | Event::Switch(_) => {}
-            Event::End => {
+            Event::End(ending) => {
+                self.responder.ends_so(ending);
                 self.responder.notes().worker_is_free();
                 if let Wait::Until(_) = self.wait {
                     self.patience.paid_off();

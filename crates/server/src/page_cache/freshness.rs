@@ -75,8 +75,10 @@ pub(super) fn judge(
         return None;
     }
     let must_revalidate = control.has("must-revalidate") || control.has("proxy-revalidate");
+    // It forbids old pages, too (RFC 9111 §5.2.2.10), but the application may say itself that it does not mean that.
+    let unsaid = if control.has("s-maxage") { Duration::ZERO } else { keeping.stale };
     let stale = |directive| {
-        let said = control.seconds(directive).unwrap_or(keeping.stale);
+        let said = control.seconds(directive).unwrap_or(unsaid);
         if must_revalidate { Duration::ZERO } else { said.min(LONGEST) }
     };
     Some(Times {
@@ -325,6 +327,9 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(stale("max-age=5"), Some((HOUR, HOUR)));
         assert_eq!(stale("max-age=5, must-revalidate"), Some((Duration::ZERO, Duration::ZERO)));
+        assert_eq!(stale("s-maxage=5"), Some((Duration::ZERO, Duration::ZERO)));
+        let said = stale("s-maxage=5, stale-while-revalidate=7");
+        assert_eq!(said, Some((seconds(7), Duration::ZERO)));
         assert_eq!(stale("max-age=5, stale-while-revalidate=7"), Some((seconds(7), HOUR)));
         assert_eq!(stale("max-age=5, stale-if-error=\"8\""), Some((HOUR, seconds(8))));
     }

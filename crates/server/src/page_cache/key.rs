@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use sha1::{Digest, Sha1};
 
-use crate::request::{Request, Scheme};
+use super::address::Address;
+use crate::request::{Request, Scheme, host_name};
 use crate::site::effects::Effects;
-use crate::site::router::Script;
 
 /// What requests for the same page have in common, apart from the fields that the page names in `Vary`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,11 +33,12 @@ const STEERING: [&str; 9] = [
 pub(super) type Hash = [u8; 20];
 
 impl Key {
-    /// The key of a request to a site with this name, which `script` answers, run by the pool or application of the name `upstream`.
+    /// The key of a request to a site with this name. `answering`: what answers, a list with as many parts as others that begin
+    /// with the same.
     pub(crate) fn new(
         site: &str,
         request: &Request,
-        (script, upstream): (&Script, &str),
+        answering: &[&[u8]],
         effects: &Effects,
     ) -> Self {
         let scheme = match request.scheme {
@@ -50,8 +51,6 @@ impl Key {
         let query = request.query.as_deref().unwrap_or_default();
         let asked =
             [site.as_bytes(), scheme, &host, port.as_bytes(), &request.uri, &request.path, query];
-        let Script { filename, name, path_info, upstream: _ } = script;
-        let answering = [&filename[..], name, path_info, upstream.as_bytes()];
         // What routes and `.htaccess` files tell the script. The lists do not run into each other.
         let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
         let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
@@ -62,7 +61,7 @@ impl Key {
             values.flat_map(|value| [name.as_bytes(), value.as_bytes()])
         });
         let mut text = Vec::new();
-        for part in asked.into_iter().chain(answering).chain(told).chain(steering) {
+        for part in asked.into_iter().chain(answering.iter().copied()).chain(told).chain(steering) {
             // Each part with its length, so that no two lists of parts have the same text.
             text.extend_from_slice(&(part.len() as u64).to_le_bytes());
             text.extend_from_slice(part);
@@ -82,6 +81,20 @@ impl Key {
     pub(super) fn hash(&self) -> Hash {
         self.hash
     }
+
+    /// Where its pages are. Of a text that is no key's: nowhere.
+    pub(super) fn address(&self) -> Address {
+        let mut rest = &self.text[..];
+        let mut part = || {
+            let (len, behind) = rest.split_first_chunk()?;
+            let (part, behind) =
+                behind.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)?;
+            rest = behind;
+            Some(part)
+        };
+        let [_site, _scheme, host, _port, uri] = [(); 5].map(|()| part().unwrap_or_default());
+        Address::new(&host_name(host), uri)
+    }
 }
 
 /// The name of a file for this hash.
@@ -99,18 +112,13 @@ mod tests {
 
     use super::*;
     use crate::request::tests::request;
-    use crate::site::router::Upstream;
-
-    fn script(filename: &str) -> Script {
-        let (name, path_info) = (b"/a".to_vec(), Vec::new());
-        Script { filename: filename.into(), name, path_info, upstream: Upstream::Workers(0) }
-    }
 
     #[test]
     fn what_may_change_a_page_changes_its_key() {
         let base = || request(Some("a.test"));
-        let (script_a, none) = (script("/a"), Effects::default());
-        let key = |request: &Request| Key::new("site", request, (&script_a, "www"), &none);
+        let none = Effects::default();
+        let (script_a, script_b) = ([&b"/a"[..], b"www"], [&b"/b"[..], b"www"]);
+        let key = |request: &Request| Key::new("site", request, &script_a, &none);
         let mut others = vec![base(); 8];
         others[0].uri = "/b".into();
         others[1].path = b"/b".to_vec();
@@ -128,12 +136,20 @@ mod tests {
         let mut told = Effects::default();
         told.params = vec![(Bytes::from("A"), b"1".to_vec())];
         for other in [
-            Key::new("site", &base(), (&script_a, "www"), &told),
-            Key::new("other", &base(), (&script_a, "www"), &none),
-            Key::new("site", &base(), (&script("/b"), "www"), &none),
-            Key::new("site", &base(), (&script_a, "beta"), &none),
+            Key::new("site", &base(), &script_a, &told),
+            Key::new("other", &base(), &script_a, &none),
+            Key::new("site", &base(), &script_b, &none),
+            Key::new("site", &base(), &[b"/a", b"beta"], &none),
         ] {
             assert_ne!(key(&base()), other);
         }
+    }
+    #[test]
+    fn a_key_knows_where_its_pages_are() {
+        let mut request = request(Some("A.test:8080"));
+        request.uri = "/x%79?q".into();
+        let key = Key::new("site", &request, &[b"/a"], &Effects::default());
+        assert_eq!(key.address(), Address::new("a.test", b"/xy?q"));
+        assert_eq!(Key::of_text(vec![255; 20]).address(), Address::new("", b""));
     }
 }

@@ -9,18 +9,22 @@
 //!
 //! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
 //! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
-//! while a client gets it. The handler is `handler/kept.rs`.
+//! while a client gets it, [`purge`] which pages are forgotten before their time is over. The handler is `handler/kept.rs`.
 
+mod address;
 mod flights;
 mod freshness;
 mod key;
 mod page;
+mod purge;
 mod recorder;
 mod store;
 
 pub(crate) use flights::{Flight, Ticket};
 pub(crate) use key::Key;
 pub(crate) use page::{Page, Validity};
+pub(crate) use purge::Begun;
+pub use purge::Purge;
 pub(crate) use recorder::{Ended, Order, Recorder};
 pub(crate) use store::PageCache;
 

@@ -196,7 +196,9 @@ impl Page {
         now: SystemTime,
     ) -> Option<Self> {
         let mut head = self.stored_head();
-        head.fields.retain(|field| !said.fields.iter().any(|new| new.is(field.name())));
+        let is_new = |name: &[u8]| said.fields.iter().any(|new| new.is(name));
+        // The page is as old as the answer that it is still valid.
+        head.fields.retain(|field| !field.is("Age") && !is_new(field.name()));
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         let times = freshness::judge(keeping, request, &head, now)?;

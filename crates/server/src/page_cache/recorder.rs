@@ -12,6 +12,7 @@ use super::flights::Ticket;
 use super::freshness::judge;
 use super::key::Key;
 use super::page::{Made, Page, facts, is_current};
+use super::purge::Begun;
 use super::store::PageCache;
 use crate::cut::Cut;
 use crate::delivery::Progress;
@@ -21,6 +22,7 @@ use crate::request::Request;
 use crate::responder::{Fit, Lender, Responder, Room};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
+use crate::upstream::ResponseEnd;
 
 /// Bytes of files that are read at once to keep them: the event loop waits for the disk.
 const READ: usize = 256 * 1024;
@@ -42,6 +44,8 @@ pub(crate) struct Order<'r> {
     /// Bytes that kept pages may have.
     pub(crate) limit: u64,
     pub(crate) key: &'r Key,
+    /// Before the page that is to be made anew was looked for.
+    pub(crate) begun: Begun,
     pub(crate) keeping: &'r Keeping,
     /// As the client has sent it.
     pub(crate) request: &'r Request,
@@ -55,10 +59,11 @@ pub(crate) struct Order<'r> {
 
 enum State {
     Waiting,
-    /// The client gets the response, which is kept if it becomes whole, with this announced length.
+    /// The client gets the response, which is kept if it becomes whole, with this announced length, and the application ends it well.
     Passing {
         kept: Option<Box<Made>>,
         length: Option<u64>,
+        ending: ResponseEnd,
     },
     /// The response is not for the client.
     Swallowing(Instead),
@@ -177,7 +182,8 @@ impl Responder for Recorder<'_, '_> {
         });
         let is_kept = kept.is_some();
         let stored = if is_kept { "; stored" } else { "" };
-        self.state = State::Passing { kept, length: head.length };
+        // A response that comes from a file has no other end than that of the file.
+        self.state = State::Passing { kept, length: head.length, ending: ResponseEnd::Complete };
         if !is_kept {
             self.give_up();
         }
@@ -198,20 +204,31 @@ impl Responder for Recorder<'_, '_> {
         self.gets_body().map_or(Ok(Fit::Whole), |client| client.push(segment))
     }
 
+    fn ends_so(&mut self, how: ResponseEnd) {
+        if let State::Passing { ending, .. } = &mut self.state {
+            *ending = how;
+        }
+    }
+
     fn end(&mut self) -> Result<u64, Cut> {
         let swallows = matches!(self.state, State::Swallowing(_));
         let missing = match self.client.as_mut().filter(|_| !swallows) {
             Some(client) => client.end()?,
             None => 0,
         };
-        if let State::Passing { kept, length } = &mut self.state
+        if let State::Passing { kept, length, ending } = &mut self.state
             && let Some(made) = kept.take()
         {
             // A client that needs no body does not notice what is missing.
-            let is_whole = length.is_none_or(|length| length == made.body.len() as u64);
+            let has_all = length.map(|length| length == made.body.len() as u64);
+            let is_whole = match ending {
+                ResponseEnd::Complete => has_all.unwrap_or(true),
+                ResponseEnd::Closed => has_all.unwrap_or(false),
+                ResponseEnd::Failed => false,
+            };
             if missing == 0 && is_whole {
-                let Order { cache, limit, .. } = self.order;
-                cache.keep_soon(*made, limit, self.ticket.take());
+                let Order { cache, begun, limit, .. } = self.order;
+                cache.keep_soon(*made, begun, limit, self.ticket.take());
             } else {
                 self.give_up();
             }

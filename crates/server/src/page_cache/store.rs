@@ -4,10 +4,9 @@
 //! last, by a rename, so a front that dies at any moment leaves a whole page or none. A new front reads the folder in a thread of its own,
 //! checks every body, and removes what belongs to no page: after a loss of power files may have holes.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +15,12 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use lru::LruCache;
 use sendoff_config::{Keeping, PageStore};
+use tempfile::{Builder, NamedTempFile};
 
 use super::flights::{Flight, Flights, Ticket};
 use super::key::{Hash, Key};
 use super::page::{Facts, Made, Page, open};
+use super::purge::{Begun, Purge, Purges};
 use crate::request::Request;
 use crate::response::ResponseHead;
 
@@ -31,6 +32,9 @@ const MOST_FACTS: u64 = 1 << 20;
 
 /// Bytes of bodies that may wait to be written. A disk that does not keep up must not fill the memory.
 const MOST_UNWRITTEN: u64 = 256 << 20;
+
+/// Letters and digits in the name of a file that gets a new name.
+const RANDOM_LETTERS: usize = 16;
 
 /// After this time a file is written, or nobody writes it any more.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
@@ -47,20 +51,55 @@ pub(crate) struct PageCache {
 
 #[derive(Debug)]
 struct Inner {
+    /// No key is without pages.
     pages: LruCache<Hash, Vec<Arc<Page>>>,
     bytes: u64,
+    /// For each key in `pages` the hash of its address, and its own.
+    addresses: BTreeSet<(Hash, Hash)>,
+    purges: Purges,
 }
 
 impl Inner {
     fn has(&self, hash: &Hash, name: &str) -> bool {
         self.pages.peek(hash).is_some_and(|pages| pages.iter().any(|page| page.name() == name))
     }
+
+    /// Takes those pages with a key out that `concerns` chooses.
+    fn take(&mut self, hash: &Hash, mut concerns: impl FnMut(&Page) -> bool) -> Vec<Arc<Page>> {
+        // `get_mut()` would count as a use.
+        let Some(pages) = self.pages.peek_mut(hash) else { return Vec::new() };
+        let gone: Vec<_> = pages.extract_if(.., |page| concerns(page)).collect();
+        if pages.is_empty() {
+            self.pages.pop(hash);
+        }
+        self.has_gone(hash, &gone);
+        gone
+    }
+
+    /// Takes the pages out whose key was not used for the longest time.
+    fn take_oldest(&mut self) -> Option<Vec<Arc<Page>>> {
+        let (hash, gone) = self.pages.pop_lru()?;
+        self.has_gone(&hash, &gone);
+        Some(gone)
+    }
+
+    fn has_gone(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
+        self.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
+        if let Some(page) = gone.first().filter(|_| !self.pages.contains(hash)) {
+            self.addresses.remove(&(page.key().address().hash(), *hash));
+        }
+    }
 }
 
 impl PageCache {
     /// The pages in a folder, which is read when [`start`](Self::start) is called.
     pub(crate) fn new(config: &PageStore) -> Arc<Self> {
-        let inner = Mutex::new(Inner { pages: LruCache::unbounded(), bytes: 0 });
+        let inner = Mutex::new(Inner {
+            pages: LruCache::unbounded(),
+            bytes: 0,
+            addresses: BTreeSet::new(),
+            purges: Purges::default(),
+        });
         Arc::new(Self {
             folder: config.folder.clone(),
             is_loaded: AtomicBool::new(false),
@@ -75,14 +114,53 @@ impl PageCache {
         if self.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
-        let cache = Arc::clone(self);
+        let (cache, begun) = (Arc::clone(self), self.begun());
         tokio::task::spawn_blocking(move || {
             let folder = cache.folder.display();
-            match cache.load(limit) {
+            match cache.load(limit, begun) {
                 Ok(pages) => tracing::info!(pages, %folder, "kept pages have been read"),
                 Err(error) => tracing::warn!(%error, %folder, "kept pages cannot be read"),
             }
         });
+    }
+
+    /// Whether pages may be kept.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_loaded.load(Ordering::Relaxed)
+    }
+
+    /// What is asked of the application from now on shows what all purges so far have asked for.
+    pub(crate) fn begun(&self) -> Begun {
+        self.lock().purges.so_far()
+    }
+
+    /// Forgets pages, and those that are being made. Returns how many were kept. Unless one page is meant, it takes as long as it takes
+    /// to look at all of them.
+    pub(crate) fn purge(&self, purge: &Purge) -> usize {
+        let mut inner = self.lock();
+        inner.purges.note(purge.clone());
+        let gone = match purge {
+            Purge::Page(address) => {
+                let address = address.hash();
+                let keys = inner.addresses.range((address, [0; 20])..=(address, [255; 20]));
+                let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
+                keys.iter().flat_map(|key| inner.take(key, |_| true)).collect::<Vec<_>>()
+            }
+            Purge::Everything | Purge::Beneath(_) => {
+                let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
+                // Event loops need the pages meanwhile.
+                drop(inner);
+                let concerned =
+                    all.into_iter().filter(|page| purge.concerns(&page.key().address()));
+                let take = |page: Arc<Page>| {
+                    self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
+                };
+                return concerned.flat_map(take).inspect(|gone| self.remove(gone)).count();
+            }
+        };
+        drop(inner);
+        gone.iter().for_each(|gone| self.remove(gone));
+        gone.len()
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -109,25 +187,31 @@ impl PageCache {
     }
 
     /// Keeps a page, on a thread that may wait for the disk. Requests that wait for `ticket` wait for that.
-    pub(super) fn keep_soon(self: &Arc<Self>, made: Made, limit: u64, ticket: Option<Ticket>) {
+    pub(super) fn keep_soon(
+        self: &Arc<Self>,
+        made: Made,
+        begun: Begun,
+        limit: u64,
+        ticket: Option<Ticket>,
+    ) {
         let (cache, len) = (Arc::clone(self), made.body.len() as u64);
         if self.unwritten.fetch_add(len, Ordering::Relaxed) > MOST_UNWRITTEN {
             self.unwritten.fetch_sub(len, Ordering::Relaxed);
             return self.ends(Err(io::Error::other("the disk is too slow")), ticket);
         }
         drop(tokio::task::spawn_blocking(move || {
-            cache.keep(made, limit, ticket);
+            cache.keep(made, begun, limit, ticket);
             cache.unwritten.fetch_sub(len, Ordering::Relaxed);
         }));
     }
 
-    fn keep(&self, made: Made, limit: u64, ticket: Option<Ticket>) {
+    fn keep(&self, made: Made, begun: Begun, limit: u64, ticket: Option<Ticket>) {
         let Made { mut facts, body } = made;
         facts.len = body.len() as u64;
         facts.crc = crc32fast::hash(&body);
         let kept = self.write_body(&body).and_then(|name| {
             facts.body = name;
-            self.put(Page::new(facts), limit)
+            self.put(Page::new(facts), begun, limit)
         });
         self.ends(kept, ticket);
     }
@@ -136,13 +220,14 @@ impl PageCache {
     pub(crate) fn renew(
         &self,
         page: &Page,
+        begun: Begun,
         keeping: &Keeping,
         request: &Request,
         said: &ResponseHead,
     ) -> Option<Arc<Page>> {
         let renewed = page.still_valid(keeping, request, said, SystemTime::now())?;
         let renewed = Arc::new(renewed);
-        for gone in self.insert(Arc::clone(&renewed)) {
+        for gone in self.insert(Arc::clone(&renewed), begun) {
             self.remove(&gone);
         }
         Some(renewed)
@@ -158,58 +243,54 @@ impl PageCache {
         }
     }
 
+    /// Writes a body under a name that no other page has.
     fn write_body(&self, body: &[u8]) -> io::Result<String> {
-        let name = loop {
-            let name = format!("{:016x}.body", fastrand::u64(..));
-            let file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(self.folder.join(&name));
-            match file {
-                Ok(mut file) => {
-                    if let Err(error) = file.write_all(body) {
-                        let _ = fs::remove_file(self.folder.join(&name));
-                        return Err(error);
-                    }
-                    break name;
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        };
-        Ok(name)
+        let mut file = self.new_file(".body")?;
+        file.write_all(body)?;
+        let (_, path) = file.keep()?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// A file with a random name, which is removed unless it is kept.
+    fn new_file(&self, suffix: &str) -> io::Result<NamedTempFile> {
+        Builder::new()
+            .prefix("")
+            .suffix(suffix)
+            .rand_bytes(RANDOM_LETTERS)
+            .tempfile_in(&self.folder)
     }
 
     /// Writes the facts, so that the page exists, and makes room for it.
-    fn put(&self, page: Page, limit: u64) -> io::Result<()> {
+    fn put(&self, page: Page, begun: Begun, limit: u64) -> io::Result<()> {
         let written = self.write_facts(&page);
         if written.is_err() {
             let _ = fs::remove_file(self.folder.join(&page.facts().body));
         }
         written?;
-        for gone in self.insert(Arc::new(page)).into_iter().chain(self.make_room(limit)) {
+        for gone in self.insert(Arc::new(page), begun).into_iter().chain(self.make_room(limit)) {
             self.remove(&gone);
         }
         Ok(())
     }
 
     fn write_facts(&self, page: &Page) -> io::Result<()> {
-        let (name, facts) = (self.folder.join(page.name()), serde_json::to_vec(page.facts())?);
-        let new = self.folder.join(format!("{:016x}.new", fastrand::u64(..)));
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-        let written = file.write_all(&facts).and_then(|()| fs::rename(&new, name));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        let mut file = self.new_file(".new")?;
+        file.write_all(&serde_json::to_vec(page.facts())?)?;
+        file.persist(self.folder.join(page.name()))?;
+        Ok(())
     }
 
-    /// Adds a page. Returns those whose places it takes, and that are not itself with other facts.
-    fn insert(&self, page: Arc<Page>) -> Vec<Arc<Page>> {
-        let (hash, name) = (page.key().hash(), page.name());
+    /// Adds a page that the application was asked for when so many purges had been. Returns those whose places it takes, and that are
+    /// not itself with other facts; or the page itself, if a later purge concerns it.
+    fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
+        let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
         let mut inner = self.lock();
+        if inner.purges.concern(&address, begun) {
+            return vec![page];
+        }
         inner.bytes += page.size();
+        inner.addresses.insert((address.hash(), hash));
         let pages = inner.pages.get_or_insert_mut(hash, Vec::new);
         let mut gone: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
         pages.push(page);
@@ -228,9 +309,8 @@ impl PageCache {
         let mut inner = self.lock();
         let mut gone = Vec::new();
         while inner.bytes > limit
-            && let Some((_, pages)) = inner.pages.pop_lru()
+            && let Some(pages) = inner.take_oldest()
         {
-            inner.bytes -= pages.iter().map(|page| page.size()).sum::<u64>();
             gone.extend(pages);
         }
         gone
@@ -248,18 +328,12 @@ impl PageCache {
 
     /// Forgets a page whose body is gone.
     pub(crate) fn forget(&self, page: &Page) {
-        let hash = page.key().hash();
-        let mut inner = self.lock();
-        let Some(pages) = inner.pages.get_mut(&hash) else { return };
-        let gone: u64 = pages
-            .extract_if(.., |known| known.facts().body == page.facts().body)
-            .map(|page| page.size())
-            .sum();
-        inner.bytes -= gone;
+        let is_its = |known: &Page| known.facts().body == page.facts().body;
+        self.lock().take(&page.key().hash(), is_its);
     }
 
     /// Reads what earlier processes have left in the folder. Returns how many keys have pages. It takes as long as it takes to read all of it.
-    fn load(&self, limit: u64) -> io::Result<usize> {
+    fn load(&self, limit: u64, begun: Begun) -> io::Result<usize> {
         let (mut bodies, mut pages) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
@@ -290,7 +364,7 @@ impl PageCache {
         for (name, page) in pages {
             // A page that has been made meanwhile is newer.
             if !self.lock().has(&page.key().hash(), &name) {
-                self.insert(Arc::new(page)).iter().for_each(|gone| self.remove(gone));
+                self.insert(Arc::new(page), begun).iter().for_each(|gone| self.remove(gone));
             }
         }
         for gone in self.make_room(limit) {
@@ -347,6 +421,7 @@ fn is_facts(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::symlink;
 
     use http::{HeaderValue, StatusCode};
@@ -382,7 +457,8 @@ mod tests {
             let now = SystemTime::now();
             let times = judge(&KEEPING, &request, &head, now).unwrap();
             let facts = facts(key, &request, &head, times, now);
-            self.cache.keep(Made { facts, body: b"body".to_vec() }, limit, None);
+            let begun = self.cache.begun();
+            self.cache.keep(Made { facts, body: b"body".to_vec() }, begun, limit, None);
         }
 
         fn bytes(&self) -> u64 {
@@ -393,7 +469,8 @@ mod tests {
         /// How many keys have pages in a front that starts with the same folder.
         fn read_again(&self) -> usize {
             let config = PageStore { folder: self.folder.path().into(), size: 0 };
-            PageCache::new(&config).load(u64::MAX).unwrap()
+            let cache = PageCache::new(&config);
+            cache.load(u64::MAX, cache.begun()).unwrap()
         }
     }
 

@@ -105,12 +105,17 @@ impl Request {
         let Some(host) = &self.host else {
             return String::from_utf8_lossy(&self.local.address()).into_owned();
         };
-        let after_brackets = host.iter().rposition(|&b| b == b']').unwrap_or(0);
-        let colon = host[after_brackets..].iter().position(|&b| b == b':');
-        let name = colon.map_or(&host[..], |colon| &host[..after_brackets + colon]);
-        let name = name.strip_suffix(b".").unwrap_or(name);
-        String::from_utf8_lossy(name).to_ascii_lowercase()
+        host_name(host)
     }
+}
+
+/// The host of an authority, in lower case, without the port and without the dot that may end a name.
+pub(crate) fn host_name(authority: &[u8]) -> String {
+    let after_brackets = authority.iter().rposition(|&b| b == b']').unwrap_or(0);
+    let colon = authority[after_brackets..].iter().position(|&b| b == b':');
+    let name = colon.map_or(authority, |colon| &authority[..after_brackets + colon]);
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    String::from_utf8_lossy(name).to_ascii_lowercase()
 }
 
 /// A protocol version as nginx writes it, in `SERVER_PROTOCOL` and in logs.

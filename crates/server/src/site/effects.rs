@@ -27,6 +27,8 @@ pub(crate) struct Effects {
     pub(crate) cache: Option<Rc<Cache>>,
     /// Whether pages of applications are kept; `None`: they are not.
     pub(crate) page_cache: Option<PageCache>,
+    /// Whether kept pages may be forgotten by `PURGE`.
+    pub(crate) purge: bool,
     /// Which responses are compressed; `None`: those that the site says.
     pub(crate) compress: Option<Compress>,
     /// Parameters for scripts.
@@ -127,7 +129,7 @@ impl Answer {
     }
 
     /// Whether the client is refused, asked for a password or sent elsewhere, and not because there is nothing at the path.
-    pub(super) fn turns_away(&self) -> bool {
+    pub(crate) fn turns_away(&self) -> bool {
         match self {
             Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
             Self::Route(Route::Script(_) | Route::File(_) | Route::Folder)

@@ -75,6 +75,7 @@ struct OneRoute {
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
     page_cache: Option<PageCache>,
+    purge: Option<bool>,
     compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
@@ -326,6 +327,7 @@ impl OneRoute {
             ),
             cache: rules.cache.clone().map(Rc::new),
             page_cache: rules.page_cache,
+            purge: rules.purge,
             compress: rules.compress,
             params: params.collect(),
             max_body: rules.max_body,
@@ -475,6 +477,7 @@ impl OneRoute {
             effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
         }
         effects.page_cache = self.page_cache.or(effects.page_cache);
+        effects.purge = self.purge.unwrap_or(effects.purge);
         if let Some(cache) = &self.cache {
             effects.cache = Some(Rc::clone(cache));
         }

@@ -39,16 +39,39 @@ pub enum Event {
     Switch(CgiHead),
     /// Bytes of the body that the worker can still change: they go to the kernel, or are copied before they are looked at.
     Piece(Bytes),
-    /// The response is complete.
-    End,
+    /// The response has ended.
+    End(ResponseEnd),
     /// There is no rest of the response, and why.
     Failed(UpstreamError),
+}
+
+/// How a response has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseEnd {
+    /// The application says that the response is complete.
+    Complete,
+    /// The application has closed the connection, as it does when it dies. Only the announced length tells whether something is missing.
+    Closed,
+    /// The application says that it has failed: something may be missing.
+    Failed,
+}
+
+impl ResponseEnd {
+    /// What an exit status says (`appStatus`, FastCGI 1.0 §5.5).
+    pub(super) fn of(app_status: u32) -> Self {
+        if app_status == 0 { Self::Complete } else { Self::Failed }
+    }
+
+    /// The end of a response of which two parts have ended.
+    pub(super) fn and(self, other: Self) -> Self {
+        if self == Self::Complete { other } else { self }
+    }
 }
 
 impl Event {
     /// Whether nothing follows.
     pub(super) fn is_last(&self) -> bool {
-        matches!(self, Self::End | Self::Failed(_) | Self::Switch(_))
+        matches!(self, Self::End(_) | Self::Failed(_) | Self::Switch(_))
     }
 
     /// Bytes in memory.

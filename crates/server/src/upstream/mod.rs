@@ -27,7 +27,7 @@ pub use gateway::{
     Gateway, GatewayExchange, GatewayRequest, Kind as GatewayKind, Patience as GatewayPatience,
     Stream as GatewayStream, sweep_gateways,
 };
-pub use inbox::Event;
+pub use inbox::{Event, ResponseEnd};
 pub(crate) use packets::Packets;
 pub use queue::QueueLimits;
 pub use worker::claims::{Claim, Claims};

@@ -82,6 +82,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 directives: caching.value.directives.clone(),
             }),
             page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+            purge: section.purge.map(|at| at.value),
             compress: section.compress.as_ref().map(|compress| compress.value.into()),
             params: section
                 .params

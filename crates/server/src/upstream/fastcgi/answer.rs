@@ -10,6 +10,7 @@ use sendoff_fastcgi::region::Piece;
 use sendoff_fastcgi::{Decoder, Part};
 
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::inbox::ResponseEnd;
 
 /// Descriptors that may wait for the record that needs them: an application has one to send.
 const MAX_WAITING_DESCRIPTORS: usize = 1;
@@ -33,8 +34,8 @@ pub(super) enum Output<D> {
     Explanation(Bytes),
     /// A piece of what the application writes to its log.
     Log { text: Bytes, ends_record: bool },
-    /// The response is complete; the connection may serve the next request.
-    End(Hints),
+    /// The response has ended; the connection may serve the next request.
+    End(Hints, ResponseEnd),
 }
 
 /// What goes over the connection besides bytes.
@@ -157,8 +158,8 @@ impl Answer {
                     Medium::Unix => Hints::of(&padding),
                     Medium::Tcp => Hints::default(),
                 };
-                end(&content)?;
-                Ok(Some(Output::End(hints)))
+                let ending = end(&content)?;
+                Ok(Some(Output::End(hints, ending)))
             }
             Part::Record { kind: Kind::EXPLAIN, content, .. }
                 if self.medium == Medium::Unix && content.len() <= MAX_EXPLANATION =>
@@ -200,11 +201,13 @@ impl Answer {
     }
 }
 
-fn end(content: &[u8]) -> Result<(), UpstreamError> {
+fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
     // It says that it has not begun with the request.
     let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why);
-    match EndRequest::decode(content).map_err(malformed)?.protocol_status {
-        0 => Ok(()),
+    let EndRequest { app_status, protocol_status } =
+        EndRequest::decode(content).map_err(malformed)?;
+    match protocol_status {
+        0 => Ok(ResponseEnd::of(app_status)),
         CANT_MPX_CONN => Err(busy("it takes one request at a time (CANT_MPX_CONN)")),
         OVERLOADED => Err(busy("it is overloaded")),
         status => Err(UpstreamError::broken(format!("it refused the request, status {status}"))),

@@ -21,7 +21,7 @@ use super::stream::Stream;
 use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
 use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
-use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::inbox::{Event, Inbox, ResponseEnd};
 use crate::upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use crate::upstream::worker::region::{BadRegion, LinkRegion};
 
@@ -52,6 +52,8 @@ pub(super) struct Driver {
     pub(super) inbox: Rc<Inbox>,
     /// The rest of the body comes on a link, which has a clock of its own.
     pub(super) may_be_silent: Rc<Cell<bool>>,
+    /// What its log says of the end of the response.
+    ending: ResponseEnd,
     label: Rc<str>,
 }
 
@@ -102,6 +104,7 @@ impl Driver {
             log: ScriptLog::new(Records::Text),
             inbox: Rc::default(),
             may_be_silent: Rc::default(),
+            ending: ResponseEnd::Complete,
             label,
         }
     }
@@ -115,7 +118,7 @@ impl Driver {
         let Self { inbox, descriptors, lent, .. } = self;
         drop(lent);
         inbox.push(match result {
-            Ok(hints) => {
+            Ok((hints, ending)) => {
                 // What else may be on its way in either direction would be taken for the next request's.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
                 if outgoing.ended
@@ -126,7 +129,7 @@ impl Driver {
                     let last = Last { id: outgoing.id, hints };
                     place.keep(Kept { parked, region, last });
                 }
-                Event::End
+                Event::End(ending)
             }
             Err(error) => {
                 if error.kind() == UpstreamErrorKind::Broken {
@@ -138,7 +141,7 @@ impl Driver {
         });
     }
 
-    async fn exchange(&mut self, is_kept: bool) -> Result<Hints, UpstreamError> {
+    async fn exchange(&mut self, is_kept: bool) -> Result<(Hints, ResponseEnd), UpstreamError> {
         if is_kept {
             self.send_at_once()?;
         }
@@ -152,8 +155,8 @@ impl Driver {
                 while let Some(output) =
                     self.answer.next(&mut self.buffer, &mut self.descriptors)?
                 {
-                    if let Some(hints) = self.handle(output)? {
-                        return Ok(hints);
+                    if let Some(end) = self.handle(output)? {
+                        return Ok(end);
                     }
                 }
             }
@@ -273,8 +276,11 @@ impl Driver {
         }
     }
 
-    /// Passes on what the application has said; at the end of the answer what it hinted at.
-    fn handle(&mut self, output: Output<OwnedFd>) -> Result<Option<Hints>, UpstreamError> {
+    /// Passes on what the application has said; at the end of the answer how it ended, and what the application hinted at.
+    fn handle(
+        &mut self,
+        output: Output<OwnedFd>,
+    ) -> Result<Option<(Hints, ResponseEnd)>, UpstreamError> {
         match output {
             Output::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
             Output::Sent(sent) => self.inbox.push(Event::Sent(sent)),
@@ -287,13 +293,19 @@ impl Driver {
             Output::Explanation(text) => self.inbox.push(Event::Explanation(text)),
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
-                let log = |entry| log(peer, label, entry);
+                let log = |entry: Entry| {
+                    // php-fpm says nothing of it in its `END_REQUEST`.
+                    if entry.severity == Severity::Fatal {
+                        self.ending = ResponseEnd::Failed;
+                    }
+                    log(peer, label, entry);
+                };
                 let mut budget = peer.log_budget();
                 self.log.push(&text, ends_record, Instant::now(), &mut budget, log);
             }
-            Output::End(hints) => {
+            Output::End(hints, ending) => {
                 self.peer.note_hints(hints);
-                return Ok(Some(hints));
+                return Ok(Some((hints, self.ending.and(ending))));
             }
         }
         Ok(None)

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::segment::Segment;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::inbox::{Event, Inbox};
+use crate::upstream::inbox::{Event, Inbox, ResponseEnd};
 use crate::upstream::worker::claims::Claim;
 
 /// How long a body that has moved may be nowhere. The process claims it before it says so here.
@@ -23,7 +23,8 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 enum Stage {
     Here,
     Moved,
-    Complete,
+    /// The link has ended its part so.
+    Complete(ResponseEnd),
 }
 
 /// Where the body of a response is, and what of it comes next.
@@ -52,7 +53,7 @@ impl Framed {
     pub(super) fn source(&self, application: &Rc<Inbox>) -> Rc<Inbox> {
         match self.stage {
             Stage::Moved => Rc::clone(self.claim.inbox()),
-            Stage::Here | Stage::Complete => Rc::clone(application),
+            Stage::Here | Stage::Complete(_) => Rc::clone(application),
         }
     }
 
@@ -90,14 +91,15 @@ impl Framed {
             (Stage::Here, Event::Segment(Segment::Bytes(bytes))) => {
                 self.frames.push(bytes).err().map(surplus)
             }
-            (Stage::Here, Event::End) if !self.frames.is_whole() => {
+            (Stage::Here, Event::End(_)) if !self.frames.is_whole() => {
                 Some(broken("ended its response inside a frame"))
             }
-            (Stage::Moved, Event::End) => {
-                self.stage = Stage::Complete;
+            (Stage::Moved, Event::End(ending)) => {
+                self.stage = Stage::Complete(ending);
                 None
             }
-            (Stage::Complete, Event::Segment(_) | Event::Piece(_)) => Some(surplus(Surplus)),
+            (Stage::Complete(of_link), Event::End(ending)) => Some(Event::End(of_link.and(ending))),
+            (Stage::Complete(_), Event::Segment(_) | Event::Piece(_)) => Some(surplus(Surplus)),
             (_, event) => Some(event),
         }
     }
@@ -166,12 +168,12 @@ mod tests {
         let here = Rc::new(Inbox::default());
         let there = Rc::clone(framed.claim.inbox());
         assert!(try_next(&mut framed, &here).is_some());
-        here.push(Event::End);
+        here.push(Event::End(ResponseEnd::Complete));
         assert!(try_next(&mut framed, &here).is_none(), "not before the link has ended");
         there.push(Event::Segment(Segment::Bytes(Bytes::from_static(b"y"))));
-        there.push(Event::End);
+        there.push(Event::End(ResponseEnd::Failed));
         assert!(matches!(try_next(&mut framed, &here), Some(Event::Segment(_))));
-        assert!(matches!(try_next(&mut framed, &here), Some(Event::End)));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::End(ResponseEnd::Failed))));
     }
 
     #[test]
@@ -180,7 +182,7 @@ mod tests {
         let here = Rc::new(Inbox::default());
         assert!(try_next(&mut framed, &here).is_some());
         assert!(try_next(&mut framed, &here).is_none());
-        framed.claim.inbox().push(Event::End);
+        framed.claim.inbox().push(Event::End(ResponseEnd::Complete));
         here.push(Event::Failed(UpstreamError::died(Retry::Safe)));
         assert!(matches!(try_next(&mut framed, &here), Some(Event::Failed(_))));
     }

@@ -18,7 +18,7 @@ use super::stream::Stream;
 use crate::request::Request;
 use crate::segment::Segment;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
-use crate::upstream::inbox::Event;
+use crate::upstream::inbox::{Event, ResponseEnd};
 
 /// How long an application may take; `None`: for ever.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +168,11 @@ impl GatewayExchange {
                 {
                     self.gateway.keep(stream);
                 }
-                Event::End
+                Event::End(ResponseEnd::Complete)
+            }
+            Said::Closed => {
+                self.driver.borrow_mut().stream = None;
+                Event::End(ResponseEnd::Closed)
             }
             // `Driver::said` handles these.
             Said::Wants(_) | Said::Nothing => Event::Failed(out_of_place()),
@@ -212,8 +216,11 @@ impl Driver {
                 Poll::Ready(Ok(1..)) => self.was_heard = true,
                 Poll::Ready(Ok(0)) => {
                     let ends = self.reader.closed()?;
-                    let end = Step::Said(Said::End { may_stay: false });
-                    return Poll::Ready(if ends { Ok(end) } else { Err(self.died()) });
+                    return Poll::Ready(if ends {
+                        Ok(Step::Said(Said::Closed))
+                    } else {
+                        Err(self.died())
+                    });
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died())),
                 Poll::Pending if has_sent => return Poll::Ready(Ok(Step::Moved)),

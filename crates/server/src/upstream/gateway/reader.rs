@@ -22,6 +22,8 @@ pub(super) enum Said {
     Wants(u16),
     /// The response is complete, and the connection may serve another request or not.
     End { may_stay: bool },
+    /// The response has ended with the connection.
+    Closed,
     /// Nothing more until more is received.
     Nothing,
 }

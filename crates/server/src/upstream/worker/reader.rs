@@ -21,7 +21,7 @@ use super::register::{NewLink, Origin};
 use crate::delivery::Snapshots;
 use crate::descriptors::{self, Level};
 use crate::segment::Segment;
-use crate::upstream::inbox::Event;
+use crate::upstream::inbox::{Event, ResponseEnd};
 use crate::upstream::script_log::{Budget, Records, ScriptLog};
 
 /// What one `recvmsg` may bring, in bytes.
@@ -211,10 +211,10 @@ impl Reader {
                     link.deliver(Event::Piece(bytes));
                 }
             }
-            Output::Ended { recipient, free } => {
+            Output::Ended { recipient, app_status, free } => {
                 self.budget.flush(|entry| link.log(entry));
                 if let Some(inbox) = recipient {
-                    inbox.push(Event::End);
+                    inbox.push(Event::End(ResponseEnd::of(app_status)));
                 }
                 // The worker may get its next request right here.
                 drop(free);
@@ -345,7 +345,7 @@ mod tests {
                     rustix::io::pread(&*copy, &mut last, part.len - 1).unwrap();
                     assert_eq!(last, *b"o", "the file as it was handed over");
                 }
-                assert!(matches!(exchange.inbox().next().await, Event::End));
+                assert!(matches!(exchange.inbox().next().await, Event::End(_)));
                 assert_eq!(pool.workers(), 0);
             });
         }

@@ -31,7 +31,7 @@ async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Byte
                 lent += bytes.len();
                 all.push(bytes);
             }
-            Event::End => return (all, lent),
+            Event::End(_) => return (all, lent),
             other => panic!("{other:?}"),
         }
     }
@@ -125,7 +125,7 @@ fn applications_write_to_clients_over_kept_connections() {
             let mut wire = vec![0; usize::try_from(sent.wire).unwrap()];
             io::Read::read_exact(&mut theirs, &mut wire).unwrap();
             assert!(wire.starts_with(b"HTTP/1.1 200 OK\r\n") && wire.ends_with(b"xxx"));
-            assert!(matches!(exchange.next().await, Event::End));
+            assert!(matches!(exchange.next().await, Event::End(_)));
             assert_eq!(application.knows_direct(), Sockets::All);
         }
     });

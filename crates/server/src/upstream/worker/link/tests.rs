@@ -276,7 +276,7 @@ fn a_request_given_up_while_it_is_sent_leaves_the_link_in_order() {
         worker.write_all(&[&stdout(1, b"mine")[..], &end].concat()).await.unwrap();
         let event = exchange.inbox.next().await;
         assert!(matches!(event, Event::Segment(Segment::Bytes(bytes)) if bytes == "mine"));
-        assert!(matches!(exchange.inbox.next().await, Event::End));
+        assert!(matches!(exchange.inbox.next().await, Event::End(_)));
     });
 }
 
@@ -307,7 +307,7 @@ fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
         Record::Detach.encode(1, &mut detached);
         detached.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
         worker.write_all(&detached).await.unwrap();
-        assert!(matches!(exchange.inbox.next().await, Event::End));
+        assert!(matches!(exchange.inbox.next().await, Event::End(_)));
         let link = Rc::clone(&exchange.link);
         drop(exchange);
         let label = || link.front.borrow().held().map(|work| Rc::clone(&work.label));

@@ -89,7 +89,7 @@ fn a_worker_that_opens_without_end_is_broken_and_its_files_are_closed() {
         let path = file();
         let end = EndRequest { app_status: 0, protocol_status: 0 }.encode(1);
         worker.write_all(&end).await.unwrap();
-        assert!(matches!(exchange.inbox.next().await, Event::End));
+        assert!(matches!(exchange.inbox.next().await, Event::End(_)));
         let mut opened = 0;
         let mut most = 0;
         for id in 0..FILES {

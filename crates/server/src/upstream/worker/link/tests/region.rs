@@ -31,7 +31,7 @@ fn send(worker: &UnixStream, record: Record, fds: &[BorrowedFd<'_>]) {
 async fn end(worker: &mut UnixStream, exchange: WorkerExchange) {
     let end = EndRequest { app_status: 0, protocol_status: 0 }.encode(1);
     worker.write_all(&end).await.unwrap();
-    while !matches!(exchange.inbox().next().await, Event::End) {}
+    while !matches!(exchange.inbox().next().await, Event::End(_)) {}
 }
 
 /// Clients that leave in the middle: what their responses had lent comes back, for ever.

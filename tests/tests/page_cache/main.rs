@@ -1,6 +1,10 @@
 //! Kept pages (docs/page-cache.md): a page is made once, and no client ever gets one that is not for it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod ending;
+mod purge;
+mod rules;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -44,6 +48,11 @@ impl Kept {
     fn with_lines(site: Site, lines: &str, rule: &str) -> Self {
         let server = serve(&site, lines, rule);
         Self { site, server }
+    }
+
+    /// With a further route, behind the rule.
+    fn with_route(site: Site, rule: &str, route: &str) -> Self {
+        Self::with(site, &format!("{rule}'\n{route}\n#"))
     }
 
     fn runs(&self) -> usize {
@@ -133,13 +142,17 @@ fn pages_of_users_are_made_for_each() {
     for request in [
         Request::get("/page.php").header("Cookie", "session=1"),
         Request::get("/page.php").header("Authorization", "Basic YTpi"),
-        Request::post("/page.php", "text/plain", "x"),
+        Request::post("/page.php?", "text/plain", "x"),
     ] {
         let answer = kept.server.ask(&request);
         assert_eq!(answer.header("Cache-Status"), None);
         assert_ne!(answer.text(), kept_page.text());
     }
     assert_eq!(kept.get("/page.php").text(), kept_page.text());
+    // A form may have changed the page.
+    let answer = kept.server.ask(&Request::post("/page.php", "text/plain", "x"));
+    assert_eq!(answer.header("Cache-Status"), None);
+    assert_eq!(status(&kept.get("/page.php")), "sendoff; fwd=uri-miss; stored");
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Responses that end before they are complete, as a client may not notice: they are not kept.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use sendoff_tests::{Fpm, Site};
+
+use crate::{Kept, is_hit, status};
+
+/// Sends the head and a part of the page, and does what `end` says. The part is longer than PHP's output buffer.
+const ENDS: &str = "<?php
+echo str_repeat('x', 70000);
+flush();
+switch ($_GET['end'] ?? '') {
+    case 'fatal': does_not_exist();
+    case 'exception': throw new Exception('late');
+    case 'memory': ini_set('memory_limit', '8M'); str_repeat('y', 1 << 24);
+    case 'exit': exit(3);
+    case 'killed': posix_kill(getmypid(), 9);
+    case 'finished': echo 'end'; function_exists('fastcgi_finish_request') && fastcgi_finish_request(); does_not_exist();
+    default: echo 'end';
+}";
+
+/// Asks twice. Neither answer is kept.
+fn is_not_kept(kept: &Kept, target: &str) {
+    for _ in 0..2 {
+        let mut client = kept.server.connect();
+        // Whether the client notices depends on the protocol of the application.
+        let answer = client.try_ask(&sendoff_tests::Request::get(target));
+        if let Ok(answer) = answer {
+            assert!(!is_hit(&answer), "{target}: {}", status(&answer));
+        }
+    }
+    assert_eq!(kept.bodies().len(), 0, "{target}");
+}
+
+#[test]
+fn a_script_that_fails_after_its_first_bytes_is_not_kept() {
+    let kept = Kept::with(Site::with("ends.php", ENDS), "10m");
+    for end in ["fatal", "exception", "memory", "exit", "killed"] {
+        is_not_kept(&kept, &format!("/ends.php?end={end}"));
+    }
+    for target in ["/ends.php", "/ends.php?end=finished"] {
+        kept.get(target);
+        let page = kept.get_kept(target);
+        assert!(page.text().ends_with("xend"), "{target}");
+    }
+}
+
+/// php-fpm ends its responses with status 0 whatever the script has done, but it logs why the script has ended.
+#[test]
+fn a_script_of_php_fpm_that_fails_is_not_kept() {
+    let site = Site::with("ends.php", ENDS);
+    let fpm = Fpm::start_with(site.root(), "", &["log_errors=1", "error_log="]);
+    let lines = format!("fastcgi = {{ '.php' = '{}' }}", fpm.address());
+    let kept = Kept::with_lines(site, &lines, "10m");
+    for end in ["fatal", "exception", "memory", "killed"] {
+        is_not_kept(&kept, &format!("/ends.php?end={end}"));
+    }
+    kept.get("/ends.php");
+    assert!(kept.get_kept("/ends.php").text().ends_with("xend"));
+}
+
+/// An application that answers each connection with these bytes, and closes it. Counts its connections.
+fn application(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            counted.fetch_add(1, Ordering::SeqCst);
+            // A request without a body is in the first packet.
+            let _ = stream.read(&mut [0; 65536]);
+            let _ = stream.write_all(&answer);
+        }
+    });
+    (addr, count)
+}
+
+/// Whether the second of two requests is answered by what is kept of the first.
+fn keeps(scheme: &str, answer: &str) -> bool {
+    let (addr, count) = application(answer.into());
+    let lines = format!("[[site.route]]\nproxy = '{scheme}://{addr}'\n");
+    let kept = Kept::with_route(Site::new(), "10m", &lines);
+    let first = kept.get("/page");
+    assert!(first.text().starts_with("whole"), "{scheme} {answer}");
+    if !status(&first).ends_with("stored") {
+        return false;
+    }
+    let second = sendoff_tests::wait::for_some("the second answer", || {
+        Some(kept.get("/page")).filter(|page| is_hit(page) || count.load(Ordering::SeqCst) > 8)
+    });
+    is_hit(&second)
+}
+
+/// Where the end of the connection is the end of the response, an application that dies has ended it, too.
+#[test]
+fn a_response_without_an_end_of_its_own_is_not_kept() {
+    for (scheme, answer, is_kept) in [
+        ("http", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole", true),
+        (
+            "http",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
+            true,
+        ),
+        ("http", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwhole", false),
+        ("http", "HTTP/1.0 200 OK\r\n\r\nwhole", false),
+        ("scgi", "Status: 200 OK\r\nContent-Length: 5\r\n\r\nwhole", true),
+        ("scgi", "Status: 200 OK\r\n\r\nwhole", false),
+    ] {
+        assert_eq!(keeps(scheme, answer), is_kept, "{scheme} {answer:?}");
+    }
+}

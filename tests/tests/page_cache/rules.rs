@@ -1,0 +1,231 @@
+//! What RFC 9111 asks of a cache, one line for each rule: a page is asked for until it could be kept, and then by another request.
+
+use std::fs;
+
+use rustix::process::Signal;
+use sendoff_tests::{LIMIT, Request, Response, Site, wait};
+
+use crate::{Kept, PAGE, is_hit, status};
+
+/// Fields of a request.
+type Fields = &'static [(&'static str, &'static str)];
+
+/// A page, the fields of the first and of the second request for it, and whether the second is answered by what is kept.
+type Rule = (&'static str, Fields, Fields, bool);
+
+const RULES: &[Rule] = &[
+    // How long a page is fresh (§4.2.1).
+    ("head[]=Cache-Control:+max-age=60", &[], &[], true),
+    ("head[]=Cache-Control:+MAX-AGE=60", &[], &[], true),
+    ("head[]=Cache-Control:+public&head[]=Cache-Control:+max-age=60", &[], &[], true),
+    ("head[]=Cache-Control:+max-age=0", &[], &[], false),
+    ("head[]=Cache-Control:+max-age=0,+s-maxage=60", &[], &[], true),
+    ("head[]=Cache-Control:+max-age=60,+s-maxage=0", &[], &[], false),
+    ("head[]=Expires:+Fri,+01+Jan+2100+00:00:00+GMT", &[], &[], true),
+    ("head[]=Expires:+Fri,+01+Jan+2021+00:00:00+GMT", &[], &[], false),
+    ("head[]=Expires:+0", &[], &[], false),
+    (
+        "head[]=Expires:+Fri,+01+Jan+2021+00:00:00+GMT&head[]=Cache-Control:+max-age=60",
+        &[],
+        &[],
+        true,
+    ),
+    (
+        "head[]=Expires:+Fri,+01+Jan+2100+00:00:00+GMT&head[]=Cache-Control:+max-age=0",
+        &[],
+        &[],
+        false,
+    ),
+    ("head[]=Cache-Control:+max-age=60&head[]=Age:+30", &[], &[], true),
+    ("head[]=Cache-Control:+max-age=60&head[]=Age:+60", &[], &[], false),
+    ("head[]=Last-Modified:+Fri,+01+Jan+2021+00:00:00+GMT", &[], &[], false),
+    ("", &[], &[], false),
+    // What is not for others (§3, §5.2.2).
+    ("head[]=Cache-Control:+private,+max-age=60", &[], &[], false),
+    ("head[]=Cache-Control:+private=%22x-a%22,+max-age=60", &[], &[], false),
+    ("head[]=Cache-Control:+no-cache=%22x-a%22,+max-age=60", &[], &[], false),
+    ("head[]=Cache-Control:+no-store,+max-age=60", &[], &[], false),
+    ("head[]=Cache-Control:+max-age=60&head[]=Set-Cookie:+a=b", &[], &[], false),
+    ("head[]=Cache-Control:+public,+max-age=60", &[("Authorization", "Basic YTpi")], &[], false),
+    ("head[]=Cache-Control:+max-age=60", &[], &[("Authorization", "Basic YTpi")], false),
+    // Which requests get the page (§4.1).
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+*", &[], &[], false),
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A", &[("X-A", "1")], &[("X-A", "1")], true),
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+x-a", &[("X-A", "1")], &[("X-A", "2")], false),
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A", &[("X-A", "1")], &[], false),
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A", &[], &[("X-A", "")], false),
+    (
+        "head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A&head[]=Vary:+X-B",
+        &[("X-A", "1"), ("X-B", "1")],
+        &[("X-A", "1"), ("X-B", "2")],
+        false,
+    ),
+    ("head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A", &[("X-B", "1")], &[("X-B", "2")], true),
+    // Other statuses than 200 (§3).
+    ("head[]=Cache-Control:+max-age=60&head[]=Status:+404", &[], &[], true),
+    ("head[]=Cache-Control:+max-age=60&head[]=Status:+302&head[]=Location:+/", &[], &[], true),
+    (
+        "head[]=Cache-Control:+max-age=60&head[]=Status:+206&head[]=Content-Range:+bytes+0-1/9",
+        &[],
+        &[],
+        false,
+    ),
+    ("head[]=Status:+404", &[], &[], false),
+    // What clients say about caches does not make the application work.
+    ("head[]=Cache-Control:+max-age=60", &[], &[("Cache-Control", "no-cache")], true),
+    ("head[]=Cache-Control:+max-age=60", &[], &[("Pragma", "no-cache")], true),
+    ("head[]=Cache-Control:+max-age=60", &[("Cache-Control", "no-store")], &[], true),
+];
+
+fn with(target: &str, fields: Fields) -> Request {
+    let request = Request::get(target);
+    fields.iter().fold(request, |request, (name, value)| request.header(name, value))
+}
+
+#[test]
+fn pages_are_kept_by_the_rules() {
+    let kept = Kept::start("http");
+    for (number, (page, first, second, expected)) in RULES.iter().enumerate() {
+        let target = format!("/page.php?rule={number}&{page}");
+        let asked = kept.server.ask(&with(&target, first));
+        if status(&asked).ends_with("stored") {
+            let is_there = || is_hit(&kept.server.ask(&with(&target, first)));
+            assert!(wait::until(LIMIT, is_there), "{page} {first:?}");
+        }
+        let answer = kept.server.ask(&with(&target, second));
+        assert_eq!(is_hit(&answer), *expected, "{page} {first:?} {second:?}");
+    }
+}
+
+/// A kept page answers conditions and ranges as the application would (§4.3.2, RFC 9110 §14).
+#[test]
+fn a_kept_page_answers_conditions_and_ranges() {
+    let kept = Kept::start("http");
+    let page = "/page.php?size=100&tag=%22t%22&head[]=Cache-Control:+max-age=600\
+                &head[]=Last-Modified:+Fri,+01+Jan+2021+00:00:00+GMT";
+    kept.get(page);
+    let whole = kept.get_kept(page);
+    let runs = kept.runs();
+    for (fields, status, range) in [
+        (&[("If-None-Match", "\"t\"")][..], 304, None),
+        (&[("If-None-Match", "W/\"t\"")], 304, None),
+        (&[("If-None-Match", "\"x\", \"t\"")], 304, None),
+        (&[("If-None-Match", "*")], 304, None),
+        (&[("If-None-Match", "\"x\"")], 200, None),
+        (&[("If-Modified-Since", "Fri, 01 Jan 2021 00:00:00 GMT")], 304, None),
+        (&[("If-Modified-Since", "Fri, 01 Jan 2020 00:00:00 GMT")], 200, None),
+        (
+            &[("If-None-Match", "\"x\""), ("If-Modified-Since", "Fri, 01 Jan 2021 00:00:00 GMT")],
+            200,
+            None,
+        ),
+        (&[("Range", "bytes=2-5")], 206, Some(2..6)),
+        (&[("Range", "bytes=-3")], 206, Some(whole.body.len() - 3..whole.body.len())),
+        (&[("Range", "bytes=2-5"), ("If-Range", "\"t\"")], 206, Some(2..6)),
+        (&[("Range", "bytes=2-5"), ("If-Range", "\"x\"")], 200, None),
+        (&[("Range", "bytes=2-5,7-8")], 200, None),
+        (&[("Range", "bytes=1000-")], 200, None),
+        (&[("Range", "bytes=2-5"), ("If-None-Match", "\"t\"")], 304, None),
+    ] {
+        let answer = kept.server.ask(&with(page, fields));
+        assert_eq!((answer.status(), is_hit(&answer)), (status, true), "{fields:?}");
+        let part = match status {
+            304 => &[][..],
+            _ => &whole.body[range.unwrap_or(0..whole.body.len())],
+        };
+        assert_eq!(answer.body, part, "{fields:?}");
+        assert_eq!(answer.header("ETag"), Some("\"t\""), "{fields:?}");
+    }
+    assert_eq!(kept.runs(), runs);
+}
+
+/// The age that an application tells is a part of that of the page (§4.2.3).
+#[test]
+fn the_age_of_a_page_is_told() {
+    let kept = Kept::start("http");
+    let page = "/page.php?head[]=Cache-Control:+max-age=6000&head[]=Age:+3000";
+    kept.get(page);
+    let age = |page: &Response| page.header("Age").unwrap().parse::<u64>().unwrap();
+    let first = age(&kept.get_kept(page));
+    assert!((3000..4000).contains(&first), "{first}");
+    assert!(wait::until(LIMIT, || age(&kept.get(page)) > first));
+}
+
+/// An application that forbids it is not represented by its old page when it fails (§4.2.4).
+#[test]
+fn an_old_page_is_not_sent_where_that_is_forbidden() {
+    let kept = Kept::start("10m, stale 1h");
+    for control in ["max-age=1,+must-revalidate", "max-age=1,+proxy-revalidate", "s-maxage=1"] {
+        let page = format!("/page.php?head[]=Cache-Control:+{control}");
+        kept.get(&page);
+        kept.site.write_at(kept.site.outside("broken"), "");
+        let mut last = None;
+        let failed = wait::until(LIMIT, || {
+            let answer = kept.get(&page);
+            let has_failed = answer.status() == 500;
+            last = Some(answer);
+            has_failed
+        });
+        assert!(failed, "{control}: {:?}", last.map(|answer| status(&answer).to_owned()));
+        fs::remove_file(kept.site.outside("broken")).unwrap();
+    }
+}
+
+/// Makes pages of which a client can tell whether they are right: their length and their bytes follow from their number.
+const NUMBERED: &str =
+    "<?php $n = (int) $_GET['n']; echo str_repeat(md5($n), $n * 40), \"end of $n\";";
+
+/// A front that is killed while it writes leaves whole pages or none, and files that are torn are no pages.
+#[test]
+fn a_killed_server_leaves_no_wrong_page() {
+    let mut site = Site::with("numbered.php", NUMBERED);
+    site.write("page.php", PAGE);
+    let mut hits = 0;
+    for round in 0..5 {
+        let kept = Kept::with(site, "10m");
+        kept.server.await_log("kept pages have been read");
+        let mut clients: Vec<_> = (0..40)
+            .map(|n| {
+                let mut client = kept.server.connect();
+                let request = Request::get(&format!("/numbered.php?n={n}"));
+                // The port of the server changes.
+                let request = request.header("Host", "a.test").header("X-Forwarded-Port", "80");
+                client.send(request.header("X-Forwarded-For", "192.0.2.1").bytes());
+                client
+            })
+            .collect();
+        for (n, client) in clients.iter_mut().enumerate() {
+            // The server is killed while others are answered and written.
+            if n == 8 * (round + 1) {
+                sendoff_tests::processes::signal(kept.server.front(), Signal::KILL);
+            }
+            let Ok(page) = client.try_response("GET") else { continue };
+            assert!(page.text().ends_with(&format!("end of {n}")), "{n}: {}", status(&page));
+            let line = page.text().bytes().take(32).collect::<Vec<_>>();
+            let repeated = page.body[..n * 40 * 32].chunks(32).all(|part| part == line);
+            assert_eq!(
+                (page.body.len(), repeated),
+                (n * 40 * 32 + format!("end of {n}").len(), true)
+            );
+            hits += usize::from(is_hit(&page));
+        }
+        // As if power had failed: pieces of files.
+        for (number, body) in kept.bodies().iter().enumerate().filter(|(number, _)| number % 5 == 0)
+        {
+            let bytes = fs::read(body).unwrap();
+            fs::write(body, &bytes[..bytes.len() * (number % 3) / 3]).unwrap();
+        }
+        for entry in fs::read_dir(kept.site.outside("pages")).unwrap().step_by(7) {
+            let path = entry.unwrap().path();
+            if path.extension().is_none() {
+                let text = fs::read(&path).unwrap();
+                fs::write(&path, &text[..text.len() / 2]).unwrap();
+            }
+        }
+        let Kept { site: own, server } = kept;
+        sendoff_tests::processes::signal(server.pid(), Signal::TERM);
+        server.await_end();
+        site = own;
+    }
+    assert!(hits > 0, "no page has survived");
+}
