@@ -233,7 +233,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
             request_ids: false,
             timeouts: Timeouts { head: second, body: second, idle: second, send: second },
             page_cache: PageStore { folder: state.to_owned(), size: 0 },
-            limits: Limits { max_body: 1 },
+            limits: Limits::new(1),
         },
         sites: vec![site],
         pools: Vec::new(),

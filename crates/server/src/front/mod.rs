@@ -37,6 +37,7 @@ use running_loop::Shared;
 pub use crate::transport::kernel_has_tls;
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
+use crate::clients::Connections;
 use crate::compress::Compressor;
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
@@ -121,9 +122,12 @@ impl Front {
             log: log.sender(),
             started: SystemTime::now(),
         };
+        let places = (budget.connections * count) as u64;
         let shared = Shared {
             gatherer,
             rates: Arc::default(),
+            requests: Arc::default(),
+            connections: Arc::new(Connections::new(places)),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
             page_cache: PageCache::new(&generation.config.front.page_cache),

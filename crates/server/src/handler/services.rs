@@ -12,6 +12,7 @@ use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
 use crate::challenges::Challenges;
+use crate::clients::Requests;
 use crate::clock::Clock;
 use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
@@ -52,6 +53,8 @@ pub(crate) struct Services {
     pub(crate) auth: Arc<Auth>,
     /// How often clients have asked.
     pub(crate) rates: Arc<Rates>,
+    /// What they have under way.
+    pub(crate) requests: Arc<Requests>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,

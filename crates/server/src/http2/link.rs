@@ -6,12 +6,11 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::delivery::SendTimer;
+use crate::delivery::{SendLimits, SendTimer};
 use crate::transport::Transport;
 
 /// The size of one read, in bytes.
@@ -34,16 +33,16 @@ struct Ends<T> {
     timer: SendTimer,
     /// What h2 writes waits in the transport until h2 has nothing to do.
     gathers: bool,
-    /// How long the client may take nothing.
-    send_timeout: Duration,
+    /// How slowly the client may take what is sent.
+    limits: SendLimits,
 }
 
 impl<T: Transport> Link<T> {
     /// `received` has what the client has sent already.
-    pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
+    pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
         let gathers = false;
-        let ends = Ends { transport, received, total, taken: 0, timer, gathers, send_timeout };
+        let ends = Ends { transport, received, total, taken: 0, timer, gathers, limits };
         Self(Rc::new(RefCell::new(ends)))
     }
 
@@ -138,7 +137,7 @@ impl<T: Transport> Ends<T> {
         }
     }
 
-    /// Stops the timer if the socket has taken anything. What was only gathered, or a flush of nothing, is no progress.
+    /// Stops the timer if the socket has taken all that it was given. What was only gathered, or a flush of nothing, is no progress.
     fn note_progress(&mut self) {
         let taken = self.transport.taken();
         if taken > std::mem::replace(&mut self.taken, taken) {
@@ -151,7 +150,7 @@ impl<T: Transport> Ends<T> {
         match error.kind() {
             io::ErrorKind::WouldBlock => {
                 self.note_progress();
-                self.timer.check(cx, self.send_timeout)?;
+                self.timer.check(cx, self.limits, 0, || self.transport.delivered())?;
                 self.transport.poll_writable(cx)
             }
             io::ErrorKind::Interrupted => Poll::Ready(Ok(())),

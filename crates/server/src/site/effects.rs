@@ -13,6 +13,7 @@ use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
 use crate::lua::{ScriptAnswer, Traces};
+use crate::observe::limits::Limit;
 use crate::rates::RouteId;
 use crate::request::Request;
 
@@ -37,6 +38,8 @@ pub(crate) struct Effects {
     pub(crate) request_timeout: Option<Duration>,
     /// How often the client may ask, by the routes that say so.
     pub(crate) rates: Vec<(RouteId, Rate)>,
+    /// How many requests the client may have under way, by the routes that say so.
+    pub(crate) concurrency: Vec<(RouteId, u32)>,
     /// Whether the request is logged; `None`: as the site says.
     pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.
@@ -94,8 +97,8 @@ pub(crate) enum Answer {
     PoolPage(PoolPage),
     /// The metrics of the server.
     Metrics,
-    /// The client has asked too often, and may ask again after this number of seconds.
-    TooOften { retry_after: u64 },
+    /// The client has met this limit of a route, and may ask again after this number of seconds.
+    TooOften { limit: Limit, retry_after: u64 },
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
     Authenticate { realm: String, users: PathBuf },
     /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.

@@ -78,6 +78,7 @@ struct OneRoute {
     max_body: Option<u64>,
     request_timeout: Option<Duration>,
     rate: Option<(RouteId, Rate)>,
+    concurrency: Option<(RouteId, u32)>,
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     clients: Option<Clients>,
@@ -266,6 +267,7 @@ impl OneRoute {
             max_body: rules.max_body,
             request_timeout: rules.request_timeout,
             rate: rules.rate.map(|rate| (id(origin), rate)),
+            concurrency: rules.concurrency.map(|most| (id(origin), most)),
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
@@ -418,6 +420,10 @@ impl OneRoute {
         let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
         if let Some(rate) = self.rate.filter(is_new) {
             effects.rates.push(rate);
+        }
+        let is_new = |(id, _): &(RouteId, u32)| effects.concurrency.iter().all(|(o, _)| o != id);
+        if let Some(concurrency) = self.concurrency.filter(is_new) {
+            effects.concurrency.push(concurrency);
         }
     }
 

@@ -90,6 +90,9 @@ impl<'a, 'c> Routes<'a, 'c> {
             max_body: section.max_body.as_ref().map(|size| size.value.0),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
             rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
+            concurrency: section
+                .concurrency
+                .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             clients: clients(section),
