@@ -310,3 +310,26 @@ fn a_pool_lets_as_many_requests_wait_as_it_may() {
     assert_eq!(second.response("GET").text(), "ok");
     assert_eq!(met(&mut server.connect(), "queue"), 1);
 }
+
+#[test]
+fn the_status_page_is_for_those_who_are_named_and_runs_nothing_foreign() {
+    let site = Site::with("a.php", "<?php echo 'hello';");
+    let routes = "[[site.route]]\npath = '/status'\nallow_from = '127.0.0.3'\nstatus_page = true\n";
+    let server = limited(&site, "", routes);
+    assert_eq!(server.get("/a.php").text(), "hello");
+    server.get("/status").expect(403);
+    server.get("/status?json").expect(403);
+    let mut operator = Client::connect_from(server.addr(), OTHER);
+    let page = operator.ask(&Request::get("/status"));
+    page.expect(200);
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    let answer = operator.ask(&Request::get("/status?json"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let figures: Value = serde_json::from_str(&answer.text()).unwrap();
+    let pool = &figures["pools"][0];
+    assert_eq!((&pool["name"], &pool["workers"]), (&"www".into(), &2.into()));
+    assert!(figures["sites"][0]["requests"].as_u64().unwrap() >= 3, "{figures}");
+}

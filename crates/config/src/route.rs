@@ -239,4 +239,8 @@ pub enum Handler {
     },
     /// The metrics of the server.
     Metrics,
+    /// The page with its figures.
+    StatusPage,
+    /// Whether the server takes requests, for load balancers.
+    Ready,
 }

@@ -32,6 +32,7 @@ fn config() -> Config {
             email: Some("a@b.test".to_owned()),
             roots: Some("/etc/ca\u{e4}.pem".into()),
         }),
+        drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,

@@ -101,7 +101,10 @@ section! {
     /// Memory for what waits for clients. When it is used up, the connection that holds most of it is cut.
     max_queued: Size, unless "an eighth of the machine's memory",
         example "\"256M\"";
-    /// Time from the signal that ends the server until it has ended; open responses may finish until then.
+    /// How long the server goes on as before, after the signal that ends it, while routes with `ready` say that it is about to leave.
+    drain_delay: Time = Time(seconds(0)),
+        example "\"10s\"", also "shutdown_delay" "preStop";
+    /// Time from then until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
     /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
@@ -371,6 +374,13 @@ section! {
     /// of their own.
     metrics: Yes,
         example "true", also "prometheus" "stub_status" "server-status" "metrics_path";
+    /// Handler: a page with live figures of the server, for people (metrics.md). The same route must say by `allow_from` or `auth` who may see
+    /// it.
+    status_page: Yes,
+        example "true", also "server_status" "mod_status" "dashboard";
+    /// Handler: `ready`, and 503 from the signal that ends the server on (`drain_delay`), for load balancers.
+    ready: Yes,
+        example "true", also "health" "healthz" "readiness";
     /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
     status: Number<200, 599>,
         example "301", also "code";

@@ -226,6 +226,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
         account: None,
         state: state.to_owned(),
         acme: None,
+        drain_delay: second,
         shutdown_timeout: second,
         front: FrontConfig {
             threads: 1,

@@ -103,6 +103,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         account: None,
         state: "/".into(),
         acme: None,
+        drain_delay: Duration::ZERO,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,

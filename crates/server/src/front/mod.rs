@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use rustix::process::{Resource, getrlimit};
@@ -31,7 +32,7 @@ use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
-use running::{End, LoopHandle, Running};
+use running::{End, LoopHandle, Means, Running};
 use running_loop::Shared;
 
 pub use crate::transport::kernel_has_tls;
@@ -123,11 +124,13 @@ impl Front {
             started: SystemTime::now(),
         };
         let places = (budget.connections * count) as u64;
+        let is_leaving = Arc::<AtomicBool>::default();
         let shared = Shared {
             gatherer,
             rates: Arc::default(),
             requests: Arc::default(),
             connections: Arc::new(Connections::new(places)),
+            is_leaving: Arc::clone(&is_leaving),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
             page_cache: PageCache::new(&generation.config.front.page_cache),
@@ -184,7 +187,8 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let running = Running::new(handles, generation, tickets, pools, writer, lost);
+            let means = Means { tickets, log: writer, lost, is_leaving };
+            let running = Running::new(handles, generation, pools, means);
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == End::Cut,

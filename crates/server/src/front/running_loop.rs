@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use sendoff_config::{FrontConfig, Listener};
 use tokio::sync::{mpsc, watch};
@@ -112,6 +113,7 @@ pub(super) struct Shared {
     pub(super) rates: Arc<Rates>,
     pub(super) requests: Arc<Requests>,
     pub(super) connections: Arc<Connections>,
+    pub(super) is_leaving: Arc<AtomicBool>,
 }
 
 /// An event loop that runs.
@@ -176,6 +178,7 @@ impl RunningLoop {
             gatherer: shared.gatherer,
             rates: shared.rates,
             requests: shared.requests,
+            is_leaving: shared.is_leaving,
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
@@ -294,6 +297,7 @@ impl RunningLoop {
             gatherer: before.gatherer.clone(),
             rates: Arc::clone(&before.rates),
             requests: Arc::clone(&before.requests),
+            is_leaving: Arc::clone(&before.is_leaving),
             _in_use: in_use(generation),
         };
         services.start_page_cache();

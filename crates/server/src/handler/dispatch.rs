@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -16,7 +17,9 @@ use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
-use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, script};
+use super::{
+    error, explain, file, kept, lua, metrics, pool_page, proxy, respond, script, status_page,
+};
 use crate::auth::Access;
 use crate::clients::OneRequest;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
@@ -563,6 +566,15 @@ async fn handle(
             Ok(Outcome::Sent)
         }
         Answer::Metrics => Box::pin(metrics::respond(context, responder)).await,
+        Answer::Ready if context.services.is_leaving.load(Ordering::Relaxed) => {
+            Ok(Outcome::refused(StatusCode::SERVICE_UNAVAILABLE, []))
+        }
+        Answer::Ready => {
+            let (kind, text) = (Bytes::from_static(b"text/plain"), Bytes::from_static(b"ready\n"));
+            respond::respond(StatusCode::OK, &kind, &text, responder).await?;
+            Ok(Outcome::Sent)
+        }
+        Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
         Answer::TooOften { limit, retry_after } => {
             let what = "a client asks more than a route allows: answered with 429";
             limit.refuses(&request.peer, what);

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustls::ServerConfig;
 use sendoff_config::Config;
@@ -55,6 +56,8 @@ pub(crate) struct Services {
     pub(crate) rates: Arc<Rates>,
     /// What they have under way.
     pub(crate) requests: Arc<Requests>,
+    /// The server is about to end.
+    pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,

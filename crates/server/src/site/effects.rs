@@ -97,6 +97,10 @@ pub(crate) enum Answer {
     PoolPage(PoolPage),
     /// The metrics of the server.
     Metrics,
+    /// The page with its figures.
+    StatusPage,
+    /// Whether the server takes requests.
+    Ready,
     /// The client has met this limit of a route, and may ask again after this number of seconds.
     TooOften { limit: Limit, retry_after: u64 },
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
@@ -118,7 +122,9 @@ impl Answer {
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_)
-            | Self::Metrics => true,
+            | Self::Metrics
+            | Self::StatusPage
+            | Self::Ready => true,
             Self::Route(Route::Folder | Route::Refused { .. })
             | Self::Redirect { .. }
             | Self::TooOften { .. }
@@ -136,7 +142,9 @@ impl Answer {
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_)
-            | Self::Metrics => false,
+            | Self::Metrics
+            | Self::StatusPage
+            | Self::Ready => false,
             Self::Redirect { .. }
             | Self::TooOften { .. }
             | Self::Authenticate { .. }

@@ -148,6 +148,8 @@ enum OneHandler {
     Respond { status: StatusCode, content_type: Bytes, body: Text },
     Deny { status: StatusCode },
     Metrics,
+    StatusPage,
+    Ready,
 }
 
 impl Rules {
@@ -562,6 +564,8 @@ impl OneHandler {
             },
             Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
             Handler::Metrics => Self::Metrics,
+            Handler::StatusPage => Self::StatusPage,
+            Handler::Ready => Self::Ready,
         })
     }
 
@@ -608,6 +612,8 @@ impl OneHandler {
                 body: body.render(request, &matched.groups, Use::Uri).into(),
             },
             Self::Metrics => Answer::Metrics,
+            Self::StatusPage => Answer::StatusPage,
+            Self::Ready => Answer::Ready,
             Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
         }
     }

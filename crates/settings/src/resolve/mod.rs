@@ -131,6 +131,7 @@ impl Context<'_> {
                 None => self.machine.state_folder(),
             },
             acme: self.acme(top, &sites),
+            drain_delay: top.drain_delay.value.0,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),

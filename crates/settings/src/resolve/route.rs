@@ -166,6 +166,8 @@ impl<'a, 'c> Routes<'a, 'c> {
             section.respond.as_ref().map(|at| ("respond", at.place)),
             section.deny.as_ref().map(|at| ("deny", at.place)),
             section.metrics.as_ref().map(|at| ("metrics", at.place)),
+            section.status_page.as_ref().map(|at| ("status_page", at.place)),
+            section.ready.as_ref().map(|at| ("ready", at.place)),
         ]
         .into_iter()
         .flatten()
@@ -225,8 +227,22 @@ impl<'a, 'c> Routes<'a, 'c> {
                 body: section.respond.as_ref()?.value.text.clone(),
             },
             "metrics" => Handler::Metrics,
+            "ready" => Handler::Ready,
+            "status_page" => self.status_page(section),
             _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
         })
+    }
+
+    /// The page tells which requests are at work: it is never for everybody by mistake.
+    fn status_page(&mut self, section: &keys::Route) -> Handler {
+        let is_for_some = section.allow_from.is_some() || section.auth.is_some();
+        if let Some(at) = section.status_page.as_ref().filter(|_| !is_for_some) {
+            self.context
+                .problems
+                .error(at.place, "the route does not say who may see the status page")
+                .help("add allow_from = [\"127.0.0.1\"], or auth");
+        }
+        Handler::StatusPage
     }
 
     /// A key that has a meaning only with certain handlers.
