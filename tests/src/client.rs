@@ -3,9 +3,9 @@
 use crate::LIMIT;
 use crate::carrier::Carrier;
 use crate::message::{Framing, Head, Request, Response};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 /// Why there is no complete response.
 #[derive(Debug)]
@@ -35,6 +35,18 @@ impl Client {
     /// If the connection is refused.
     pub fn connect(addr: SocketAddr) -> Self {
         Self::over(TcpStream::connect(addr).expect("connect"), None)
+    }
+
+    /// Connects from an address of this machine, such as 127.0.0.2.
+    ///
+    /// # Panics
+    /// If the connection is refused.
+    pub fn connect_from(addr: SocketAddr, from: Ipv4Addr) -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        let fd = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
+        bind(&fd, &SocketAddr::from((from, 0))).expect("bind");
+        connect(&fd, &addr).expect("connect");
+        Self::over(TcpStream::from(fd), None)
     }
 
     /// Connects with a small receive buffer, and over HTTP/2 with a small window, so that the server has to keep what the client does not read.

@@ -151,3 +151,24 @@ fn sigint_cuts_what_is_under_way_and_its_log_line_is_written() {
         fs::remove_file(&log).unwrap();
     }
 }
+
+#[test]
+fn a_server_that_is_about_to_leave_says_so_and_serves_on() {
+    let site = Site::with("a.txt", "static");
+    let config = "listen = '127.0.0.1:0'\nthreads = 1\ndrain_delay = '1h'\n\
+        [[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\n\
+        [[site.route]]\npath = '/ready'\nready = true\n";
+    let config = site.write_at(site.outside("sendoff.toml"), config);
+    let server = Server::try_run(&config, site.root(), 1).unwrap();
+    assert_eq!(server.get("/ready").text(), "ready\n");
+    server.signal(Signal::TERM);
+    assert!(wait::until(LIMIT, || server.get("/ready").status() == 503));
+    for _ in 0..10 {
+        assert_eq!(server.get("/a.txt").text(), "static");
+        server.get("/ready").expect(503);
+    }
+    // A second signal waits for nothing.
+    server.signal(Signal::TERM);
+    let (status, log) = server.await_end();
+    assert_eq!(status.code(), Some(0), "{log}");
+}

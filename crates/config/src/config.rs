@@ -34,7 +34,9 @@ pub struct Config {
     pub state: PathBuf,
     /// Where it obtains certificates; `None`: no site asks for that.
     pub acme: Option<Acme>,
-    /// Time from the signal that ends the server until its last process is gone.
+    /// How long the server goes on after the signal that ends it while it says that it is about to leave.
+    pub drain_delay: Duration,
+    /// Time from then until its last process is gone.
     pub shutdown_timeout: Duration,
     /// The process that speaks HTTP.
     pub front: FrontConfig,

@@ -54,10 +54,38 @@ pub struct Timeouts {
     pub send: Duration,
 }
 
-/// How much clients may send.
+/// How much clients may send and hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of a request body.
     pub max_body: u64,
+    /// Connections at a time; `None`: as many as descriptors allow.
+    pub connections: Option<u64>,
+    /// Connections of one client at a time; `None`: half of all, and as many as it likes from an address of this machine.
+    pub connections_per_client: Option<u64>,
+    /// Bytes per second that a client sends of a body, once it has been at it for the timeout; 0: any rate will do.
+    pub body_rate: u64,
+    /// Bytes per second that a client takes of a response, once it has been at it for the timeout; 0: any rate will do.
+    pub send_rate: u64,
+    /// Bytes of memory for what waits for clients.
+    pub queued: u64,
+}
+
+impl Limits {
+    /// The default of both rates. A GPRS link carries 20 times as much; what tests of slow attacks send or take is a tenth.
+    pub const RATE: u64 = 100;
+
+    /// A limit of request bodies. Every other value is a default; of memory there may be any amount.
+    #[must_use]
+    pub fn new(max_body: u64) -> Self {
+        Self {
+            max_body,
+            connections: None,
+            connections_per_client: None,
+            body_rate: Self::RATE,
+            send_rate: Self::RATE,
+            queued: u64::MAX,
+        }
+    }
 }

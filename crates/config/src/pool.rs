@@ -46,6 +46,8 @@ pub struct PoolConfig {
     pub max_requests: u64,
     /// How long a script may send nothing before it counts as stuck and its worker is replaced; `None`: for ever.
     pub request_timeout: Option<Duration>,
+    /// Requests that may wait for a worker, or for a process of the program.
+    pub max_waiting: u64,
     /// Where scripts are logged that run for long; `None`: nowhere.
     pub slow_log: Option<SlowLog>,
     /// The most bytes of memory of its own that a worker may have (`RLIMIT_DATA`); `None`: any number. PHP's `memory_limit`
@@ -62,6 +64,9 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
+    /// The default of [`max_waiting`](Self::max_waiting). At 4096 requests a client has left long before its turn comes.
+    pub const MAX_WAITING: u64 = 4096;
+
     /// A pool of this name and these workers: every other value is its default.
     #[must_use]
     pub fn new(name: &str, workers: Workers) -> Self {
@@ -80,6 +85,7 @@ impl PoolConfig {
             php_admin_values: Vec::new(),
             max_requests: 0,
             request_timeout: Some(Duration::from_secs(300)),
+            max_waiting: Self::MAX_WAITING,
             slow_log: None,
             memory_limit: None,
             status_path: None,

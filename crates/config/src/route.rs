@@ -94,6 +94,8 @@ pub struct Rules {
     pub request_timeout: Option<Duration>,
     /// How often one client may ask; `None`: as often as it likes.
     pub rate: Option<Rate>,
+    /// Requests of one client that may be under way at a time; `None`: as many as it likes.
+    pub concurrency: Option<u32>,
     /// Whether the request is logged; `None`: as the site says.
     pub access_log: Option<bool>,
     /// A name and a password are asked for.
@@ -243,4 +245,8 @@ pub enum Handler {
     },
     /// The metrics of the server.
     Metrics,
+    /// The page with its figures.
+    StatusPage,
+    /// Whether the server takes requests, for load balancers.
+    Ready,
 }

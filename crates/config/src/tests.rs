@@ -32,6 +32,7 @@ fn config() -> Config {
             email: Some("a@b.test".to_owned()),
             roots: Some("/etc/ca\u{e4}.pem".into()),
         }),
+        drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: 2,
@@ -47,7 +48,14 @@ fn config() -> Config {
                 send: Duration::new(3, 1),
             },
             page_cache: PageStore { folder: "/".into(), size: 0 },
-            limits: Limits { max_body: u64::MAX },
+            limits: Limits {
+                max_body: u64::MAX,
+                connections: Some(1),
+                connections_per_client: Some(2),
+                body_rate: 3,
+                send_rate: 4,
+                queued: 5,
+            },
         },
         sites: vec![Site {
             follow: vec!["/a".into(), OsStr::from_bytes(b"/\x80").into()],

@@ -1,10 +1,17 @@
 //! What the processes of the server write: to standard error, and to the files of logs.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
+use rustix::net::SocketAddrUnix;
 use sendoff_config::LogTarget;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Opens the file of a log for appending.
 ///
@@ -33,17 +40,118 @@ pub(crate) fn start(filter: &str) {
     let names_library = filter.contains("h2=");
     let filter = if names_library { filter.to_owned() } else { format!("{filter},h2=off") };
     let filter = tracing_subscriber::EnvFilter::try_new(filter);
-    tracing_subscriber::fmt()
+    let events = tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| "info,h2=off".into()))
         .with_writer(io::stderr)
         .with_target(false)
         // They go to standard error too; if that is what is broken, it would panic.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    if goes_to_journal(io::stderr()) {
+        // The journal has times of its own, and shows levels by colours of its own.
+        let line = Format::default().with_target(false).with_ansi(false).without_time();
+        events.with_ansi(false).event_format(Prioritised(line)).init();
+    } else {
+        events.init();
+    }
 }
 
 /// Writes a sentence for the operator.
 #[allow(clippy::print_stderr, reason = "the last words of a process")]
-pub(crate) fn say(sentence: &impl std::fmt::Display) {
-    eprintln!("sendoff: {sentence}");
+pub(crate) fn say(sentence: &impl fmt::Display) {
+    let priority = if goes_to_journal(io::stderr()) { "<3>" } else { "" };
+    eprintln!("{priority}sendoff: {sentence}");
+}
+
+/// Whether a stream leads to systemd's journal. `JOURNAL_STREAM` says so, too, but only the supervisor looks at the environment.
+fn goes_to_journal(stream: impl AsFd) -> bool {
+    let Ok(Some(peer)) = rustix::net::getpeername(stream) else { return false };
+    SocketAddrUnix::try_from(peer).is_ok_and(|peer| peer.path_bytes() == Some(JOURNAL))
+}
+
+/// Where the journal takes the lines of services.
+const JOURNAL: &[u8] = b"/run/systemd/journal/stdout";
+
+/// A line with its priority in front, as the journal takes it (sd-daemon(3)).
+struct Prioritised<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
+where
+    S: Subscriber + for<'s> LookupSpan<'s>,
+    N: for<'w> FormatFields<'w> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "<{}>", priority(*event.metadata().level()))?;
+        self.0.format_event(context, writer, event)
+    }
+}
+
+/// The level as syslog(3) numbers it.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_for_the_journal_begin_with_their_priority() {
+        let lines = Lines::default();
+        let written = lines.clone();
+        let format = Format::default().with_target(false).with_ansi(false).without_time();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(move || lines.clone())
+            .event_format(Prioritised(format))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(code = 7, "an error");
+            tracing::warn!("a warning");
+            tracing::info!("an event");
+            tracing::debug!("a detail");
+        });
+        let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let expected =
+            "<3>ERROR an error code=7\n<4> WARN a warning\n<6> INFO an event\n<7>DEBUG a detail\n";
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn another_socket_is_not_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stdout");
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert!(!goes_to_journal(UnixStream::connect(&path).unwrap()));
+        assert!(!goes_to_journal(UnixStream::pair().unwrap().0));
+        assert!(!goes_to_journal(File::open("/dev/null").unwrap()));
+    }
 }

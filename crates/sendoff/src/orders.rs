@@ -36,6 +36,8 @@ pub(crate) enum ToFront {
     ReopenLogs(Vec<LogTarget>),
     /// Descriptors for the message that follows: there are more than fit one.
     Descriptors,
+    /// The server is about to end: say so to load balancers.
+    Leave,
     /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
     Status,
     /// Forget kept pages. The answer, their number, goes to the pipe that comes along.
@@ -279,10 +281,13 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                 if matches!(message, ToFront::Descriptors) {
                     continue;
                 }
+                if matches!(message, ToFront::Leave) {
+                    return Order::Leave;
+                }
                 let mut descriptors = std::mem::take(early);
                 let Some(descriptor) = descriptors.pop_front() else { continue };
                 return match message {
-                    ToFront::Descriptors => continue,
+                    ToFront::Descriptors | ToFront::Leave => continue,
                     ToFront::Reload(kept) => match reload(kept, descriptors) {
                         Ok(reload) => Order::Reload(Box::new(reload), reply_to(descriptor)),
                         Err(why) => {

@@ -23,6 +23,7 @@ use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
+use crate::orders::ToFront;
 use crate::page_folder;
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
@@ -210,6 +211,7 @@ impl Supervisor {
                     // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
                     drop((reloads, upgrades, certificates));
                     systemd::stopping();
+                    let asked = self.leave(asked, signals, commands).await;
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }
@@ -231,6 +233,29 @@ impl Supervisor {
                 }
             };
             answer(reply, done);
+        }
+    }
+
+    /// Has load balancers send no more, if the configuration wants time for that. Returns how the server ends.
+    async fn leave(
+        &mut self,
+        asked: Asked,
+        signals: &mut Signals,
+        commands: &mut Commands,
+    ) -> Asked {
+        let delay = self.config.drain_delay;
+        if asked == Asked::Cut || delay.is_zero() {
+            return asked;
+        }
+        if let Some(orders) = self.front.orders()
+            && let Err(error) = orders.send(&ToFront::Leave, &[])
+        {
+            tracing::warn!(%error, "load balancers are not told of the end: the front takes no order");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => asked,
+            () = end_at_once(signals, commands) => Asked::Cut,
+            _failed = self.keep_running() => asked,
         }
     }
 

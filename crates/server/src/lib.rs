@@ -14,6 +14,7 @@
 
 mod auth;
 mod challenges;
+mod clients;
 mod clock;
 mod compress;
 mod cut;
@@ -29,6 +30,7 @@ mod layer;
 mod lifecycle;
 pub mod lua;
 pub mod observe;
+mod pace;
 mod page_cache;
 mod rates;
 pub mod request;

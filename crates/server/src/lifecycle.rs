@@ -4,11 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+
+use crate::clients::Connections;
+use crate::observe::limits::Limit;
+use crate::request::Who;
 
 /// How often idle connections are looked at, at most.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,6 +25,8 @@ const LOOKS_PER_TIMEOUT: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     stop: watch::Receiver<Stage>,
+    /// Those of all event loops.
+    all: Arc<Connections>,
     connections: Cell<usize>,
     /// Those of them that the kernel encrypts.
     by_kernel: Cell<usize>,
@@ -55,9 +62,9 @@ struct Waiting {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(stop: watch::Receiver<Stage>) -> Self {
+    pub(crate) fn new(stop: watch::Receiver<Stage>, all: Arc<Connections>) -> Self {
         let (connections, by_kernel) = (Cell::new(0), Cell::new(0));
-        Self { stop, connections, by_kernel, closed: Notify::new(), idle: RefCell::default() }
+        Self { stop, all, connections, by_kernel, closed: Notify::new(), idle: RefCell::default() }
     }
 
     /// Whether no further requests are taken.
@@ -72,6 +79,11 @@ impl Lifecycle {
             // An error means that nothing is left that could say so.
             let _ = stop.wait_for(|&now| now >= stage).await;
         }
+    }
+
+    /// The connections of all event loops.
+    pub(crate) fn all(&self) -> &Connections {
+        &self.all
     }
 
     /// Connections at present.
@@ -103,11 +115,15 @@ impl Lifecycle {
         true
     }
 
-    /// Closes connections that have been without a request for `timeout`, for ever.
+    /// Closes connections that have been without a request for `timeout`, and one where another event loop has none to close, for ever.
     pub(crate) async fn end_idle(&self, timeout: Duration) {
         loop {
             tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
             while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
+                self.evict_idle();
+            }
+            if self.idle_connections() > 0 && self.all.take_wish() {
+                Limit::IdleConnections.reached();
                 self.evict_idle();
             }
         }
@@ -168,19 +184,33 @@ impl Drop for Place {
 
 /// A connection that is counted, however its task ends.
 #[derive(Debug)]
-pub(crate) struct Counted(Rc<Lifecycle>);
+pub(crate) struct Counted {
+    pub(crate) lifecycle: Rc<Lifecycle>,
+    /// Whose it is, if it is counted for a client.
+    who: Option<Who>,
+}
 
 impl Counted {
     pub(crate) fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.connections.set(lifecycle.connections.get() + 1);
-        Self(Rc::clone(lifecycle))
+        lifecycle.all.begin();
+        Self { lifecycle: Rc::clone(lifecycle), who: None }
+    }
+
+    /// Counts it for a client; false if that has `most` connections.
+    pub(crate) fn belongs_to(&mut self, who: Who, most: u64) -> bool {
+        let added = self.lifecycle.all.belongs_to(who, most);
+        self.who = added.then_some(who);
+        added
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get() - 1);
-        self.0.closed.notify_one();
+        let Self { lifecycle, who } = self;
+        lifecycle.connections.set(lifecycle.connections.get() - 1);
+        lifecycle.all.end(who.take());
+        lifecycle.closed.notify_one();
     }
 }
 
@@ -207,7 +237,7 @@ mod tests {
 
     fn lifecycle() -> (watch::Sender<Stage>, Rc<Lifecycle>) {
         let (stop, stopping) = watch::channel(Stage::Serving);
-        (stop, Rc::new(Lifecycle::new(stopping)))
+        (stop, Rc::new(Lifecycle::new(stopping, Arc::new(Connections::new(1)))))
     }
 
     #[tokio::test(flavor = "current_thread")]

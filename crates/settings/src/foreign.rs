@@ -7,7 +7,7 @@ const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions 
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with scgi:// and ajp:// (docs/gateway.md)";
 const NO_UWSGI: &str = "the protocol of uWSGI is not spoken: with `http-socket` or `scgi-socket` a route with proxy reaches it (docs/gateway.md)";
-const NO_LIMITS: &str = "there is no such limit per client: `rate` of a route limits requests, a proxy in front can limit the rest";
+const NO_LIMITS: &str = "bytes per second are not limited: max_connections_per_client, and of a route rate and concurrency, limit what one client gets";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
 const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
@@ -38,7 +38,7 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
     (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
     (&["uwsgi_pass"], NO_UWSGI),
-    (&["limit_conn", "limit_conn_zone", "limit_rate"], NO_LIMITS),
+    (&["limit_rate"], NO_LIMITS),
     (&["default_server"], "a site without hosts answers for all other hosts"),
     (
         &[

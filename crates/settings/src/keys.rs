@@ -84,7 +84,27 @@ section! {
     /// How long a client may take nothing of its response.
     send_timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"60s\"", also "write";
-    /// Time from the signal that ends the server until it has ended; open responses may finish until then.
+    /// Connections at a time. When there are as many, those that have been idle for longest are closed; if none is idle, new ones wait.
+    max_connections: Number<1, 10_000_000>, unless "half of the open files that the server may have",
+        example "20000", also "worker_connections" "MaxRequestWorkers" "MaxClients" "maxconn" "server.max-connections";
+    /// Connections of one client at a time; further ones are closed at once. A client is an IPv4 address, or the network of 64 bits of
+    /// an IPv6 address. Trusted proxies may have any number; behind the PROXY protocol the address that it names counts.
+    max_connections_per_client: Number<1, 10_000_000>, unless "half of all; any number from addresses of this machine",
+        example "100", also "limit_conn" "limit_conn_zone" "max_conn_per_ip" "MaxConnPerIP";
+    /// Bytes per second that a client must send of a request body: each byte buys time, and `body_timeout` is what a client begins with and the
+    /// most that it can have. 0: any rate will do. (A head has `head_timeout` in all.)
+    min_body_rate: Size = Size(sendoff_config::Limits::RATE),
+        example "\"1K\"", also "RequestReadTimeout" "MinRate";
+    /// The same for what a client takes of its response, with `send_timeout`. A client that is slow but faster than this is never cut.
+    min_send_rate: Size = Size(sendoff_config::Limits::RATE),
+        example "\"1K\"", also "min_read_rate";
+    /// Memory for what waits for clients. When it is used up, the connection that holds most of it is cut.
+    max_queued: Size, unless "an eighth of the machine's memory",
+        example "\"256M\"";
+    /// How long the server goes on as before, after the signal that ends it, while routes with `ready` say that it is about to leave.
+    drain_delay: Time = Time(seconds(0)),
+        example "\"10s\"", also "shutdown_delay" "preStop";
+    /// Time from then until it has ended; open responses may finish until then.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
     /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
@@ -312,6 +332,9 @@ section! {
     /// 64 bits of an IPv6 address. What is more gets 429 with `Retry-After`.
     rate: Frequency,
         example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
+    /// Rule: requests of one client that may be under way at a time. What is more gets 429 with `Retry-After`.
+    concurrency: Number<1, 1_000_000>,
+        example "10", also "limit_concurrency" "max_concurrent";
     /// Rule: whether the request is logged, where the site's requests are.
     access_log: bool, unless "the site's log has it",
         example "false";
@@ -362,6 +385,13 @@ section! {
     /// of their own.
     metrics: Yes,
         example "true", also "prometheus" "stub_status" "server-status" "metrics_path";
+    /// Handler: a page with live figures of the server, for people (metrics.md). The same route must say by `allow_from` or `auth` who may see
+    /// it.
+    status_page: Yes,
+        example "true", also "server_status" "mod_status" "dashboard";
+    /// Handler: `ready`, and 503 from the signal that ends the server on (`drain_delay`), for load balancers.
+    ready: Yes,
+        example "true", also "health" "healthz" "readiness";
     /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
     status: Number<200, 599>,
         example "301", also "code";
@@ -529,6 +559,9 @@ section! {
     /// The memory of its own that a worker may have; PHP's `memory_limit` counts only what scripts allocate.
     memory_limit: Size, unless "any",
         example "\"1G\"", also "rlimit_as" "RLimitMEM";
+    /// Requests that may wait for a worker, or for a process of the program; what is more gets 503 with `Retry-After`.
+    max_waiting: Number<0, 1_000_000> = Number(sendoff_config::PoolConfig::MAX_WAITING),
+        example "100", also "queue";
     /// Where scripts are logged that run for long, each with its backtrace.
     slow_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/slow.log\"", also "slowlog";

@@ -30,7 +30,11 @@ pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+/// Bytes that the other end has acknowledged since the connection was made.
+///
+/// # Errors
+/// It is not a TCP socket.
+pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut info = [0_u8; BYTES_ACKED_END];
     let mut len = libc::socklen_t::try_from(info.len()).unwrap_or(0);
     // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.

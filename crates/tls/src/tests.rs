@@ -226,6 +226,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
         account: None,
         state: state.to_owned(),
         acme: None,
+        drain_delay: second,
         shutdown_timeout: second,
         front: FrontConfig {
             threads: 1,
@@ -233,7 +234,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
             request_ids: false,
             timeouts: Timeouts { head: second, body: second, idle: second, send: second },
             page_cache: PageStore { folder: state.to_owned(), size: 0 },
-            limits: Limits { max_body: 1 },
+            limits: Limits::new(1),
         },
         sites: vec![site],
         pools: Vec::new(),

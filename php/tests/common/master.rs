@@ -103,6 +103,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         account: None,
         state: "/".into(),
         acme: None,
+        drain_delay: Duration::ZERO,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {
             threads: links,
@@ -110,7 +111,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
             request_ids: false,
             timeouts: Timeouts { head: none, body: none, idle: none, send: none },
             page_cache: PageStore { folder: "/".into(), size: 0 },
-            limits: Limits { max_body: 0 },
+            limits: Limits::new(0),
         },
         sites: vec![Site { pool: Some(0), channel: false, ..Site::new("/".into()) }],
         pools: vec![pool],

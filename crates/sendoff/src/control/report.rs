@@ -1,6 +1,7 @@
 //! What `sendoff status` shows.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) connections: Option<usize>,
     /// Those of them that have no request.
     pub(crate) idle_connections: Option<usize>,
+    /// How often limits were met since the front started, by their names; those that were met.
+    pub(crate) limits: BTreeMap<String, u64>,
     /// What encrypts connections.
     pub(crate) tls: Encryption,
     pub(crate) pools: Vec<PoolReport>,
@@ -114,11 +117,10 @@ impl PoolReport {
 impl Report {
     /// Adds what the front says; `None`: it has not answered.
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
-        let Some(Status { connections, idle_connections, tls, refused, sites, pools, upstreams }) =
-            front
-        else {
-            return self;
-        };
+        let Some(front) = front else { return self };
+        let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
+        let Status { upstreams, limits, .. } = front;
+        self.limits = limits;
         self.tls = tls;
         self.refused = refused;
         self.upstreams = upstreams;
@@ -168,6 +170,10 @@ impl fmt::Display for Report {
             Encryption::ByKernel(count) => {
                 writeln!(f, "TLS          by the kernel for {count} of them")?;
             }
+        }
+        if !self.limits.is_empty() {
+            let limits = self.limits.iter().map(|(name, times)| format!("{name} {times}"));
+            writeln!(f, "limits met   {}", limits.collect::<Vec<_>>().join(", "))?;
         }
         let mut all = SiteStatus { requests: self.refused, ..SiteStatus::default() };
         self.sites.iter().for_each(|site| all.add(site.sent));
@@ -454,6 +460,7 @@ mod tests {
             }],
             connections: Some(3),
             idle_connections: Some(1),
+            limits: [("rate".to_owned(), 6), ("send_timeout".to_owned(), 1)].into(),
             tls: Encryption::ByKernel(2),
             pools: vec![
                 PoolReport {
@@ -517,6 +524,7 @@ mod tests {
             listens on   127.0.0.1:80, unix:/a\n\
             connections  3, 1 of them idle\n\
             TLS          by the kernel for 2 of them\n\
+            limits met   rate 6, send_timeout 1\n\
             sent         8 requests, 12.3 MB handed over, 0.0 MB copied\n\
             site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\

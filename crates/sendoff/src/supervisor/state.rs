@@ -1,5 +1,6 @@
 //! What a supervisor keeps: the processes of the server, and what they were started with.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write};
@@ -182,6 +183,7 @@ impl Supervisor {
             sites: self.config.sites.iter().map(site).collect(),
             connections: None,
             idle_connections: None,
+            limits: BTreeMap::new(),
             tls: Encryption::None,
             pools: self.config.pools.iter().map(PoolReport::new).collect(),
             upstreams: Vec::new(),

@@ -11,6 +11,37 @@ thread_local! {
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
+thread_local! {
+    /// Bytes that the spools of this event loop gather before they write them to disk.
+    static GATHERED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Bytes that one spool gathers, counted among those of the event loop.
+#[derive(Debug, Default)]
+pub(super) struct Gathered(usize);
+
+impl Gathered {
+    pub(super) fn set(&mut self, bytes: usize) {
+        GATHERED.set(GATHERED.get() + bytes - self.0);
+        self.0 = bytes;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Bytes that this event loop holds in memory for clients.
+pub(super) fn held() -> usize {
+    IN_MEMORY.get() + GATHERED.get()
+}
+
 /// Bytes of one queue in memory, counted among those of the event loop.
 #[derive(Debug, Default)]
 pub(super) struct InMemory(usize);

@@ -4,6 +4,7 @@
 //! contents (sealed copies, spool files) and for static files, whose changes may show in a response as in other web
 //! servers. The ranges of other files are read into memory, and sent after a check of the lease.
 
+pub(crate) mod blocked;
 pub(crate) mod copying;
 pub(crate) mod in_memory;
 mod open_file;
@@ -16,5 +17,5 @@ mod spool;
 
 pub(crate) use piece::Piece;
 pub use queue::{Progress, SendQueue};
-pub(crate) use send_timer::SendTimer;
+pub(crate) use send_timer::{SendLimits, SendTimer};
 pub use snapshots::{SnapshotLimits, SnapshotUsage, Snapshots};

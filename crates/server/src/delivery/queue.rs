@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::{Buf, Bytes};
 
+use super::blocked;
 use super::in_memory::{self, InMemory};
 use super::open_file::Source;
 use super::piece::{self, Piece};
@@ -114,6 +115,7 @@ impl SendQueue {
         }
         self.in_memory.add(data.len());
         self.segments.push_back(Queued::Bytes(data));
+        blocked::relieve();
         Ok(())
     }
 
@@ -134,6 +136,7 @@ impl SendQueue {
         let spool = self.spool.get_or_insert_default();
         let at = spool.len();
         spool.append(data)?;
+        blocked::relieve();
         let more = data.len() as u64;
         match self.segments.back_mut() {
             Some(Queued::Spooled { offset, len }) if *offset + *len == at => *len += more,
@@ -196,6 +199,11 @@ impl SendQueue {
         let limit = if in_memory::is_short() { SMALL_LIMIT } else { MEMORY_LIMIT };
         let is_spooled = self.is_slow && self.spool.is_some();
         is_spooled || self.in_memory.bytes() >= limit || self.segments.len() >= MEMORY_PIECES
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.in_memory.bytes() + self.spool.as_ref().map_or(0, Spool::in_memory)
     }
 
     /// Whether nothing is owed.

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
 
+use super::in_memory::Gathered;
+
 /// Bytes of one response that may wait on disk. When this limit is reached the worker waits for the client.
 const SPOOL_LIMIT: u64 = 1 << 30;
 
@@ -23,6 +25,7 @@ pub(super) struct Spool {
     written: u64,
     /// The bytes after those in the file; at most [`GATHER`] unless no file could be created.
     gathered: Vec<u8>,
+    counted: Gathered,
 }
 
 /// Where a range of the spool lies.
@@ -37,6 +40,17 @@ pub(super) enum Spooled<'a> {
 impl Spool {
     /// Stores `data` at the end.
     pub(super) fn append(&mut self, data: &[u8]) -> io::Result<()> {
+        let stored = self.store(data);
+        self.counted.set(self.gathered.capacity());
+        stored
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn in_memory(&self) -> usize {
+        self.counted.bytes()
+    }
+
+    fn store(&mut self, data: &[u8]) -> io::Result<()> {
         if self.gathered.len() + data.len() >= GATHER {
             if !self.has_file()? {
                 self.gather(data);

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::io::Errno;
+use sendoff_config::Limits;
 use tokio::time::timeout;
 
 use super::budget::LEAST;
 use super::listener::{Accepted, Listening};
 use super::proxy_header::take_header;
+use crate::clients::Connections;
 use crate::descriptors::{self, Level};
 use crate::http1::{self, Http2};
 use crate::http2;
 use crate::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
 use crate::observe::limits::Limit;
-use crate::request::{Origin, Scheme};
+use crate::request::{Origin, Scheme, Who};
 use crate::service::{Current, Service};
 use crate::transport::handshake::{self, Hello, Secured};
 use crate::transport::{Failure, Tcp, Transport, settle};
@@ -33,11 +35,14 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
-        if is_full(lifecycle.connections(), most) {
+        let is_full = || is_full(&lifecycle, most, &services.get().limits().limits);
+        if is_full() {
             Limit::Connections.reached();
         }
-        while is_full(lifecycle.connections(), most) {
-            make_room(&lifecycle);
+        while is_full() {
+            if !make_room(&lifecycle) {
+                lifecycle.all().want_room();
+            }
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
                 () = tokio::time::sleep(PAUSE) => {}
@@ -51,10 +56,9 @@ pub(super) async fn accept<S: Service + 'static>(
         };
         match accepted {
             Ok(Some((accepted, origin))) => {
-                let (services, lifecycle) = (Rc::clone(&services), Rc::clone(&lifecycle));
-                let (proxy_protocol, counted) =
-                    (listener.proxy_protocol.get(), Rc::new(Counted::new(&lifecycle)));
-                start(accepted, Start { origin, proxy_protocol, services, lifecycle, counted });
+                let (services, counted) = (Rc::clone(&services), Counted::new(&lifecycle));
+                let proxy_protocol = listener.proxy_protocol.get();
+                start(accepted, Start { origin, proxy_protocol, services, counted });
             }
             Ok(None) => {}
             // The client closed the connection before it was accepted.
@@ -74,7 +78,7 @@ pub(super) async fn accept<S: Service + 'static>(
     }
 }
 
-/// Closes the connection that has been idle for longest. Returns whether there was one.
+/// Closes the connection of this event loop that has been idle for longest. Returns whether there was one.
 fn make_room(lifecycle: &Lifecycle) -> bool {
     let evicted = lifecycle.evict_idle();
     if evicted {
@@ -83,9 +87,22 @@ fn make_room(lifecycle: &Lifecycle) -> bool {
     evicted
 }
 
-/// Whether another connection has to wait. A few are always taken, whatever else holds descriptors.
-fn is_full(connections: usize, most: usize) -> bool {
-    connections >= most || connections >= LEAST && descriptors::level() >= Level::Tight
+/// Whether another connection has to wait: the event loop has as many as descriptors allow, or the front as many as it may. A few are always
+/// taken, whatever else holds descriptors.
+fn is_full(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> bool {
+    let connections = lifecycle.connections();
+    connections >= most
+        || limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
+        || connections >= LEAST && descriptors::level() >= Level::Tight
+}
+
+/// Connections that the client at the other end may have; `None`: any number. By default one client leaves half of them to others; what comes from this
+/// machine is often a proxy.
+fn most_of_client(origin: &Origin, all: &Connections, limits: &Limits) -> Option<u64> {
+    let (client, own) = (origin.peer.ip()?.to_canonical(), origin.local.ip());
+    let is_here = client.is_loopback() || own.is_some_and(|own| own.to_canonical() == client);
+    let most = limits.connections.unwrap_or(u64::MAX).min(all.places());
+    limits.connections_per_client.or((!is_here).then_some(most.div_ceil(2)))
 }
 
 /// What a connection that was just accepted is served with.
@@ -93,23 +110,26 @@ struct Start<S> {
     origin: Origin,
     proxy_protocol: bool,
     services: Rc<Current<S>>,
-    lifecycle: Rc<Lifecycle>,
     /// Ends with the connection.
-    counted: Rc<Counted>,
+    counted: Counted,
 }
 
-fn start<S: Service + 'static>(accepted: Accepted, start: Start<S>) {
+fn start<S: Service + 'static>(accepted: Accepted, mut start: Start<S>) {
+    // Behind the PROXY protocol the client is not known yet.
+    if !start.proxy_protocol && !start.is_welcome() {
+        return;
+    }
     // A task for each kind: one for both would be as large as the larger.
     match accepted {
         Accepted::Tcp(tcp) if start.origin.scheme == Scheme::Https => {
-            tokio::task::spawn_local(serve_tls(tcp, start))
+            drop(tokio::task::spawn_local(serve_tls(tcp, start)));
         }
         Accepted::Tcp(transport) if !start.proxy_protocol => {
-            tokio::task::spawn_local(start.speak(transport, BytesMut::new()))
+            drop(tokio::task::spawn_local(start.speak(transport, BytesMut::new())));
         }
-        Accepted::Tcp(transport) => tokio::task::spawn_local(serve(transport, start)),
-        Accepted::Unix(transport) => tokio::task::spawn_local(serve(transport, start)),
-    };
+        Accepted::Tcp(transport) => drop(tokio::task::spawn_local(serve(transport, start))),
+        Accepted::Unix(transport) => drop(tokio::task::spawn_local(serve(transport, start))),
+    }
 }
 
 async fn serve<T: Transport + 'static, S: Service + 'static>(
@@ -125,12 +145,12 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     // On the heap, because an open connection should not have room for its handshake.
     match Box::pin(start.shake_hands(tcp, early)).await {
         None => {}
-        Some(Secured::Server(tls)) => start.speak_tls(tls.is_http2(), tls).await,
+        Some(Secured::Server(tls)) => drop(start.speak_tls(tls.is_http2(), tls).await),
         Some(Secured::Kernel(tls)) => {
-            let (line, lifecycle) = (tls.line(), Rc::clone(&start.lifecycle));
-            let _counted = (Rc::clone(&start.counted), CountedByKernel::new(&lifecycle));
+            let (line, lifecycle) = (tls.line(), Rc::clone(&start.counted.lifecycle));
+            let _by_kernel = CountedByKernel::new(&lifecycle);
             let limit = start.services.get().limits().timeouts.send;
-            start.speak_tls(tls.is_http2(), tls).await;
+            let _counted = start.speak_tls(tls.is_http2(), tls).await;
             tokio::select! {
                 () = settle(&line, limit) => {}
                 () = lifecycle.reached(Stage::Cutting) => {}
@@ -140,23 +160,45 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
 }
 
 impl<S: Service + 'static> Start<S> {
+    /// Whether its client may have another connection. Trusted proxies may have any number.
+    fn is_welcome(&mut self) -> bool {
+        let service = self.services.get();
+        if self.origin.is_trusted(service.trusted_proxies()) {
+            return true;
+        }
+        let client = &self.origin.peer;
+        let all = self.counted.lifecycle.all();
+        let most = most_of_client(&self.origin, all, &service.limits().limits);
+        let Some(most) = most else { return true };
+        let is_welcome = self.counted.belongs_to(Who::of(client), most);
+        if !is_welcome {
+            let what = format!("a client has {most} connections: further ones are closed");
+            Limit::ConnectionsPerClient.refuses(client, &what);
+        }
+        is_welcome
+    }
+
     /// Serves the connection up to its end. `buffer`: what the client has sent already.
-    async fn speak<T: Transport + 'static>(self, transport: T, buffer: BytesMut) {
-        let Self { origin, services, lifecycle, counted: _counted, .. } = self;
-        let (current, living) = (Rc::clone(&services), Rc::clone(&lifecycle));
+    async fn speak<T: Transport + 'static>(self, transport: T, buffer: BytesMut) -> Counted {
+        let Self { origin, services, counted, .. } = self;
+        let (current, living) = (Rc::clone(&services), Rc::clone(&counted.lifecycle));
         let http1 = http1::serve(transport, origin, buffer, current, living).await;
         if let Some(Http2 { transport, origin, buffer }) = http1 {
+            let lifecycle = Rc::clone(&counted.lifecycle);
             // On the heap, because other connections should not have room for it.
             Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
         }
+        counted
     }
 
-    async fn speak_tls<T: Transport + 'static>(self, is_http2: bool, transport: T) {
+    async fn speak_tls<T: Transport + 'static>(self, is_http2: bool, transport: T) -> Counted {
         if !is_http2 {
             return self.speak(transport, BytesMut::new()).await;
         }
-        let Self { origin, services, lifecycle, counted: _counted, .. } = self;
+        let Self { origin, services, counted, .. } = self;
+        let lifecycle = Rc::clone(&counted.lifecycle);
         Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
+        counted
     }
 
     /// Reads what a proxy says about the connection. Returns what the client has sent behind it; `None`: the connection has ended.
@@ -167,7 +209,10 @@ impl<S: Service + 'static> Start<S> {
         let service = self.services.get();
         let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
         // On the heap, because connections without a header should not have room for it.
-        Box::pin(take_header(transport, &mut self.origin, proxies, limit, &self.lifecycle)).await
+        let lifecycle = &self.counted.lifecycle;
+        let header = take_header(transport, &mut self.origin, proxies, limit, lifecycle);
+        let early = Box::pin(header).await?;
+        self.is_welcome().then_some(early)
     }
 
     /// Makes a TLS connection of a TCP connection; `None`: the client has been refused, or has left.
@@ -184,7 +229,7 @@ impl<S: Service + 'static> Start<S> {
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
             // It counts as idle: it has sent no request.
-            () = self.lifecycle.evicted() => return None,
+            () = self.counted.lifecycle.evicted() => return None,
         };
         let client = &self.origin.peer;
         match accepted {

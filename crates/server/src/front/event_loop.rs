@@ -74,7 +74,7 @@ impl EventLoop {
         let Self { number, generation, shared, pools, listeners, links, .. } = self;
         let Self { snapshots, stop, announce, budget, .. } = self;
         let Self { log_sender, busy, draining, orders, asked, .. } = self;
-        let lifecycle = Rc::new(Lifecycle::new(stop));
+        let lifecycle = Rc::new(Lifecycle::new(stop, Arc::clone(&shared.connections)));
         let mut places = Vec::new();
         for pool in pools {
             places.push(Place::new(pool, number));

@@ -18,7 +18,8 @@ use crate::observe::access_log::LogFile;
 use crate::observe::status::{PoolStatus, ProgramStatus, WorkerStatus};
 use crate::upstream::hosts::Hosts;
 use crate::upstream::{
-    Application, ApplicationLoad, Attached, Channel, Gateway, Master, Pool, Program, attached,
+    Application, ApplicationLoad, Attached, Channel, Gateway, Master, Pool, Program, QueueLimits,
+    attached,
 };
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
@@ -71,8 +72,14 @@ impl NewPool {
     pub(super) fn new(config: &PoolConfig, event_loops: usize, master: Master) -> Self {
         let program = config.program.as_ref().map(|_| NewProgram::new(config));
         let config = Arc::new(config.clone());
-        Self { shared: Pool::new(event_loops), master, config, program }
+        Self { shared: Pool::with_limits(event_loops, queue(&config)), master, config, program }
     }
+}
+
+/// How many requests may wait for a pool.
+fn queue(config: &PoolConfig) -> QueueLimits {
+    let requests = usize::try_from(config.max_waiting).unwrap_or(usize::MAX);
+    QueueLimits { requests, ..QueueLimits::default() }
 }
 
 /// The program of a pool that event loops are about to take on.
@@ -88,7 +95,7 @@ impl NewProgram {
     fn new(config: &PoolConfig) -> Self {
         let program = Program::new(&config.name);
         let patience = config.request_timeout.unwrap_or(Duration::MAX);
-        let application = Application::of_pool(Arc::clone(&program), patience);
+        let application = Application::of_pool(Arc::clone(&program), patience, queue(config));
         let of_each = config.program.as_ref().and_then(|program| program.requests_per_process);
         let of_all = of_each.map(|each| config.processes().saturating_mul(each as usize));
         application.limit(of_all.and_then(NonZeroUsize::new));

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use rustix::process::{Resource, getrlimit};
@@ -31,13 +32,14 @@ use announce::Announce;
 use budget::Budget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
-use running::{End, LoopHandle, Running};
+use running::{End, LoopHandle, Means, Running};
 use running_loop::Shared;
 
 pub use crate::page_cache::Purge;
 pub use crate::transport::kernel_has_tls;
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 
+use crate::clients::Connections;
 use crate::compress::Compressor;
 use crate::delivery::{SnapshotLimits, Snapshots};
 use crate::descriptors;
@@ -122,9 +124,14 @@ impl Front {
             log: log.sender(),
             started: SystemTime::now(),
         };
+        let places = (budget.connections * count) as u64;
+        let is_leaving = Arc::<AtomicBool>::default();
         let shared = Shared {
             gatherer,
             rates: Arc::default(),
+            requests: Arc::default(),
+            connections: Arc::new(Connections::new(places)),
+            is_leaving: Arc::clone(&is_leaving),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
             page_cache: PageCache::new(&generation.config.front.page_cache),
@@ -182,8 +189,8 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let running =
-                Running::new(handles, generation, tickets, pools, (writer, page_cache), lost);
+            let means = Means { tickets, log: writer, page_cache, lost, is_leaving };
+            let running = Running::new(handles, generation, pools, means);
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == End::Cut,

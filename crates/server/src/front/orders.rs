@@ -18,6 +18,8 @@ pub enum Order {
     Drain,
     /// End at once: responses that are under way are cut.
     Cut,
+    /// Say from now on that the server is about to leave, and go on as before.
+    Leave,
     /// Write logs to these files from now on, opened for appending.
     ReopenLogs(Vec<(LogTarget, File)>),
     /// Serve by another configuration from the next request on. The answer says why that is impossible; then nothing changes.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
@@ -50,8 +51,6 @@ pub(super) struct LoopHandle {
 pub(super) struct Running {
     loops: Vec<LoopHandle>,
     generation: RefCell<Arc<Generation>>,
-    /// Sessions outlive a reload.
-    tickets: Tickets,
     /// The pools of the current generation, by their numbers.
     pools: RefCell<Vec<Rc<RunningPool>>>,
     /// Places that pools have had.
@@ -60,11 +59,20 @@ pub(super) struct Running {
     listeners: RefCell<Vec<usize>>,
     /// Places that listeners have had. Sites name listeners by them, so that a connection's listener is the same after a reload.
     listener_places: Cell<usize>,
+    means: Means,
+}
+
+/// What a front that runs uses and was made before it.
+pub(super) struct Means {
+    /// Sessions outlive a reload.
+    pub(super) tickets: Tickets,
     /// The front waits for its end at its own.
-    log: Rc<access_log::Writer>,
-    page_cache: Arc<PageCache>,
+    pub(super) log: Rc<access_log::Writer>,
+    pub(super) page_cache: Arc<PageCache>,
     /// Told when the pool socket of a pool in use is closed.
-    lost: mpsc::UnboundedSender<io::Result<()>>,
+    pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
+    /// Set when the server is about to end.
+    pub(super) is_leaving: Arc<AtomicBool>,
 }
 
 /// A pool whose workers the front receives.
@@ -92,14 +100,12 @@ enum Phase {
 }
 
 impl Running {
-    /// `users`: for each pool of the generation what tells whether it has users. `lost` is told when a pool socket is closed.
+    /// `users`: for each pool of the generation what tells whether it has users.
     pub(super) fn new(
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
-        tickets: Tickets,
         pools: Vec<(watch::Sender<()>, OwnedFd, NewPool)>,
-        (log, page_cache): (Rc<access_log::Writer>, Arc<PageCache>),
-        lost: mpsc::UnboundedSender<io::Result<()>>,
+        means: Means,
     ) -> Rc<Self> {
         let places = Cell::new(pools.len());
         let config = Arc::clone(&generation.config);
@@ -110,14 +116,11 @@ impl Running {
         let running = Self {
             loops,
             generation,
-            tickets,
             pools: pools_running,
             places,
             listeners,
             listener_places,
-            log,
-            page_cache,
-            lost,
+            means,
         };
         let pools = pools.into_iter().enumerate().map(|(place, (users, socket, new))| {
             running.receive(place, users, socket, &new, Phase::Serving)
@@ -138,7 +141,7 @@ impl Running {
     ) -> Rc<RunningPool> {
         let links: Vec<_> = self.loops.iter().map(|event_loop| event_loop.links.clone()).collect();
         let phase = Rc::new(Cell::new(phase));
-        let (lost, at_end) = (self.lost.clone(), Rc::clone(&phase));
+        let (lost, at_end) = (self.means.lost.clone(), Rc::clone(&phase));
         let NewPool { shared: pool, config, program, .. } = new.clone();
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let receives = spawn_local(async move {
@@ -176,6 +179,7 @@ impl Running {
             match orders.next().await {
                 Order::Drain => return End::Drain,
                 Order::Cut => return End::Cut,
+                Order::Leave => self.means.is_leaving.store(true, Ordering::Relaxed),
                 Order::ReopenLogs(files) => self.reopen(files),
                 Order::Challenges(challenges, reply) => {
                     let challenging = Arc::clone(&self.generation.borrow().challenges);
@@ -187,7 +191,7 @@ impl Running {
                 }
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
                 Order::Purge(purge, reply) => {
-                    let cache = Arc::clone(&self.page_cache);
+                    let cache = Arc::clone(&self.means.page_cache);
                     // It fails if the answer is not waited for any more.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
                 }
@@ -210,7 +214,7 @@ impl Running {
             let number = targets.iter().position(|known| **known == target)?;
             Some((Arc::clone(&generation.logs[number]), file))
         });
-        self.log.reopen(in_use);
+        self.means.log.reopen(in_use);
     }
 
     /// Waits until a front that drains is told to end at once.
@@ -252,7 +256,7 @@ impl Running {
     /// nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
-        let tls = tls_of_sites(&config, &vault, &self.tickets)?;
+        let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
         drop(vault);
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
@@ -369,7 +373,7 @@ impl Running {
     /// Meets clients with these certificates from now on.
     async fn replace_certificates(&self, vault: &Vault) -> Result<(), String> {
         let before = Arc::clone(&self.generation.borrow());
-        let tls = tls_replaced(&before, vault, &self.tickets)?;
+        let tls = tls_replaced(&before, vault, &self.means.tickets)?;
         let generation = Arc::new(Generation { tls, ..Generation::clone(&before) });
         self.generation.replace(Arc::clone(&generation));
         self.tell_and_wait(|done| LoopOrder::Serve {

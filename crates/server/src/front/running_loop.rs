@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use sendoff_config::Listener;
+use sendoff_config::{FrontConfig, Listener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 
@@ -17,14 +18,17 @@ use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
+use crate::clients::{Connections, Requests};
 use crate::compress::Compressor;
 use crate::delivery::Snapshots;
+use crate::delivery::blocked::set_most;
 use crate::handler::services::Services;
 use crate::lifecycle::Lifecycle;
 use crate::lua::Dictionaries;
 use crate::observe::access_log::{Flusher, Logs, Sender};
 use crate::observe::explain::Secret;
 use crate::observe::gather::{Figures, Gatherer, Reply};
+use crate::observe::limits::Limit;
 use crate::observe::meters::Meters;
 use crate::observe::status::{Encryption, PoolStatus, Status, WorkerStatus};
 use crate::page_cache::PageCache;
@@ -107,6 +111,9 @@ pub(super) struct Shared {
     pub(super) dictionaries: Arc<Dictionaries>,
     pub(super) gatherer: Gatherer,
     pub(super) rates: Arc<Rates>,
+    pub(super) requests: Arc<Requests>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) is_leaving: Arc<AtomicBool>,
 }
 
 /// An event loop that runs.
@@ -137,6 +144,7 @@ impl RunningLoop {
         log_sender: Sender,
     ) -> Self {
         let claims = Rc::<Claims>::default();
+        limit_memory(&generation.config.front);
         let logs = Logs::new(&generation.config, &generation.logs, &Logs::default(), &log_sender);
         let flusher = Rc::<Flusher>::default();
         flusher.add(logs.new_since(&Logs::default()));
@@ -169,6 +177,8 @@ impl RunningLoop {
             meters: Meters::renewed(&generation.config, &Meters::default(), &generation.config),
             gatherer: shared.gatherer,
             rates: shared.rates,
+            requests: shared.requests,
+            is_leaving: shared.is_leaving,
             _in_use: in_use(generation),
         };
         let tasks = RefCell::new(tasks(number, generation, &lifecycle));
@@ -260,6 +270,7 @@ impl RunningLoop {
     /// Serves by another generation. What was learned stays, and so do sites that are the same.
     fn serve(&self, generation: &Generation) {
         let before = self.services.get();
+        limit_memory(&generation.config.front);
         let logs = Logs::new(&generation.config, &generation.logs, &before.logs, &self.log_sender);
         self.flusher.add(logs.new_since(&before.logs));
         let services = Services {
@@ -285,6 +296,8 @@ impl RunningLoop {
             meters: Meters::renewed(&generation.config, &before.meters, &before.config),
             gatherer: before.gatherer.clone(),
             rates: Arc::clone(&before.rates),
+            requests: Arc::clone(&before.requests),
+            is_leaving: Arc::clone(&before.is_leaving),
             _in_use: in_use(generation),
         };
         services.start_page_cache();
@@ -335,6 +348,7 @@ impl RunningLoop {
             sites: services.meters.site_statuses(),
             pools: services.pools.iter().map(pool).collect(),
             upstreams: upstreams_status(&services.attached),
+            limits: Limit::met(),
         }
     }
 
@@ -379,6 +393,12 @@ impl RunningLoop {
             announce.when_complete();
         }
     }
+}
+
+/// Divides the memory for clients among the event loops.
+fn limit_memory(config: &FrontConfig) {
+    let share = config.limits.queued / u64::from(config.threads.max(1));
+    set_most(usize::try_from(share).unwrap_or(usize::MAX));
 }
 
 /// The pools of a generation, by their numbers in its configuration.

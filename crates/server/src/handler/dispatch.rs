@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -16,8 +17,9 @@ use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
-use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond};
+use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, status_page};
 use crate::auth::Access;
+use crate::clients::OneRequest;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
 use crate::filter;
@@ -26,7 +28,7 @@ use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
-use crate::request::{Body, Request, Scheme};
+use crate::request::{Body, Request, Scheme, Who as Client};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -37,6 +39,9 @@ use crate::site::{Around, Site};
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
 const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
+
+/// Seconds after which a client may ask again that has too many requests under way.
+const WHILE_BUSY: u64 = 1;
 
 /// Fields that concern the page that was asked for and not the error page in its place.
 const OF_THE_PAGE: [HeaderName; 8] = [
@@ -93,6 +98,15 @@ struct Planned {
     if_none_match: Option<HeaderValue>,
     /// The user whose password the client has shown; empty: none was asked for.
     user: Vec<u8>,
+    /// For each route that limits how many requests a client has under way: this one.
+    _under_way: Vec<OneRequest>,
+}
+
+impl Planned {
+    /// An answer that no route counts.
+    fn new(site: Rc<Site>, answer: Answer, effects: Effects, user: Vec<u8>) -> Self {
+        Self { site, answer, effects, if_none_match: None, user, _under_way: Vec::new() }
+    }
 }
 
 impl Service for Services {
@@ -130,7 +144,7 @@ impl Service for Services {
                 Ok(site) => {
                     if let Some(answer) = self.before_rules(&site, request) {
                         let (effects, user) = (Effects::default(), Vec::new());
-                        let planned = Planned { site, answer, effects, if_none_match: None, user };
+                        let planned = Planned::new(site, answer, effects, user);
                         return Plan { who: Who::Site(planned), explained };
                     }
                     Who::Site(self.plan_for(site, request, 0, explained, Count::Counts).await)
@@ -226,7 +240,20 @@ impl Services {
         if count == Count::Counts
             && let Some(wait) = self.rates.take(&effects.rates, &request.peer)
         {
-            answer = Answer::TooOften { retry_after: wait.as_secs() + 1 };
+            answer = Answer::TooOften { limit: Limit::Rate, retry_after: wait.as_secs() + 1 };
+        }
+        let mut under_way = Vec::new();
+        if count == Count::Counts {
+            let who = Client::of(&request.peer);
+            for &(route, most) in &effects.concurrency {
+                match self.requests.begin(route, who, most) {
+                    Some(one) => under_way.push(one),
+                    None => {
+                        let limit = Limit::Concurrency;
+                        answer = Answer::TooOften { limit, retry_after: WHILE_BUSY };
+                    }
+                }
+            }
         }
         let of = effects.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
@@ -236,7 +263,8 @@ impl Services {
             }
         };
         let user = Vec::new();
-        let mut planned = Planned { site, answer, effects, if_none_match, user };
+        let mut planned =
+            Planned { site, answer, effects, if_none_match, user, _under_way: under_way };
         if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
@@ -263,7 +291,7 @@ impl Services {
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
                 let (effects, user) = (Effects::default(), Vec::new());
-                Planned { site: Rc::clone(site), answer, effects, if_none_match: None, user }
+                Planned::new(Rc::clone(site), answer, effects, user)
             }
         };
         self.answer_for(&planned, explained, &request, responder).await
@@ -289,7 +317,7 @@ impl Services {
         request: &Request,
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
-        let Planned { site, answer, effects, if_none_match, user } = planned;
+        let Planned { site, answer, effects, if_none_match, user, .. } = planned;
         let of = effects.compress.unwrap_or(site.compression.of);
         let maker = match answer {
             Answer::Route(Route::Script(_))
@@ -537,8 +565,18 @@ async fn handle(
             Ok(Outcome::Sent)
         }
         Answer::Metrics => Box::pin(metrics::respond(context, responder)).await,
-        Answer::TooOften { retry_after } => {
-            Limit::Rate.reached();
+        Answer::Ready if context.services.is_leaving.load(Ordering::Relaxed) => {
+            Ok(Outcome::refused(StatusCode::SERVICE_UNAVAILABLE, []))
+        }
+        Answer::Ready => {
+            let (kind, text) = (Bytes::from_static(b"text/plain"), Bytes::from_static(b"ready\n"));
+            respond::respond(StatusCode::OK, &kind, &text, responder).await?;
+            Ok(Outcome::Sent)
+        }
+        Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
+        Answer::TooOften { limit, retry_after } => {
+            let what = "a client asks more than a route allows: answered with 429";
+            limit.refuses(&request.peer, what);
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
             Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))
         }
@@ -610,7 +648,7 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
     let (answer, effects) = context.site.decide_page(around, request, failure).await;
     let user = context.user.to_vec();
     let site = Rc::clone(context.site);
-    let mut planned = Planned { site, answer, effects, if_none_match: None, user };
+    let mut planned = Planned::new(site, answer, effects, user);
     if planned.asks_for_password() {
         if failure.status == StatusCode::UNAUTHORIZED {
             // The client has just failed to show one.

@@ -1,6 +1,6 @@
 //! Handlers: each answers requests to a [`Responder`](crate::responder::Responder), and knows no protocol.
 //!
-//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`error`] or, around these, [`explain`]. [`services`] is what
+//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`status_page`], [`error`] or, around these, [`explain`]. [`services`] is what
 //! handlers share on an event loop. The other files are parts of [`script`].
 
 mod announce;
@@ -33,6 +33,7 @@ mod script;
 pub(crate) mod services;
 pub(crate) mod sizes;
 mod status;
+mod status_page;
 mod subrequest;
 mod words;
 mod zero_copy;

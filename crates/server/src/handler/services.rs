@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustls::ServerConfig;
 use sendoff_config::Config;
@@ -12,6 +13,7 @@ use super::patience::Patience;
 use super::sizes::Sizes;
 use crate::auth::Auth;
 use crate::challenges::Challenges;
+use crate::clients::Requests;
 use crate::clock::Clock;
 use crate::compress::Compressor;
 use crate::observe::access_log::Logs;
@@ -52,6 +54,10 @@ pub(crate) struct Services {
     pub(crate) auth: Arc<Auth>,
     /// How often clients have asked.
     pub(crate) rates: Arc<Rates>,
+    /// What they have under way.
+    pub(crate) requests: Arc<Requests>,
+    /// The server is about to end.
+    pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,

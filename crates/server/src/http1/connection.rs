@@ -13,6 +13,8 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
+use crate::observe::limits::Limit;
+use crate::pace::Pace;
 use crate::request::{BodyStore, NOT_STORED, Origin, Request, not_stored, received};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
@@ -212,6 +214,7 @@ impl<T: Transport> Connection<T> {
                 // A spurious wake-up: no byte has come.
                 Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
                 Err(_) => {
+                    Limit::HeadTimeout.reached();
                     let why = "the request head took too long";
                     return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
                 }
@@ -240,7 +243,7 @@ impl<T: Transport> Connection<T> {
             return Ok((plan, false));
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
-        let mut must_ask = waits;
+        let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => {
@@ -251,7 +254,7 @@ impl<T: Transport> Connection<T> {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
                         self.send_interim(service, CONTINUE).await?;
                     }
-                    self.read_more_body(service).await?;
+                    self.read_more_body(service, &mut pace).await?;
                 }
             }
         }
@@ -259,16 +262,27 @@ impl<T: Transport> Connection<T> {
         Ok((plan, true))
     }
 
-    async fn read_more_body<S: Service>(&mut self, service: &S) -> Result<(), End> {
+    async fn read_more_body<S: Service>(
+        &mut self,
+        service: &S,
+        pace: &mut Pace,
+    ) -> Result<(), End> {
         self.buffer.reserve(READ);
-        let limit = service.limits().timeouts.body;
-        match timeout(limit, self.read()).await {
+        match timeout_at(pace.deadline(), self.read()).await {
             Ok(Ok(0)) => {
                 let why = "the connection was closed inside the request body";
                 Err(refused(StatusCode::BAD_REQUEST, why))
             }
-            Ok(read) => Ok(read.map(|_| ())?),
-            Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long")),
+            Ok(Ok(read)) => {
+                let limits = service.limits();
+                pace.note(read as u64, limits.limits.body_rate, limits.timeouts.body);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                Limit::BodyTimeout.reached();
+                Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long"))
+            }
         }
     }
 

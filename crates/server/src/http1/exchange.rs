@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
 use crate::cut::{Cut, Fault};
-use crate::delivery::{Progress, SendQueue, SendTimer};
+use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::lifecycle::Lifecycle;
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
@@ -331,18 +331,16 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        let before = self.transport.taken();
         let progress = self.queue.try_send(self.transport)?;
         if progress != Progress::Blocked {
             self.timer.stop();
-        } else if self.transport.taken() > before {
-            self.timer.restart(self.service.limits().timeouts.send);
         }
         Ok(progress)
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        self.timer.check(cx, self.service.limits().timeouts.send)?;
+        let limits = SendLimits::of(self.service.limits());
+        self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
         self.transport.poll_writable(cx).map_err(Cut::from)
     }
 

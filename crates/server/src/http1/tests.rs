@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use crate::clients::Connections;
 use crate::cut::Cut;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::log_line::Line;
@@ -78,7 +79,7 @@ fn limits() -> FrontConfig {
         request_ids: false,
         timeouts: Timeouts { head: time, body: time, idle: time, send: time },
         page_cache: PageStore { folder: "/".into(), size: 0 },
-        limits: Limits { max_body: 0 },
+        limits: Limits::new(0),
     }
 }
 
@@ -113,7 +114,7 @@ fn pair() -> Pair {
             proxies: TrustedProxies::default(),
             lines: RefCell::default(),
         },
-        lifecycle: Lifecycle::new(stopping),
+        lifecycle: Lifecycle::new(stopping, Arc::new(Connections::new(1))),
         stop,
         buffer: BytesMut::new(),
         kept_up: true,

@@ -16,6 +16,7 @@ use super::link::Link;
 use super::settings;
 use super::stream;
 use super::streams::{Open, Streams};
+use crate::delivery::SendLimits;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::limits::Limit;
 use crate::request::Origin;
@@ -48,8 +49,10 @@ pub(crate) async fn serve<T: Transport + 'static, S: Service + 'static>(
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
 ) {
-    let timeouts = services.get().limits().timeouts.clone();
-    let link = Link::new(transport, buffer, timeouts.send);
+    let service = services.get();
+    let (timeouts, limits) = (service.limits().timeouts.clone(), SendLimits::of(service.limits()));
+    drop(service);
+    let link = Link::new(transport, buffer, limits);
     let client = origin.peer.clone();
     let handshake = settings::builder().handshake(link.handle());
     let mut connection = match timeout(timeouts.head, handshake).await {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -17,7 +18,7 @@ use super::fields;
 use super::settings::STREAM_BUFFER;
 use super::streams::{Open, Streams};
 use crate::cut::Cut;
-use crate::delivery::{Progress, SendQueue, SendTimer};
+use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::request::{Request, protocol};
@@ -148,7 +149,7 @@ impl<'c, S: Service> Exchange<'c, S> {
     /// that is cut should see its beginning, as in HTTP/1.
     pub(super) async fn settle(&mut self) {
         poll_fn(|cx| {
-            let is_late = self.timer.check(cx, self.service.limits().timeouts.send).is_err();
+            let is_late = self.check(cx).is_err();
             if self.in_flight.get() == 0 || is_late || self.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -156,6 +157,14 @@ impl<'c, S: Service> Exchange<'c, S> {
             Poll::Pending
         })
         .await;
+    }
+
+    /// Fails when the client has taken nothing of the response for too long. Its rate counts for the connection: a slow client may have many
+    /// streams.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.limits()) };
+        let taken = || self.sent - self.in_flight.get() as u64;
+        self.timer.check(cx, limits, self.queue.memory(), taken)
     }
 
     /// Ready when the client, or h2, has reset the stream.
@@ -220,16 +229,12 @@ impl<S: Service> Responder for Exchange<'_, S> {
         self.send_head()?;
         let Self { stream, queue, streams, .. } = self;
         let Stream::Sending(client) = stream else { return Ok(Progress::Done) };
-        let before = self.sent;
         loop {
             let owed = queue.at_most(STREAM_BUFFER);
             // Also where nothing is owed: what was reserved and not needed goes to other streams.
             client.reserve_capacity(owed);
             let room = client.capacity().min(owed);
             if owed > 0 && (room == 0 || !streams.account.has_room()) {
-                if self.sent > before {
-                    self.timer.restart(self.service.limits().timeouts.send);
-                }
                 return Ok(Progress::Blocked);
             }
             let piece = queue.take(room.min(streams.frame))?;
@@ -251,7 +256,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        self.timer.check(cx, self.service.limits().timeouts.send)?;
+        self.check(cx)?;
         if self.poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Cut::client_gone()));
         }

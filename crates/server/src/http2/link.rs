@@ -6,12 +6,11 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::delivery::SendTimer;
+use crate::delivery::{SendLimits, SendTimer};
 use crate::transport::Transport;
 
 /// The size of one read, in bytes.
@@ -37,8 +36,8 @@ struct Ends<T> {
     input: Input,
     /// The transport has not taken what h2 wrote last.
     is_blocked: bool,
-    /// How long the client may take nothing.
-    send_timeout: Duration,
+    /// How slowly the client may take what is sent.
+    limits: SendLimits,
 }
 
 /// The client's sending direction.
@@ -54,7 +53,7 @@ enum Input {
 
 impl<T: Transport> Link<T> {
     /// `received` has what the client has sent already.
-    pub(super) fn new(transport: T, received: BytesMut, send_timeout: Duration) -> Self {
+    pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
         Self(Rc::new(RefCell::new(Ends {
             transport,
@@ -65,7 +64,7 @@ impl<T: Transport> Link<T> {
             gathers: false,
             input: Input::Shown,
             is_blocked: false,
-            send_timeout,
+            limits,
         })))
     }
 
@@ -179,7 +178,7 @@ impl<T: Transport> Ends<T> {
         }
     }
 
-    /// Stops the timer if the socket has taken anything. What was only gathered, or a flush of nothing, is no progress.
+    /// Stops the timer if the socket has taken all that it was given. What was only gathered, or a flush of nothing, is no progress.
     fn note_progress(&mut self) {
         let taken = self.transport.taken();
         if taken > std::mem::replace(&mut self.taken, taken) {
@@ -192,7 +191,7 @@ impl<T: Transport> Ends<T> {
         match error.kind() {
             io::ErrorKind::WouldBlock => {
                 self.note_progress();
-                self.timer.check(cx, self.send_timeout)?;
+                self.timer.check(cx, self.limits, 0, || self.transport.delivered())?;
                 self.transport.poll_writable(cx)
             }
             io::ErrorKind::Interrupted => Poll::Ready(Ok(())),

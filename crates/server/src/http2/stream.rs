@@ -9,13 +9,15 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{Request as Incoming, Response, StatusCode};
 use sendoff_http1::{BodyFraming, Head, RequestError};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::account::Given;
 use super::exchange::{Asked, Exchange};
 use super::fields;
 use super::streams::Open;
 use crate::cut::Fault;
+use crate::observe::limits::Limit;
+use crate::pace::Pace;
 use crate::request::{Body, BodyStore, NOT_STORED, Request, not_stored, received};
 use crate::service::Service;
 
@@ -147,19 +149,23 @@ async fn read_body<S: Service>(
     most: u64,
 ) -> Result<Body, End> {
     let mut left = most;
-    let limit = service.limits().timeouts.body;
+    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
+    let mut pace = Pace::new(limit);
     loop {
-        let data = match timeout(limit, poll_fn(|cx| poll_data(open, body, cx))).await {
+        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
+        {
             Ok(Ok(Some(data))) => data,
             Ok(Ok(None)) => {
                 return store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED));
             }
             Ok(Err(end)) => return Err(end),
             Err(_) => {
+                Limit::BodyTimeout.reached();
                 let why = "the request body took too long";
                 return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
             }
         };
+        pace.note(data.len() as u64, rate, limit);
         open.streams().note_useful(data.len());
         left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
         store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;

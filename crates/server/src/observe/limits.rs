@@ -1,12 +1,18 @@
 //! Counts of how often each limit of the front was met. A limit is met rarely, so the counters are shared by all event loops.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A limit of the front, as the metric `sendoff_limits_reached` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// No place for another connection: one waits in the backlog.
     Connections,
+    /// A client has as many connections as it may.
+    ConnectionsPerClient,
     /// An idle connection was closed to make room for another one.
     IdleConnections,
     /// The system has no descriptor for an accepted connection.
@@ -19,10 +25,18 @@ pub(crate) enum Limit {
     RequestTimeout,
     /// An application took too long to be connected to.
     ConnectTimeout,
-    /// A client took no byte of its response for too long.
+    /// A client took too long for a request head.
+    HeadTimeout,
+    /// A client paused for too long in a request body, or sent it too slowly.
+    BodyTimeout,
+    /// A client took no byte of its response for too long, or too few.
     SendTimeout,
+    /// A client was cut because it held most of the memory for clients.
+    QueuedBytes,
     /// A client has asked more often than a route allows.
     Rate,
+    /// A client has as many requests under way as a route allows.
+    Concurrency,
     /// Too many attempts with passwords from one address.
     Passwords,
     /// An HTTP/2 connection was closed because its client was a burden.
@@ -35,16 +49,21 @@ pub(crate) enum Limit {
 
 impl Limit {
     /// Every limit, with its label.
-    pub(crate) const ALL: [(Self, &'static str); 13] = [
+    pub(crate) const ALL: [(Self, &'static str); 18] = [
         (Self::Connections, "connections"),
+        (Self::ConnectionsPerClient, "connections_per_client"),
         (Self::IdleConnections, "idle_connections"),
         (Self::Descriptors, "descriptors"),
         (Self::Queue, "queue"),
         (Self::QueueTime, "queue_time"),
         (Self::RequestTimeout, "request_timeout"),
         (Self::ConnectTimeout, "connect_timeout"),
+        (Self::HeadTimeout, "head_timeout"),
+        (Self::BodyTimeout, "body_timeout"),
         (Self::SendTimeout, "send_timeout"),
+        (Self::QueuedBytes, "queued_bytes"),
         (Self::Rate, "rate"),
+        (Self::Concurrency, "concurrency"),
         (Self::Passwords, "passwords"),
         (Self::Http2Abuse, "http2_abuse"),
         (Self::Encoders, "encoders"),
@@ -61,17 +80,60 @@ impl Limit {
         COUNTS[self as usize].fetch_add(times, Ordering::Relaxed);
     }
 
+    /// Counts that a client has met the limit, and logs `what` about it: at most once per [`LOG_PAUSE`], with the number of clients since then of
+    /// whom nothing was logged.
+    pub(crate) fn refuses(self, client: &dyn fmt::Display, what: &str) {
+        self.reached();
+        let (now, at) = (START.elapsed().as_secs(), self as usize);
+        let next = |due| (now >= due).then_some(now + LOG_PAUSE.as_secs());
+        if NEXT_LINE[at].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
+            let unlogged = UNLOGGED[at].swap(0, Ordering::Relaxed);
+            tracing::warn!(%client, unlogged, "{what}");
+        } else {
+            UNLOGGED[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The limits that were met, with their labels and how often.
+    pub(crate) fn met() -> BTreeMap<String, u64> {
+        let all = Self::ALL.into_iter().map(|(limit, label)| (label.to_owned(), limit.count()));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
     /// How often it was met since this process started.
     pub(crate) fn count(self) -> u64 {
         COUNTS[self as usize].load(Ordering::Relaxed)
     }
 }
 
+/// The least time between two lines of the log about the same limit: an attack should not fill the disk.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// When the next line about each limit may be logged, in seconds since [`START`].
+static NEXT_LINE: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];
+
+/// How often each limit was met since its last line in the log.
+static UNLOGGED: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];
+
 static COUNTS: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_of_the_log() {
+        let (limit, at) = (Limit::Concurrency, Limit::Concurrency as usize);
+        (0..1000).for_each(|_| limit.refuses(&"192.0.2.1", "refused"));
+        assert_eq!(limit.count(), 1000);
+        assert_eq!(UNLOGGED[at].load(Ordering::Relaxed), 999);
+        assert_eq!(Limit::met().get("concurrency"), Some(&1000));
+        NEXT_LINE[at].store(0, Ordering::Relaxed);
+        limit.refuses(&"192.0.2.1", "refused");
+        assert_eq!(UNLOGGED[at].load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn every_limit_has_a_place_and_a_label_of_its_own() {

@@ -226,7 +226,7 @@ impl Out<'_, '_> {
 }
 
 /// Workers that have a request.
-fn busy(pool: &PoolStatus) -> usize {
+pub(super) fn busy(pool: &PoolStatus) -> usize {
     match &pool.program {
         Some(program) => program.busy,
         None => pool.workers.iter().filter(|worker| worker.request.is_some()).count(),

@@ -10,3 +10,4 @@ pub(crate) mod metrics;
 pub(crate) mod mode;
 pub(crate) mod pool_page;
 pub mod status;
+pub(crate) mod status_page;

@@ -1,5 +1,7 @@
 //! What the front is doing at this moment, for `sendoff status`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::upstream::PhpReport;
@@ -21,6 +23,8 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Those that sites have, by their names.
     pub upstreams: Vec<UpstreamStatus>,
+    /// How often limits were met since the front started, by their names; those that were met.
+    pub limits: BTreeMap<String, u64>,
 }
 
 /// What encrypts connections.
@@ -143,6 +147,7 @@ impl Status {
         self.sites.iter_mut().zip(other.sites).for_each(|(site, other)| site.add(other));
         // The same in all loops.
         self.upstreams = other.upstreams;
+        self.limits = other.limits;
         let count = self.pools.len().max(other.pools.len());
         self.pools.resize_with(count, PoolStatus::default);
         for (pool, other) in self.pools.iter_mut().zip(other.pools) {
@@ -188,6 +193,7 @@ mod tests {
                 ..PoolStatus::default()
             }],
             upstreams: vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }],
+            limits: BTreeMap::from([("rate".to_owned(), 7)]),
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
@@ -199,8 +205,17 @@ mod tests {
         let tls = Encryption::ByKernel(4);
         let upstreams = vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }];
         let (connections, idle_connections) = (4, 2);
-        let expected =
-            Status { connections, idle_connections, tls, refused: 2, sites, pools, upstreams };
+        let limits = BTreeMap::from([("rate".to_owned(), 7)]);
+        let expected = Status {
+            connections,
+            idle_connections,
+            tls,
+            refused: 2,
+            sites,
+            pools,
+            upstreams,
+            limits,
+        };
         assert_eq!(sum, expected);
     }
 }

@@ -13,6 +13,7 @@ use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
 use crate::lua::{ScriptAnswer, Traces};
+use crate::observe::limits::Limit;
 use crate::rates::RouteId;
 use crate::request::Request;
 
@@ -41,6 +42,8 @@ pub(crate) struct Effects {
     pub(crate) rates: Vec<(RouteId, Rate)>,
     /// Whether the application may name files and URLs; `None`: if it is no proxy, or the site has listed folders.
     pub(crate) name_files: Option<bool>,
+    /// How many requests the client may have under way, by the routes that say so.
+    pub(crate) concurrency: Vec<(RouteId, u32)>,
     /// Whether the request is logged; `None`: as the site says.
     pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.
@@ -98,8 +101,12 @@ pub(crate) enum Answer {
     PoolPage(PoolPage),
     /// The metrics of the server.
     Metrics,
-    /// The client has asked too often, and may ask again after this number of seconds.
-    TooOften { retry_after: u64 },
+    /// The page with its figures.
+    StatusPage,
+    /// Whether the server takes requests.
+    Ready,
+    /// The client has met this limit of a route, and may ask again after this number of seconds.
+    TooOften { limit: Limit, retry_after: u64 },
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
     Authenticate { realm: String, users: PathBuf },
     /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.
@@ -119,7 +126,9 @@ impl Answer {
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_)
-            | Self::Metrics => true,
+            | Self::Metrics
+            | Self::StatusPage
+            | Self::Ready => true,
             Self::Route(Route::Folder | Route::Refused { .. })
             | Self::Redirect { .. }
             | Self::TooOften { .. }
@@ -137,7 +146,9 @@ impl Answer {
             | Self::Respond { .. }
             | Self::Lua(_)
             | Self::PoolPage(_)
-            | Self::Metrics => false,
+            | Self::Metrics
+            | Self::StatusPage
+            | Self::Ready => false,
             Self::Redirect { .. }
             | Self::TooOften { .. }
             | Self::Authenticate { .. }

@@ -81,6 +81,7 @@ struct OneRoute {
     max_body: Option<u64>,
     request_timeout: Option<Duration>,
     rate: Option<(RouteId, Rate)>,
+    concurrency: Option<(RouteId, u32)>,
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     clients: Option<Clients>,
@@ -150,6 +151,8 @@ enum OneHandler {
     Respond { status: StatusCode, content_type: Bytes, body: Text },
     Deny { status: StatusCode },
     Metrics,
+    StatusPage,
+    Ready,
 }
 
 impl Rules {
@@ -333,6 +336,7 @@ impl OneRoute {
             max_body: rules.max_body,
             request_timeout: rules.request_timeout,
             rate: rules.rate.map(|rate| (id(origin), rate)),
+            concurrency: rules.concurrency.map(|most| (id(origin), most)),
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             clients: rules.clients.clone(),
@@ -494,6 +498,10 @@ impl OneRoute {
         if let Some(rate) = self.rate.filter(is_new) {
             effects.rates.push(rate);
         }
+        let is_new = |(id, _): &(RouteId, u32)| effects.concurrency.iter().all(|(o, _)| o != id);
+        if let Some(concurrency) = self.concurrency.filter(is_new) {
+            effects.concurrency.push(concurrency);
+        }
     }
 
     /// Takes the first candidate that exists. Returns a status if that is what the list ends with.
@@ -631,6 +639,8 @@ impl OneHandler {
             },
             Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
             Handler::Metrics => Self::Metrics,
+            Handler::StatusPage => Self::StatusPage,
+            Handler::Ready => Self::Ready,
         })
     }
 
@@ -677,6 +687,8 @@ impl OneHandler {
                 body: body.render(request, &matched.groups, Use::Uri).into(),
             },
             Self::Metrics => Answer::Metrics,
+            Self::StatusPage => Answer::StatusPage,
+            Self::Ready => Answer::Ready,
             Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
         }
     }

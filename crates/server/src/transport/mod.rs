@@ -85,6 +85,12 @@ pub(crate) trait Transport {
         self.sent()
     }
 
+    /// Bytes that the client's end has acknowledged, at least while the connection lasts. It grows while a slow client takes what the socket
+    /// has. A transport that does not know it says what the socket has taken.
+    fn delivered(&self) -> u64 {
+        self.taken()
+    }
+
     /// Whether the connection should end when its open responses have: its keys may not be used for much longer.
     fn is_worn(&self) -> bool {
         false

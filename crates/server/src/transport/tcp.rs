@@ -129,6 +129,10 @@ impl Transport for Tcp {
         self.sent
     }
 
+    fn delivered(&self) -> u64 {
+        tcp::acknowledged(self.stream.as_fd()).unwrap_or(self.sent)
+    }
+
     fn finish(&mut self) {
         // It fails on a connection that is gone.
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);

@@ -235,6 +235,10 @@ impl Transport for Tls {
         self.tcp.taken()
     }
 
+    fn delivered(&self) -> u64 {
+        self.tcp.delivered()
+    }
+
     fn finish(&mut self) {
         self.connection.send_close_notify();
         // What the socket does not take now is lost: the client sees a cut instead of the end.

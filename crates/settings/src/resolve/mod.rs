@@ -30,6 +30,9 @@ use crate::words::{FilePath, LogPath, ProxyField};
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
+/// Of the machine's memory, the part that may hold what waits for clients: workers need most of the rest.
+const QUEUED_SHARE: u64 = 8;
+
 /// Resolves what files or a command line say. `None`: there are errors in `problems`.
 pub fn resolve(
     top: &Top,
@@ -128,6 +131,7 @@ impl Context<'_> {
                 None => self.machine.state_folder(),
             },
             acme: self.acme(top, &sites),
+            drain_delay: top.drain_delay.value.0,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {
                 threads: u8::try_from(threads).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS),
@@ -139,7 +143,19 @@ impl Context<'_> {
                     idle: top.idle_timeout.value.0,
                     send: top.send_timeout.value.0,
                 },
-                limits: Limits { max_body: top.max_body.value.0 },
+                limits: Limits {
+                    max_body: top.max_body.value.0,
+                    connections: top.max_connections.map(|number| number.value.0),
+                    connections_per_client: top
+                        .max_connections_per_client
+                        .map(|number| number.value.0),
+                    body_rate: top.min_body_rate.value.0,
+                    send_rate: top.min_send_rate.value.0,
+                    queued: match &top.max_queued {
+                        Some(size) => size.value.0,
+                        None => self.machine.memory() / QUEUED_SHARE,
+                    },
+                },
                 page_cache: PageStore {
                     folder: match &top.page_cache_folder {
                         Some(path) => path.value.0.clone(),

@@ -93,6 +93,9 @@ impl<'a, 'c> Routes<'a, 'c> {
             max_body: section.max_body.as_ref().map(|size| size.value.0),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
             rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
+            concurrency: section
+                .concurrency
+                .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             clients: clients(section),
@@ -166,6 +169,8 @@ impl<'a, 'c> Routes<'a, 'c> {
             section.respond.as_ref().map(|at| ("respond", at.place)),
             section.deny.as_ref().map(|at| ("deny", at.place)),
             section.metrics.as_ref().map(|at| ("metrics", at.place)),
+            section.status_page.as_ref().map(|at| ("status_page", at.place)),
+            section.ready.as_ref().map(|at| ("ready", at.place)),
         ]
         .into_iter()
         .flatten()
@@ -232,8 +237,22 @@ impl<'a, 'c> Routes<'a, 'c> {
                 body: section.respond.as_ref()?.value.text.clone(),
             },
             "metrics" => Handler::Metrics,
+            "ready" => Handler::Ready,
+            "status_page" => self.status_page(section),
             _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
         })
+    }
+
+    /// The page tells which requests are at work: it is never for everybody by mistake.
+    fn status_page(&mut self, section: &keys::Route) -> Handler {
+        let is_for_some = section.allow_from.is_some() || section.auth.is_some();
+        if let Some(at) = section.status_page.as_ref().filter(|_| !is_for_some) {
+            self.context
+                .problems
+                .error(at.place, "the route does not say who may see the status page")
+                .help("add allow_from = [\"127.0.0.1\"], or auth");
+        }
+        Handler::StatusPage
     }
 
     /// A key that has a meaning only with certain handlers.

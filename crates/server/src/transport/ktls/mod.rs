@@ -222,6 +222,10 @@ impl Transport for KernelTls {
         self.line.borrow().sent()
     }
 
+    fn delivered(&self) -> u64 {
+        self.line.borrow().tcp.delivered()
+    }
+
     fn is_worn(&self) -> bool {
         self.wants_new_keys || self.line.borrow().is_worn()
     }

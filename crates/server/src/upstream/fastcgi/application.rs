@@ -77,11 +77,12 @@ impl Application {
         Self::with_peer(Peer::new(address, None, timeout), limits)
     }
 
-    /// The program of a pool, which may be silent for `timeout` while it has a request.
+    /// The program of a pool, which may be silent for `timeout` while it has a request; `limits` are those of requests that wait for a
+    /// connection.
     #[must_use]
-    pub fn of_pool(program: Arc<Program>, timeout: Duration) -> Arc<Self> {
+    pub fn of_pool(program: Arc<Program>, timeout: Duration, limits: QueueLimits) -> Arc<Self> {
         let address = Address::Pool(program.name().to_owned());
-        Self::with_peer(Peer::new(address, Some(program), timeout), QueueLimits::default())
+        Self::with_peer(Peer::new(address, Some(program), timeout), limits)
     }
 
     fn with_peer(peer: Peer, limits: QueueLimits) -> Arc<Self> {
