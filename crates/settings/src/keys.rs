@@ -376,7 +376,8 @@ section! {
     /// shorter `proxy = "http://127.0.0.1:8080"`.
     Proxy "proxy"
 
-    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, or `unix:` and the path of a socket.
+    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, `unix:` and the path of a socket, or `upstream:` and
+    /// the name of an upstream (upstreams.md).
     to: ProxyUrl,
         example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
     /// With HTTP, the `Host` field of requests: `client` for the host that the client asked, `upstream` for that of `to`, or a text.

@@ -54,6 +54,18 @@ fn url(app: &Responder) -> String {
 
 const END: [u8; 6] = *b"AB\0\x02\x05\x01";
 
+/// Answers requests with `ok`; of a body it takes what comes unasked.
+pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
+    loop {
+        if request(peer)?[1] == 4 {
+            packet(peer)?;
+        }
+        peer.say(head(200, &[]))?;
+        peer.say(data(b"ok"))?;
+        peer.say(END)?;
+    }
+}
+
 #[test]
 fn a_body_is_sent_as_it_is_asked_for_and_connections_are_kept() {
     let app = Responder::start(|peer| {

@@ -25,6 +25,13 @@ fn url(app: &Responder) -> String {
     app.url().replace("http:", "scgi:")
 }
 
+/// Answers a request with `ok`.
+pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
+    let params = params(peer)?;
+    peer.bytes(params[0].1.parse().unwrap())?;
+    peer.say("Status: 200 OK\r\n\r\nok")
+}
+
 #[test]
 fn parameters_and_the_body_arrive() {
     let app = Responder::start(|peer| {

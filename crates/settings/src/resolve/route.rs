@@ -2,7 +2,7 @@
 
 use sendoff_config::{
     Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
-    Matching, Network, Proxy, Route, Rules,
+    Matching, Network, Proxy, ProxyAddress, Route, Rules,
 };
 
 use super::context::{Context, unusable};
@@ -207,7 +207,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             "static" => Handler::Static,
             "php" => self.php(section)?,
             "fastcgi" => self.fastcgi(section)?,
-            "proxy" => self.context.proxy(&section.proxy.as_ref()?.value.0, &mut self.proxies)?,
+            "proxy" => self.proxy(&section.proxy.as_ref()?.value.0)?,
             "redirect" => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
                 to: section.redirect.as_ref()?.value.0.text.clone(),
@@ -224,6 +224,15 @@ impl<'a, 'c> Routes<'a, 'c> {
             "metrics" => Handler::Metrics,
             _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
         })
+    }
+
+    fn proxy(&mut self, section: &keys::Proxy) -> Option<Handler> {
+        if let Some(At { value: url, place }) = &section.to
+            && let ProxyAddress::Upstream(name) = &url.address
+        {
+            self.pools.upstream(name, *place, self.context);
+        }
+        self.context.proxy(section, &mut self.proxies)
     }
 
     /// A key that has a meaning only with certain handlers.

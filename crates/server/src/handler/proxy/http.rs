@@ -76,7 +76,7 @@ fn host_of(request: &Request, proxy: &Proxy, host: &ProxyHost) -> Vec<u8> {
         // A client of HTTP/1.0 may have named none.
         (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
             ProxyAddress::Tcp(host_port) => host_port.as_bytes().to_vec(),
-            ProxyAddress::Unix(_) => b"localhost".to_vec(),
+            ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost".to_vec(),
         },
     }
 }
