@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -129,6 +130,9 @@ impl Driver {
                 Event::End
             }
             Err(error) => {
+                if error.kind() == UpstreamErrorKind::Died {
+                    peer.lost.fetch_add(1, Ordering::Relaxed);
+                }
                 if error.kind() == UpstreamErrorKind::Broken {
                     let address = &peer.address;
                     tracing::error!(%address, request = &*label, "broken FastCGI application: {error}");
