@@ -301,6 +301,9 @@ section! {
     /// Rule: the largest request body.
     max_body: Size,
         example "\"512M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
+    /// Rule: whether `proxy` and FastCGI applications get the request body while it arrives, and not when it is complete (gateway.md).
+    stream_body: bool, unless "false",
+        example "true", also "proxy_request_buffering" "fastcgi_request_buffering" "request_buffers";
     /// Rule: how long a script may send nothing; 0: for ever.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";

@@ -7,6 +7,7 @@ mod http;
 mod real;
 mod responder;
 mod scgi;
+mod streaming;
 mod tunnel;
 
 use sendoff_tests::{Server, Site};

@@ -6,7 +6,7 @@ use crate::pass_on;
 use crate::responder::{Peer, Responder};
 
 /// Reads the head of a request: its parameters.
-fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
+pub(crate) fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
     let mut digits = String::new();
     loop {
         match peer.bytes(1)?[0] {

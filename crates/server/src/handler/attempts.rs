@@ -54,6 +54,12 @@ impl<T: Into<Unanswered>> From<T> for Failed {
 }
 
 impl Call<'_> {
+    /// Whether the request may be sent again after an application has read it.
+    fn is_repeatable(&self) -> bool {
+        let request = self.context.request;
+        request.method.is_idempotent() && request.body.is_repeatable()
+    }
+
     /// Sends the request to one host after the other, until one answers.
     pub(super) async fn send_to_host(
         &mut self,
@@ -62,7 +68,7 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let is_idempotent = self.context.request.method.is_idempotent();
+        let is_repeatable = self.is_repeatable();
         let mut tried = Tried::default();
         loop {
             let turn = match unless_gone(responder, hosts.choose(&mut tried)).await {
@@ -98,8 +104,9 @@ impl Call<'_> {
                 Err(Failed::Silent(why)) => why,
             };
             turn.failed(&why);
-            let may_go_on = tried.may_go_on(&why, is_idempotent, hosts);
-            if !may_go_on || !is_untouched(responder) {
+            let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
+            let is_spent = self.context.request.body.is_spent();
+            if !may_go_on || is_spent || !is_untouched(responder) {
                 let failure = Failure::from(why).of(turn.host().address());
                 return (Err(failure.into()), offer);
             }
@@ -136,8 +143,8 @@ impl Call<'_> {
         is_only_host: bool,
         responder: &mut dyn Responder,
     ) -> Result<Response, Failed> {
-        let is_idempotent = self.context.request.method.is_idempotent();
-        let (mut over_kept, mut deaths, mut pause) = (is_idempotent, 0_u32, PAUSE);
+        let is_repeatable = self.is_repeatable();
+        let (mut over_kept, mut deaths, mut pause) = (is_repeatable, 0_u32, PAUSE);
         let storm_ends = Instant::now() + STORM;
         loop {
             let gone_before = application.connections_lost();
@@ -164,7 +171,7 @@ impl Call<'_> {
             }
             let is_unread = over_kept && why.retry() == Retry::Safe;
             over_kept = false;
-            if !is_idempotent || !is_untouched(responder) || (!is_unread && !is_only_host) {
+            if !is_repeatable || !is_untouched(responder) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
             if is_unread {

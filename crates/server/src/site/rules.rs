@@ -76,6 +76,7 @@ struct OneRoute {
     compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
+    stream_body: Option<bool>,
     request_timeout: Option<Duration>,
     rate: Option<(RouteId, Rate)>,
     access_log: Option<bool>,
@@ -264,6 +265,7 @@ impl OneRoute {
             compress: rules.compress,
             params: params.collect(),
             max_body: rules.max_body,
+            stream_body: rules.stream_body,
             request_timeout: rules.request_timeout,
             rate: rules.rate.map(|rate| (id(origin), rate)),
             access_log: rules.access_log,
@@ -412,6 +414,7 @@ impl OneRoute {
         }
         effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
+        effects.stream_body = self.stream_body.or(effects.stream_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
         effects.access_log = self.access_log.or(effects.access_log);
         // A script may have the routes applied once more.

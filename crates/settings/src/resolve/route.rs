@@ -88,6 +88,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .map(|(name, text)| (name.value.0.clone(), text.value.text.clone()))
                 .collect(),
             max_body: section.max_body.as_ref().map(|size| size.value.0),
+            stream_body: section.stream_body.map(|at| at.value),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
             rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
             access_log: section.access_log.map(|at| at.value),

@@ -51,7 +51,10 @@ pub(super) fn head(
     }
     forwarded::fields(proxy.forwarded, request, &mut field);
     if request.has_body {
-        field("content-length", request.body.len().to_string().as_bytes());
+        match request.body.known_len() {
+            Some(len) => field("content-length", len.to_string().as_bytes()),
+            None => field("transfer-encoding", b"chunked"),
+        }
     }
     if let Some(protocols) = &upgrade {
         field("connection", b"upgrade");

@@ -96,7 +96,7 @@ async fn ask(
     message: &Rc<GatewayRequest>,
     responder: &mut dyn Responder,
 ) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
-    let is_idempotent = call.context.request.method.is_idempotent();
+    let is_repeatable = is_repeatable(&call.context);
     let mut tried = Tried::default();
     loop {
         let turn = match unless_gone(responder, gateway.hosts().choose(&mut tried)).await? {
@@ -120,7 +120,8 @@ async fn ask(
             Err(NoAnswer::Silent(why)) => why,
         };
         turn.failed(&why);
-        if !tried.may_go_on(&why, is_idempotent, gateway.hosts()) {
+        let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
+        if !may_go_on || call.context.request.body.is_spent() {
             return Ok(Err(Failure::from(why).of(&who)));
         }
         let (host, request) = (turn.host().address(), &*call.log_name);
@@ -136,9 +137,8 @@ async fn ask_host(
     message: &Rc<GatewayRequest>,
     responder: &mut dyn Responder,
 ) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
-    // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
-    let is_idempotent = context.request.method.is_idempotent();
-    let mut over_kept = is_idempotent;
+    let is_repeatable = is_repeatable(context);
+    let mut over_kept = is_repeatable;
     let patience = patience(context, gateway);
     loop {
         let message = Rc::clone(message);
@@ -156,12 +156,17 @@ async fn ask_host(
         };
         let is_lost = matches!(&no_answer, NoAnswer::Silent(why)
             if why.kind() == UpstreamErrorKind::Died
-                && (is_idempotent || why.retry() == Retry::Safe));
-        if !is_lost || !is_kept {
+                && (is_repeatable || why.retry() == Retry::Safe));
+        if !is_lost || !is_kept || context.request.body.is_spent() {
             return Ok(Err(no_answer));
         }
         over_kept = false;
     }
+}
+
+/// Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2), and only those whose body is not gone.
+fn is_repeatable(context: &Context<'_>) -> bool {
+    context.request.method.is_idempotent() && context.request.body.is_repeatable()
 }
 
 /// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.

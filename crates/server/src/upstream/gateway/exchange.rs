@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -45,7 +44,8 @@ pub struct GatewayExchange {
     is_kept: bool,
     patience: Patience,
     began: Instant,
-    driver: RefCell<Driver>,
+    /// On the heap, because most exchanges are of another kind, and smaller.
+    driver: Box<RefCell<Driver>>,
 }
 
 /// Until it is dropped, the host counts as busy with the request.
@@ -103,7 +103,7 @@ impl GatewayExchange {
         let reader = Reader::new(&request);
         let driver = Driver {
             stream: Some(stream),
-            outgoing: Outgoing::new(request).map_err(|error| unreadable(&error))?,
+            outgoing: Outgoing::new(request)?,
             has_written: false,
             is_deaf: false,
             must_flush: false,
@@ -118,7 +118,7 @@ impl GatewayExchange {
             is_kept,
             patience,
             began: Instant::now(),
-            driver: RefCell::new(driver),
+            driver: Box::new(RefCell::new(driver)),
         })
     }
 
@@ -182,9 +182,17 @@ impl GatewayExchange {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let was_heard = self.driver.borrow().was_heard;
+        let (was_heard, is_starved) = {
+            let driver = self.driver.borrow();
+            (driver.was_heard, driver.outgoing.is_starved())
+        };
         let patience = &self.patience;
-        let silence = if was_heard { patience.silence } else { patience.first_byte };
+        let silence = match was_heard {
+            // It is the client that takes its time.
+            _ if is_starved => None,
+            true => patience.silence,
+            false => patience.first_byte,
+        };
         let silent = silence.and_then(|most| Instant::now().checked_add(most));
         let total = patience.total.and_then(|most| self.began.checked_add(most));
         [silent, total].into_iter().flatten().min()
@@ -227,7 +235,7 @@ impl Driver {
             match self.reader.next(&mut self.received)? {
                 Said::Nothing => return Ok(None),
                 Said::Wants(bytes) => {
-                    self.outgoing.wants(bytes).map_err(|error| unreadable(&error))?;
+                    self.outgoing.wants(bytes)?;
                 }
                 said => return Ok(Some(said)),
             }
@@ -235,6 +243,7 @@ impl Driver {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, UpstreamError>> {
+        let was_starved = self.outgoing.is_starved();
         loop {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(Step::Said(said)));
@@ -251,7 +260,10 @@ impl Driver {
                     return Poll::Ready(if ends { Ok(end) } else { Err(self.died()) });
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died())),
-                Poll::Pending if has_sent => return Poll::Ready(Ok(Step::Moved)),
+                // Another clock runs while the client is waited for.
+                Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
+                    return Poll::Ready(Ok(Step::Moved));
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -261,11 +273,17 @@ impl Driver {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut has_sent = false;
         let Some(stream) = &mut self.stream else { return Ok(false) };
+        if self.is_deaf {
+            self.outgoing.give_up();
+        } else {
+            self.outgoing.poll_more(cx)?;
+        }
         while !self.is_deaf && !self.outgoing.bytes().is_empty() {
             match stream.poll_write(cx, self.outgoing.bytes()) {
                 Poll::Ready(Ok(n)) => {
-                    self.outgoing.advance(n).map_err(|error| unreadable(&error))?;
+                    self.outgoing.advance(n)?;
                     (has_sent, self.must_flush, self.has_written) = (true, true, true);
+                    self.outgoing.poll_more(cx)?;
                 }
                 Poll::Ready(Err(_)) => self.is_deaf = true,
                 Poll::Pending => break,
@@ -290,11 +308,6 @@ impl Driver {
         };
         UpstreamError::new(UpstreamErrorKind::Died, retry, why)
     }
-}
-
-fn unreadable(error: &io::Error) -> UpstreamError {
-    let why = format!("the request body cannot be read: {error}");
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }
 
 fn too_long() -> UpstreamError {
