@@ -125,10 +125,9 @@ impl Driver {
                 if outgoing.ended
                     && is_quiet
                     && answer.is_at_boundary()
-                    && let Ok(parked) = stream.park()
                 {
                     let last = Last { id: outgoing.id, hints };
-                    place.keep(Kept { parked, region, last });
+                    place.keep(Kept { parked: stream.park(), region, last });
                 }
                 Event::End
             }
