@@ -4,6 +4,7 @@
 use sendoff_tests::{Client, Fifo, Fpm, LIMIT, Request, Server, Site, processes, wait};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 
@@ -196,4 +197,78 @@ fn a_process_that_ends_before_it_reads_costs_nothing() {
         assert_run(&site, &asked);
         std::fs::remove_file(site.path("ran")).unwrap();
     }
+}
+
+/// Ends processes of php-fpm while `CLIENTS` ask for scripts of 1 and 30 ms, and expects all answers. Returns the number of answers.
+fn all_are_answered(server: &Server, rounds: usize, mut end: impl FnMut(usize)) -> usize {
+    const CLIENTS: usize = 10;
+    let stop = AtomicBool::new(false);
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..CLIENTS {
+            let (stop, answered) = (&stop, &answered);
+            scope.spawn(move || {
+                let mut client = Client::connect(server.addr());
+                let target = format!("/sleep.php?ms={}", [1, 30][n % 2]);
+                while !stop.load(Ordering::Relaxed) {
+                    let response = client.ask(&Request::get(&target));
+                    assert_eq!(response.status(), 200, "{target}: {}", response.text());
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..rounds {
+            // Some answers between the rounds, or the test would show nothing.
+            let before = answered.load(Ordering::Relaxed);
+            let goes_on = || answered.load(Ordering::Relaxed) > before;
+            assert!(wait::until(LIMIT, goes_on), "no answer in round {round}");
+            end(round);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    answered.into_inner()
+}
+
+fn reloads_and_deaths(rounds: usize) {
+    let site = site();
+    site.write("sleep.php", "<?php usleep($_GET['ms'] * 1000); echo 'slept';");
+    for start in [Fpm::start, Fpm::start_tcp] {
+        let fpm = start(site.root(), "");
+        let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
+        let answered = all_are_answered(&server, rounds, |round| match round % 3 {
+            // Each ends all processes, whatever they are doing.
+            0 | 1 => fpm.reload(),
+            _ => {
+                if let Some(process) = fpm.running().get(round % 4) {
+                    processes::signal(*process, Signal::KILL);
+                }
+            }
+        });
+        assert!(answered >= rounds);
+    }
+}
+
+/// As many reloads as there are answers: processes of slow scripts are ended several times in a row.
+#[test]
+fn reloads_and_deaths_cost_no_idempotent_request() {
+    reloads_and_deaths(12);
+}
+
+#[test]
+#[ignore = "heavy: 100 reloads of php-fpm under load, and 50 processes killed"]
+fn a_hundred_reloads_cost_no_idempotent_request() {
+    reloads_and_deaths(150);
+}
+
+/// A script that kills its process is not run again and again.
+#[test]
+fn a_script_that_kills_its_process_ends_few() {
+    let site = Site::with(
+        "die.php",
+        "<?php file_put_contents('ran', 'x', FILE_APPEND); posix_kill(getmypid(), 9);",
+    );
+    let fpm = Fpm::start(site.root(), "");
+    let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    assert_eq!(server.get("/die.php").status(), 502);
+    assert_eq!(std::fs::read_to_string(site.path("ran")).unwrap(), "xxxx");
 }

@@ -15,7 +15,7 @@ mod request;
 mod words;
 
 pub use answer::{Answer, Decoder, Malformed};
-pub use request::{Facts, ForwardRequest, TooLarge, body_piece};
+pub use request::{Facts, ForwardRequest, TooLarge, body_piece, piece_room};
 
 /// The packet size of containers that nothing else is said about, in bytes, with the four bytes before the payload.
 pub const PACKET_SIZE: usize = 8192;

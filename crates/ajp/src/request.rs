@@ -155,12 +155,18 @@ fn put_string(out: &mut BytesMut, text: &[u8]) -> bool {
     true
 }
 
+/// Bytes of a body that one packet takes, where the container has asked for `asked` of them.
+#[must_use]
+pub fn piece_room(asked: u16, packet_size: usize) -> usize {
+    let room = packet_size.saturating_sub(HEADER + 2);
+    room.min(usize::from(asked)).min(usize::from(u16::MAX - 2))
+}
+
 /// The packet with a piece of the request body: as much of `bytes` as fits into `packet_size`, and no more than the container has
 /// `asked` for. Returns it with the number of bytes that it took. Without bytes it says that the body is complete.
 #[must_use]
 pub fn body_piece(bytes: &[u8], asked: u16, packet_size: usize) -> (Bytes, usize) {
-    let room = packet_size.saturating_sub(HEADER + 2);
-    let taken = bytes.len().min(room).min(usize::from(asked)).min(usize::from(u16::MAX - 2));
+    let taken = bytes.len().min(piece_room(asked, packet_size));
     let Some(len) = u16::try_from(taken).ok().filter(|len| *len > 0) else {
         return (Bytes::from_static(&[FROM_SERVER[0], FROM_SERVER[1], 0, 0]), 0);
     };

@@ -22,13 +22,25 @@ pub struct Proxy {
     pub timeouts: ProxyTimeouts,
 }
 
-/// Where an application listens.
+/// Where an application listens. Written behind the scheme of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyAddress {
     /// A UNIX socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),
     /// A host, by name or number, and a port.
     Tcp(String),
+    /// On the hosts of the upstream with this name.
+    Upstream(String),
+}
+
+impl fmt::Display for ProxyAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(host_port) => f.write_str(host_port),
+            Self::Upstream(name) => write!(f, "upstream:{name}"),
+        }
+    }
 }
 
 /// What an application speaks.
@@ -126,9 +138,6 @@ impl fmt::Display for Proxy {
             ProxyProtocol::Scgi => "scgi",
             ProxyProtocol::Ajp { .. } => "ajp",
         };
-        match &self.address {
-            ProxyAddress::Tcp(host_port) => write!(f, "{scheme}://{host_port}"),
-            ProxyAddress::Unix(path) => write!(f, "{scheme}://unix:{}", path.display()),
-        }
+        write!(f, "{scheme}://{}", self.address)
     }
 }

@@ -90,6 +90,8 @@ pub struct Rules {
     pub params: Vec<(String, String)>,
     /// Bytes of a request body.
     pub max_body: Option<u64>,
+    /// Whether an application gets the request body while it arrives; `None`: as a route before says, or when it is complete.
+    pub stream_body: Option<bool>,
     /// How long a script may send nothing; zero: for ever.
     pub request_timeout: Option<Duration>,
     /// How often one client may ask; `None`: as often as it likes.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_http1::BodyFraming;
 
 use crate::cut::Cut;
 use crate::observe::log_line::Line;
@@ -65,6 +66,11 @@ pub(crate) trait Service {
 
     /// Whether the handler uses the request's body. If not, the protocol reads and drops the body, and sends no `100 Continue`.
     fn wants_body(plan: &Self::Plan) -> bool;
+
+    /// Whether the handler takes the body of the request, whose framing is this, while it arrives. Only asked if it wants the body.
+    fn streams_body(&self, _plan: &Self::Plan, _request: &Request, _framing: BodyFraming) -> bool {
+        false
+    }
 
     /// Answers a request.
     ///

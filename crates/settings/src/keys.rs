@@ -325,6 +325,9 @@ section! {
     /// Rule: the largest request body.
     max_body: Size,
         example "\"512M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
+    /// Rule: whether `proxy` and FastCGI applications get the request body while it arrives, and not when it is complete (gateway.md).
+    stream_body: bool, unless "false",
+        example "true", also "proxy_request_buffering" "fastcgi_request_buffering" "request_buffers";
     /// Rule: how long a script may send nothing; 0: for ever.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
@@ -417,7 +420,8 @@ section! {
     /// shorter `proxy = "http://127.0.0.1:8080"`.
     Proxy "proxy"
 
-    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, or `unix:` and the path of a socket.
+    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, `unix:` and the path of a socket, or `upstream:` and
+    /// the name of an upstream (upstreams.md).
     to: ProxyUrl,
         example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
     /// With HTTP, the `Host` field of requests: `client` for the host that the client asked, `upstream` for that of `to`, or a text.

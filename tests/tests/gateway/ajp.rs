@@ -6,14 +6,14 @@ use crate::pass_on;
 use crate::responder::{Peer, Responder};
 
 /// Reads a packet; its payload.
-fn packet(peer: &mut Peer) -> Option<Vec<u8>> {
+pub(crate) fn packet(peer: &mut Peer) -> Option<Vec<u8>> {
     let header = peer.bytes(4)?;
     assert_eq!(header[..2], [0x12, 0x34]);
     peer.bytes(usize::from(u16::from_be_bytes([header[2], header[3]])))
 }
 
 /// Reads a request; answers pings.
-fn request(peer: &mut Peer) -> Option<Vec<u8>> {
+pub(crate) fn request(peer: &mut Peer) -> Option<Vec<u8>> {
     loop {
         let payload = packet(peer)?;
         if payload != [10] {
@@ -53,6 +53,27 @@ fn url(app: &Responder) -> String {
 }
 
 const END: [u8; 6] = *b"AB\0\x02\x05\x01";
+
+/// Answers requests with `ok`; of a body it takes what comes unasked.
+pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
+    loop {
+        if request(peer)?[1] == 4 {
+            packet(peer)?;
+        }
+        say_ok(peer)?;
+    }
+}
+
+pub(crate) fn say_ok(peer: &mut Peer) -> Option<()> {
+    peer.say(head(200, &[]))?;
+    peer.say(data(b"ok"))?;
+    peer.say(END)
+}
+
+/// Asks for another piece of the body.
+pub(crate) fn ask_for_more(peer: &mut Peer) -> Option<()> {
+    peer.say(answer(&[6, 0x1f, 0xfa]))
+}
 
 #[test]
 fn a_body_is_sent_as_it_is_asked_for_and_connections_are_kept() {

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ajp;
+mod hosts;
 mod http;
 mod led;
 mod real;
 mod responder;
 mod scgi;
+mod streaming;
 mod tunnel;
 
 use sendoff_tests::{Server, Site};

@@ -82,12 +82,7 @@ impl Responder {
 impl Peer {
     /// Reads a request of HTTP; `None` at the end of the connection.
     pub(crate) fn request(&mut self) -> Option<String> {
-        let head = loop {
-            match self.received.windows(4).position(|part| part == b"\r\n\r\n") {
-                Some(at) => break at + 4,
-                None => self.more()?,
-            }
-        };
+        let head = self.head_len()?;
         let text = String::from_utf8_lossy(&self.received[..head]).into_owned();
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
         let whole = head + length.map_or(0, |length| length.parse::<usize>().unwrap());
@@ -98,6 +93,22 @@ impl Peer {
         let text = String::from_utf8_lossy(&request).into_owned();
         self.seen.lock().unwrap().push(request);
         Some(text)
+    }
+
+    /// Reads a request head of HTTP.
+    pub(crate) fn head(&mut self) -> Option<String> {
+        let head = self.head_len()?;
+        let head: Vec<u8> = self.received.drain(..head).collect();
+        Some(String::from_utf8_lossy(&head).into_owned())
+    }
+
+    fn head_len(&mut self) -> Option<usize> {
+        loop {
+            match self.received.windows(4).position(|part| part == b"\r\n\r\n") {
+                Some(at) => return Some(at + 4),
+                None => self.more()?,
+            }
+        }
     }
 
     /// Reads this many bytes.

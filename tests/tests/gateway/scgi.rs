@@ -6,7 +6,7 @@ use crate::pass_on;
 use crate::responder::{Peer, Responder};
 
 /// Reads the head of a request: its parameters.
-fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
+pub(crate) fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
     let mut digits = String::new();
     loop {
         match peer.bytes(1)?[0] {
@@ -23,6 +23,13 @@ fn params(peer: &mut Peer) -> Option<Vec<(String, String)>> {
 
 fn url(app: &Responder) -> String {
     app.url().replace("http:", "scgi:")
+}
+
+/// Answers a request with `ok`.
+pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
+    let params = params(peer)?;
+    peer.bytes(params[0].1.parse().unwrap())?;
+    peer.say("Status: 200 OK\r\n\r\nok")
 }
 
 #[test]

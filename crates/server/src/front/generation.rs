@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sendoff_config::{Address, Attachment, Config, PoolConfig, Proxy, Site, Upstream};
+use sendoff_config::{
+    Address, Attachment, Config, PoolConfig, Proxy, ProxyAddress, Site, Upstream,
+};
 use sendoff_pool::ProgramState;
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};
 use tokio::sync::watch;
@@ -135,6 +137,17 @@ impl Generation {
         all
     }
 
+    /// The applications that speak HTTP, SCGI or AJP, each once.
+    pub(super) fn unique_gateways(&self) -> Vec<Arc<Gateway>> {
+        let mut all: Vec<Arc<Gateway>> = Vec::new();
+        for gateway in self.gateways.iter().flatten() {
+            if !all.iter().any(|known| Arc::ptr_eq(known, gateway)) {
+                all.push(Arc::clone(gateway));
+            }
+        }
+        all
+    }
+
     /// What the sites of another configuration, which has these pools, are attached to. What stays keeps its connections, and
     /// what is known of its hosts.
     pub(super) fn attached_for(&self, config: &Config, pools: &[PoolUse]) -> Arc<[Vec<Attached>]> {
@@ -197,10 +210,15 @@ pub(super) fn attached_of<'c>(
 pub(super) fn gateways(config: &Config, known: &[Vec<Arc<Gateway>>]) -> Arc<[Vec<Arc<Gateway>>]> {
     let mut all: Vec<_> = known.iter().flatten().cloned().collect();
     let mut gateway = |proxy: &Proxy| {
-        if let Some(known) = all.iter().find(|known| known.proxy() == proxy) {
+        let upstream = match &proxy.address {
+            ProxyAddress::Upstream(name) => config.upstreams.iter().find(|of| of.name == *name),
+            ProxyAddress::Unix(_) | ProxyAddress::Tcp(_) => None,
+        };
+        let is_same = |known: &Gateway| known.proxy() == proxy && known.upstream() == upstream;
+        if let Some(known) = all.iter().find(|known| is_same(known)) {
             return Arc::clone(known);
         }
-        let new = Gateway::new(proxy.clone());
+        let new = Gateway::new(proxy.clone(), upstream.cloned());
         all.push(Arc::clone(&new));
         new
     };

@@ -37,7 +37,7 @@ use crate::service::Current;
 use crate::site::sites::Sites;
 use crate::transport::kernel_has_tls;
 use crate::upstream::{
-    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, sweep_gateways, tend,
+    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, tend, tend_gateways,
     tune, upstreams_status,
 };
 
@@ -347,7 +347,7 @@ impl RunningLoop {
             refused: services.meters.refused(),
             sites: services.meters.site_statuses(),
             pools: services.pools.iter().map(pool).collect(),
-            upstreams: upstreams_status(&services.attached),
+            upstreams: upstreams_status(&services.attached, &services.gateways),
             limits: Limit::met(),
         }
     }
@@ -423,10 +423,7 @@ fn tasks(event_loop: usize, generation: &Generation, lifecycle: &Rc<Lifecycle>) 
         if !attached.is_empty() {
             tasks.push(spawn_local(sweep(attached.into_iter().map(|(hosts, _)| hosts).collect())));
         }
-    }
-    let gateways: Arc<[_]> = generation.gateways.iter().flatten().cloned().collect();
-    if event_loop == 0 && !gateways.is_empty() {
-        tasks.push(spawn_local(sweep_gateways(gateways)));
+        tasks.extend(tend_gateways(generation.unique_gateways()));
     }
     Tasks(tasks)
 }

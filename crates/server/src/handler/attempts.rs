@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::announce;
 use super::answer::{self, Answer, Begun, NoAnswer};
 use super::direct::{self, Offer};
@@ -22,13 +24,18 @@ use crate::upstream::{
     UpstreamError, UpstreamErrorKind,
 };
 
-/// Processes of one host that may die one after the other at work on a request that may be repeated: a script that kills its process
-/// does not end all of them.
+/// Processes of one host that may die one after the other at work on a request that may be repeated, and alone: a script that kills its
+/// process does not end all of them.
 const MAX_DEATHS: u32 = 4;
 
-/// The pause before the request is repeated after the second death; it is four times as long after each further one. When php-fpm is
-/// reloaded, the next process may be about to be killed as well.
+/// For how long a request is repeated while processes die together: something ends them that is not the script. A reload of php-fpm ends
+/// all of them, and a script of 50 ms met four reloads in a row when they came every 60 ms.
+const STORM: Duration = Duration::from_secs(10);
+
+/// The pause before the request is repeated; it doubles with each death. In the pause it shows which other processes have died, and the
+/// next one may be about to be killed as well.
 const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(160);
 
 /// A response that has begun.
 type Response = (Exchange, Answer);
@@ -47,6 +54,12 @@ impl<T: Into<Unanswered>> From<T> for Failed {
 }
 
 impl Call<'_> {
+    /// Whether the request may be sent again after an application has read it.
+    fn is_repeatable(&self) -> bool {
+        let request = self.context.request;
+        request.method.is_idempotent() && request.body.is_repeatable()
+    }
+
     /// Sends the request to one host after the other, until one answers.
     pub(super) async fn send_to_host(
         &mut self,
@@ -55,7 +68,7 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
     ) -> (Answered, Offer) {
-        let is_idempotent = self.context.request.method.is_idempotent();
+        let is_repeatable = self.is_repeatable();
         let mut tried = Tried::default();
         loop {
             let turn = match unless_gone(responder, hosts.choose(&mut tried)).await {
@@ -91,8 +104,9 @@ impl Call<'_> {
                 Err(Failed::Silent(why)) => why,
             };
             turn.failed(&why);
-            let may_go_on = tried.may_go_on(&why, is_idempotent, hosts);
-            if !may_go_on || !is_untouched(responder) {
+            let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
+            let is_spent = self.context.request.body.is_spent();
+            if !may_go_on || is_spent || !is_untouched(responder) {
                 let failure = Failure::from(why).of(turn.host().address());
                 return (Err(failure.into()), offer);
             }
@@ -129,9 +143,11 @@ impl Call<'_> {
         is_only_host: bool,
         responder: &mut dyn Responder,
     ) -> Result<Response, Failed> {
-        let is_idempotent = self.context.request.method.is_idempotent();
-        let (mut over_kept, mut deaths) = (is_idempotent, 0_u32);
+        let is_repeatable = self.is_repeatable();
+        let (mut over_kept, mut deaths, mut pause) = (is_repeatable, 0_u32, PAUSE);
+        let storm_ends = Instant::now() + STORM;
         loop {
+            let gone_before = application.connections_lost();
             let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
             // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
             let socket = responder.lender().and_then(|lender| lender.socket());
@@ -155,18 +171,18 @@ impl Call<'_> {
             }
             let is_unread = over_kept && why.retry() == Retry::Safe;
             over_kept = false;
-            if !is_unread {
-                deaths += 1;
-                if !is_only_host || deaths == MAX_DEATHS {
-                    return Err(Failed::Silent(why));
-                }
-            }
-            if !is_idempotent || !is_untouched(responder) {
+            if !is_repeatable || !is_untouched(responder) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
-            if deaths > 1 {
-                let pause = PAUSE * 4_u32.pow(deaths - 2);
-                unless_gone(responder, tokio::time::sleep(pause)).await?;
+            if is_unread {
+                continue;
+            }
+            unless_gone(responder, tokio::time::sleep(pause)).await?;
+            pause = (pause * 2).min(MAX_PAUSE);
+            let is_alone = application.connections_lost() <= gone_before + 1;
+            deaths += u32::from(is_alone);
+            if deaths == MAX_DEATHS || Instant::now() > storm_ends {
+                return Err(Failed::Silent(why));
             }
         }
     }

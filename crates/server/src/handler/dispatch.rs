@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Method, StatusCode};
 use rustls::ServerConfig;
-use sendoff_config::{Compress, FrontConfig, TrustedProxies};
+use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
+use sendoff_http1::BodyFraming;
 
 use super::context::Context;
 use super::error::{Outcome, Refused};
@@ -34,7 +35,7 @@ use crate::response::ResponseHead;
 use crate::service::Service;
 use crate::site::decision::User;
 use crate::site::effects::{Answer, Effects, Failure};
-use crate::site::router::Route;
+use crate::site::router::{Route, Upstream};
 use crate::site::{Around, Site};
 
 /// The methods of which the server itself speaks, when a request is about the server or not allowed.
@@ -171,6 +172,24 @@ impl Service for Services {
                 | Answer::Proxy { .. }
                 | Answer::Lua(ScriptAnswer::AfterBody)
         )
+    }
+
+    fn streams_body(&self, plan: &Plan, request: &Request, framing: BodyFraming) -> bool {
+        let Who::Site(Planned { site, answer, effects, .. }) = &plan.who else { return false };
+        let knows_length = matches!(framing, BodyFraming::Length(1..));
+        let may_stream = match answer {
+            // Only HTTP tells the end of a body whose length is not known before.
+            Answer::Proxy { application, .. } => {
+                let gateway = &self.gateways[site.number][*application];
+                knows_length || matches!(gateway.proxy().protocol, ProxyProtocol::Http { .. })
+            }
+            Answer::Route(Route::Script(script)) => {
+                knows_length && matches!(script.upstream, Upstream::Application(_))
+            }
+            _ => false,
+        };
+        let is_read = !matches!(request.method, Method::GET | Method::HEAD);
+        may_stream && is_read && !plan.explained && effects.stream_body == Some(true)
     }
 
     async fn answer(

@@ -217,6 +217,9 @@ impl Relay<'_> {
             Event::Failed(error) => {
                 // Segments that the worker had handed over are sent, although the worker has died.
                 flush(self.responder).await?;
+                if let UpstreamErrorKind::Request(_) = error.kind() {
+                    return Err(Cut { why: error.to_string(), ..Cut::client_gone() });
+                }
                 let is_late = error.kind() == UpstreamErrorKind::Silent;
                 let why = if is_late { "was silent for too long" } else { "died" };
                 return Err(Cut::application(format!("{} {why}", self.exchange.who())));

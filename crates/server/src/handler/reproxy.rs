@@ -3,6 +3,8 @@
 //! Only the applications of internal routes are asked, by their paths, so no application can make the server ask another machine. They see
 //! nothing of the client but what it says about the part that it wants: no cookie, no password.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;
@@ -170,7 +172,7 @@ async fn ask(
         Ok(message) => message,
         Err(Failure { why, .. }) => return Ok(Err(Failure::bad_gateway(why))),
     };
-    let answered = proxy::ask(&context, gateway, message.into(), responder).await?;
+    let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), responder).await?;
     Ok(answered.and_then(|(exchange, answer)| match answer {
         Answer::Begun(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
         Answer::Sent(_) | Answer::Switch(_) => Err(Failure::bad_gateway("it changes the protocol")),

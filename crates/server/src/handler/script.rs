@@ -138,6 +138,12 @@ impl Call<'_> {
             request::Body::File { descriptor, len } => {
                 parameters.with_file(Rc::clone(descriptor), *len)
             }
+            request::Body::Stream(_) => {
+                let why = "a worker gets no request body that is still arriving";
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let failure = Failure { status, why: why.to_owned() };
+                return (Err(failure.into()), offer);
+            }
         };
         let message = message.with_deadline(self.context.effects.request_timeout);
         (self.ask_worker(script, pool, &message, responder).await, offer)

@@ -38,6 +38,7 @@ fn limit(kind: UpstreamErrorKind) -> Option<Limit> {
         | UpstreamErrorKind::Unreachable
         | UpstreamErrorKind::Died
         | UpstreamErrorKind::Broken
+        | UpstreamErrorKind::Request(_)
         | UpstreamErrorKind::Server => None,
     }
 }
@@ -52,6 +53,7 @@ impl From<UpstreamError> for Failure {
             UpstreamErrorKind::QueueFull
             | UpstreamErrorKind::WaitTimedOut
             | UpstreamErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            UpstreamErrorKind::Request(status) => status,
             UpstreamErrorKind::ConnectTimedOut | UpstreamErrorKind::Silent => {
                 StatusCode::GATEWAY_TIMEOUT
             }

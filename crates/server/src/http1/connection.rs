@@ -11,11 +11,14 @@ use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use super::incoming::Incoming;
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
 use crate::observe::limits::Limit;
 use crate::pace::Pace;
-use crate::request::{BodyStore, NOT_STORED, Origin, Request, not_stored, received};
+use crate::request::{
+    Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, not_stored, received,
+};
 use crate::service::{Current, Service};
 use crate::transport::Transport;
 
@@ -49,6 +52,15 @@ enum Next {
     Close,
     /// It was no request, but HTTP/2.
     Http2,
+}
+
+/// A request that a handler can answer.
+struct Received<P> {
+    plan: P,
+    /// Another may follow.
+    keep_alive: bool,
+    /// The handler takes the body while it arrives.
+    rest: Option<Incoming>,
 }
 
 /// Why no handler answers a request, and the connection ends.
@@ -183,9 +195,9 @@ impl<T: Transport> Connection<T> {
             }
         };
         match self.read_request(service, &mut request, framing, waits).await {
-            Ok((plan, keep_alive)) => {
+            Ok(Received { plan, keep_alive, rest }) => {
                 let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
-                self.answer(service, plan, &request, asked).await
+                self.answer(service, plan, &request, rest, asked).await
             }
             Err(end) => self.end_early(service, end, asked, Some(&request)).await,
         }
@@ -227,23 +239,25 @@ impl<T: Transport> Connection<T> {
         poll_fn(|cx| transport.poll_read(cx, buffer)).await
     }
 
-    /// Chooses the handler and reads the body. The bool tells whether the connection can be kept: it cannot if the body is not
-    /// wanted and the client still waits for `100 Continue`, as `waits` says.
+    /// Chooses the handler and reads the body, or what has come of it if the handler takes it while it arrives. The connection cannot be
+    /// kept if the body is not wanted and the client still waits for `100 Continue`, as `waits` says.
     async fn read_request<S: Service>(
         &mut self,
         service: &S,
         request: &mut Request,
         framing: BodyFraming,
         waits: bool,
-    ) -> Result<(S::Plan, bool), End> {
+    ) -> Result<Received<S::Plan>, End> {
         let plan = service.plan(request).await;
         let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
         let wanted = S::wants_body(&plan);
         if waits && !wanted && self.buffer.is_empty() {
-            return Ok((plan, false));
+            return Ok(Received { plan, keep_alive: false, rest: None });
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
+        let streams = wanted && service.streams_body(&plan, request, framing);
         let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
+        let mut rest = None;
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => {
@@ -254,12 +268,32 @@ impl<T: Transport> Connection<T> {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
                         self.send_interim(service, CONTINUE).await?;
                     }
+                    if streams {
+                        let len = match framing {
+                            BodyFraming::Length(len) => Some(len),
+                            BodyFraming::Chunked | BodyFraming::None => None,
+                        };
+                        let (writer, body) = BodyStream::new(len);
+                        rest = Some((decoder, writer, body));
+                        break;
+                    }
                     self.read_more_body(service, &mut pace).await?;
                 }
             }
         }
-        request.body = store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED))?;
-        Ok((plan, true))
+        let body = store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED))?;
+        let Some((decoder, writer, stream)) = rest else {
+            request.body = body;
+            return Ok(Received { plan, keep_alive: true, rest: None });
+        };
+        // What had come with the head is in memory.
+        if let Body::Memory(first) = body
+            && !first.is_empty()
+        {
+            writer.push(first);
+        }
+        request.body = Body::Stream(stream);
+        Ok(Received { plan, keep_alive: true, rest: Some(Incoming::new(decoder, writer)) })
     }
 
     async fn read_more_body<S: Service>(
@@ -311,9 +345,11 @@ impl<T: Transport> Connection<T> {
         service: &S,
         plan: S::Plan,
         request: &Request,
+        rest: Option<Incoming>,
         asked: Asked,
     ) -> Next {
         let mut exchange = self.exchange(service, asked, Some(request));
+        rest.into_iter().for_each(|rest| exchange.receive(rest));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);

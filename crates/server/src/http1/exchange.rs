@@ -12,6 +12,7 @@ use sendoff_http1::HeadEncoder;
 use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
+use super::incoming::{Ended, Incoming};
 use crate::cut::{Cut, Fault};
 use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::lifecycle::Lifecycle;
@@ -100,6 +101,15 @@ enum State {
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
 }
 
+/// What of the request body has not been read.
+enum Unread {
+    Nothing,
+    /// It is passed on as it comes.
+    Incoming(Incoming),
+    /// The rest of it will not be read.
+    Rest,
+}
+
 /// One response. Its line is written to the access log when it is dropped, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
@@ -116,6 +126,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     request: Option<&'c Request>,
     queue: SendQueue,
     state: State,
+    unread: Unread,
     framed: Framed,
     keep_alive: bool,
     kept_up: bool,
@@ -156,6 +167,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             request,
             queue: SendQueue::default(),
             state: State::Waiting,
+            unread: Unread::Nothing,
             framed: Framed::default(),
             keep_alive,
             kept_up: true,
@@ -167,6 +179,26 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             unanswered: (CLIENT_LEFT, 0),
             timer: SendTimer::default(),
         }
+    }
+
+    /// The rest of the request body is still to be read, while the response is made.
+    pub(super) fn receive(&mut self, rest: Incoming) {
+        self.unread = Unread::Incoming(rest);
+    }
+
+    /// Passes on what has come of the request body. Ready when there is no more to read; `Err`: the client has gone.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
+        let limit = self.service.limits().timeouts.body;
+        let ended = ready!(incoming.poll(self.transport, self.read_ahead, limit, cx));
+        let unread = match ended {
+            Ended::Complete => Unread::Nothing,
+            Ended::Refused(_) | Ended::Gone => Unread::Rest,
+        };
+        if let Unread::Incoming(incoming) = std::mem::replace(&mut self.unread, unread) {
+            incoming.finish(ended);
+        }
+        Poll::Ready(if ended == Ended::Gone { Err(()) } else { Ok(()) })
     }
 
     /// `None` if the response was not sent completely; otherwise whether another request may follow.
@@ -278,6 +310,9 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        if !matches!(self.unread, Unread::Nothing) {
+            self.keep_alive = false;
+        }
         let (status, length) = (head.status, head.length);
         let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
         let is_last = self.lifecycle.is_stopping() || self.transport.is_worn();
@@ -341,11 +376,16 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         let limits = SendLimits::of(self.service.limits());
         self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
+        // A client that has gone does not take more, either.
+        let _ended = self.poll_body(cx);
         self.transport.poll_writable(cx).map_err(Cut::from)
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.read_ahead.len() < READ_AHEAD {
+        if ready!(self.poll_body(cx)).is_err() {
+            return self.gone();
+        }
+        while matches!(self.unread, Unread::Nothing) && self.read_ahead.len() < READ_AHEAD {
             if ready!(self.transport.poll_readable(cx)).is_err() {
                 return self.gone();
             }
@@ -481,7 +521,11 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
 impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
     fn may_lend(&self) -> bool {
         // A response to HEAD has no body, so there is nothing large to write.
-        self.asked.method != Method::HEAD && self.queue.is_empty() && *self.kept_up_before
+        let has_all = matches!(self.unread, Unread::Nothing);
+        self.asked.method != Method::HEAD
+            && has_all
+            && self.queue.is_empty()
+            && *self.kept_up_before
     }
 
     fn lend(&mut self) -> Option<Terms> {

@@ -1,6 +1,7 @@
 //! One request on a stream: read, answered, logged.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,7 +19,9 @@ use super::streams::Open;
 use crate::cut::Fault;
 use crate::observe::limits::Limit;
 use crate::pace::Pace;
-use crate::request::{Body, BodyStore, NOT_STORED, Request, not_stored, received};
+use crate::request::{
+    Body, BodyStore, BodyStream, BodyWriter, NOT_STORED, Request, not_stored, received,
+};
 use crate::service::Service;
 
 /// How long the rest of a refused request's body is read and dropped.
@@ -62,9 +65,21 @@ pub(super) async fn serve<S: Service>(
         Err(error) => Err((error.into(), None)),
     };
     match received {
-        Ok((plan, request)) => {
+        Ok((plan, request, rest)) => {
+            let most = service.max_body(&plan);
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), response);
-            if let Err(cut) = service.answer(plan, &request, &mut exchange).await {
+            let answered = {
+                let mut answered = pin!(service.answer(plan, &request, &mut exchange));
+                match rest {
+                    None => answered.await,
+                    Some(writer) => tokio::select! {
+                        biased;
+                        answered = &mut answered => answered,
+                        () = pass_body(&open, &*service, &mut body, writer, most) => answered.await,
+                    },
+                }
+            };
+            if let Err(cut) = answered {
                 let request = asked.to_string();
                 match cut.fault {
                     Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
@@ -102,14 +117,14 @@ pub(super) async fn serve<S: Service>(
     drop(body);
 }
 
-/// Makes the request, chooses its handler, and reads the body.
+/// Makes the request, chooses its handler, and reads the body, unless the handler takes it while it arrives.
 async fn receive<S: Service>(
     open: &Open<S>,
     service: &S,
     head: Head,
     body: &mut RecvStream,
     response: &mut SendResponse<Given>,
-) -> Result<(S::Plan, Request), (End, Option<Request>)> {
+) -> Result<(S::Plan, Request, Option<BodyWriter>), (End, Option<Request>)> {
     let (framing, waits) = (head.framing, head.expect_continue);
     let origin = &open.streams().origin;
     let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
@@ -124,7 +139,7 @@ async fn receive<S: Service>(
     }
     let wanted = S::wants_body(&plan);
     if body.is_end_stream() || waits && !wanted {
-        return Ok((plan, request));
+        return Ok((plan, request, None));
     }
     if waits {
         let mut interim = Response::new(());
@@ -132,12 +147,53 @@ async fn receive<S: Service>(
         // It fails if the client has gone, which the body will tell, too.
         let _gone = response.send_informational(interim);
     }
+    if wanted && service.streams_body(&plan, &request, framing) {
+        let len = match framing {
+            BodyFraming::Length(len) => Some(len),
+            BodyFraming::Chunked | BodyFraming::None => None,
+        };
+        let (writer, stream) = BodyStream::new(len);
+        request.body = Body::Stream(stream);
+        return Ok((plan, request, Some(writer)));
+    }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
     match read_body(open, service, body, store, most).await {
         Ok(body) => request.body = body,
         Err(end) => return Err((end, Some(request))),
     }
-    Ok((plan, request))
+    Ok((plan, request, None))
+}
+
+/// Passes the body on while it arrives. The client gets leave to send more as the application takes it.
+async fn pass_body<S: Service>(
+    open: &Open<S>,
+    service: &S,
+    body: &mut RecvStream,
+    writer: BodyWriter,
+    most: u64,
+) {
+    let mut left = most;
+    let limit = service.limits().timeouts.body;
+    loop {
+        poll_fn(|cx| writer.poll_room(cx)).await;
+        let data = match timeout(limit, poll_fn(|cx| poll_data(open, body, cx))).await {
+            Ok(Ok(Some(data))) => data,
+            Ok(Ok(None)) => return writer.end(),
+            Ok(Err(_)) => return writer.fail(StatusCode::BAD_REQUEST),
+            Err(_) => return writer.fail(StatusCode::REQUEST_TIMEOUT),
+        };
+        let len = data.len();
+        open.streams().note_useful(len);
+        let Some(rest) = left.checked_sub(len as u64) else {
+            return writer.fail(StatusCode::PAYLOAD_TOO_LARGE);
+        };
+        left = rest;
+        if len > 0 {
+            writer.push(data);
+        }
+        // It fails if the stream has ended meanwhile.
+        let _ended = body.flow_control().release_capacity(len);
+    }
 }
 
 /// Reads the body. The client gets leave to send more as its bytes are stored. Trailers are dropped.

@@ -63,6 +63,8 @@ fn body(request: &Request) -> lua::Body {
             lua::Body::Pending { length: announced(request), is_wanted: false }
         }
         Body::Memory(bytes) => lua::Body::Received(bytes.clone()),
+        // Scripts have run before it is known that the body is streamed.
+        Body::Stream(_) => lua::Body::Pending { length: announced(request), is_wanted: false },
         Body::File { len, .. } if *len > MAX_BODY => lua::Body::Large(*len),
         Body::File { descriptor, len } => match read(descriptor.as_fd(), *len) {
             Ok(bytes) => lua::Body::Received(bytes),

@@ -1,4 +1,5 @@
-//! Request bodies. Each is received completely before a worker is taken: in memory up to a limit, else in an unlinked file.
+//! Request bodies. Each is received completely before a worker is taken: in memory up to a limit, else in an unlinked file. Applications
+//! may get it while it arrives (`stream.rs`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,6 +8,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
+
+use super::stream::BodyStream;
 
 /// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
 const MEMORY_LIMIT: usize = 64 * 1024;
@@ -28,7 +31,7 @@ pub fn not_stored(error: &io::Error) -> StatusCode {
     }
 }
 
-/// A complete request body.
+/// A request body.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// In memory.
@@ -40,6 +43,8 @@ pub enum Body {
         /// The length in bytes.
         len: u64,
     },
+    /// Still arriving.
+    Stream(BodyStream),
 }
 
 impl Default for Body {
@@ -50,19 +55,38 @@ impl Default for Body {
 }
 
 impl Body {
-    /// The length in bytes.
+    /// The length in bytes; 0 of a body that is still arriving, if the client has not said it.
     #[must_use]
     pub fn len(&self) -> u64 {
+        self.known_len().unwrap_or(0)
+    }
+
+    /// The length in bytes. `None`: it is still arriving, and the client has not said it.
+    #[must_use]
+    pub fn known_len(&self) -> Option<u64> {
         match self {
-            Self::Memory(bytes) => bytes.len() as u64,
-            Self::File { len, .. } => *len,
+            Self::Memory(bytes) => Some(bytes.len() as u64),
+            Self::File { len, .. } => Some(*len),
+            Self::Stream(stream) => stream.known_len(),
         }
     }
 
     /// Whether the body has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.known_len() == Some(0)
+    }
+
+    /// Whether it can be sent again after an upstream has begun to read it.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        !matches!(self, Self::Stream(_))
+    }
+
+    /// Whether an upstream has begun to read it and no other can have it.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        matches!(self, Self::Stream(stream) if stream.is_spent())
     }
 }
 

@@ -7,6 +7,7 @@ mod origin;
 mod path;
 pub mod proxy_protocol;
 pub(crate) mod received;
+mod stream;
 mod who;
 
 use std::rc::Rc;
@@ -18,6 +19,8 @@ pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
+pub use stream::BodyStream;
+pub(crate) use stream::{Arrived, BodyReader, BodyWriter};
 pub(crate) use who::Who;
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
@@ -50,7 +53,7 @@ pub struct Request {
     pub tls: Option<Rc<TlsFacts>>,
     /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
     pub port: Option<u16>,
-    /// The complete body; empty until it has been read, and if the handler does not use it.
+    /// The body, complete or still arriving; empty until it has been read, and if the handler does not use it.
     pub body: Body,
     /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,

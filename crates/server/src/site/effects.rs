@@ -36,6 +36,8 @@ pub(crate) struct Effects {
     pub(crate) params: Vec<(Bytes, Vec<u8>)>,
     /// Bytes of the request body.
     pub(crate) max_body: Option<u64>,
+    /// Whether an application gets the request body while it arrives.
+    pub(crate) stream_body: Option<bool>,
     /// How long a script may send nothing; zero: for ever.
     pub(crate) request_timeout: Option<Duration>,
     /// How often the client may ask, by the routes that say so.

@@ -79,6 +79,7 @@ struct OneRoute {
     compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
     max_body: Option<u64>,
+    stream_body: Option<bool>,
     request_timeout: Option<Duration>,
     rate: Option<(RouteId, Rate)>,
     concurrency: Option<(RouteId, u32)>,
@@ -334,6 +335,7 @@ impl OneRoute {
             compress: rules.compress,
             params: params.collect(),
             max_body: rules.max_body,
+            stream_body: rules.stream_body,
             request_timeout: rules.request_timeout,
             rate: rules.rate.map(|rate| (id(origin), rate)),
             concurrency: rules.concurrency.map(|most| (id(origin), most)),
@@ -490,6 +492,7 @@ impl OneRoute {
         }
         effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
+        effects.stream_body = self.stream_body.or(effects.stream_body);
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
         effects.name_files = self.name_files.or(effects.name_files);
         effects.access_log = self.access_log.or(effects.access_log);

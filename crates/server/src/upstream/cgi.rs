@@ -11,7 +11,7 @@ use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 pub(super) use sendoff_link::front::REQUEST_ID;
 
-use crate::request::Body;
+use crate::request::{Body, BodyStream};
 
 /// The `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
@@ -47,8 +47,19 @@ pub struct StreamedRequest {
     pub(super) head_len: usize,
     /// Everything, or everything up to the body in the file.
     pub(super) records: Vec<u8>,
-    /// A body that is still to become `STDIN` records, and its length in bytes.
-    pub(super) body: Option<(Rc<OwnedFd>, u64)>,
+    /// What is still to become `STDIN` records.
+    pub(super) body: Rest,
+}
+
+/// The part of a request body that is read while it is sent.
+#[derive(Debug, Clone)]
+pub(super) enum Rest {
+    /// All of it is among the records.
+    Nothing,
+    /// All of it is in a file, this number of bytes.
+    File(Rc<OwnedFd>, u64),
+    /// It is still arriving.
+    Stream(BodyStream),
 }
 
 impl StreamedRequest {
@@ -120,7 +131,7 @@ impl RequestMessageBuilder {
         RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
     }
 
-    /// The request for a FastCGI application: a large body is read while it is sent.
+    /// The request for a FastCGI application: a large body is read while it is sent, as is one that is still arriving.
     #[must_use]
     pub fn streamed(mut self, body: &Body) -> StreamedRequest {
         let (client, encrypted) = (std::mem::take(&mut self.client), self.encrypted);
@@ -129,9 +140,10 @@ impl RequestMessageBuilder {
         let body = match body {
             Body::Memory(bytes) => {
                 push_stream(&mut records, Kind::STDIN, bytes);
-                None
+                Rest::Nothing
             }
-            Body::File { descriptor, len } => Some((Rc::clone(descriptor), *len)),
+            Body::File { descriptor, len } => Rest::File(Rc::clone(descriptor), *len),
+            Body::Stream(stream) => Rest::Stream(stream.clone()),
         };
         StreamedRequest { client, encrypted, head_len, records, body }
     }

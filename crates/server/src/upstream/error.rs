@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use http::StatusCode;
+
 pub use sendoff_link::front::Retry;
 
 /// Why an upstream has not answered, or not to the end, and whether the request may be sent again. The kind says whose fault it is.
@@ -34,6 +36,9 @@ pub enum UpstreamErrorKind {
     Broken,
     /// The upstream has been silent for too long.
     Silent,
+    // The fault of the client.
+    /// The rest of a request body that is passed on while it arrives will not come; the client gets this status.
+    Request(StatusCode),
     // The fault of this server.
     /// The server itself lacks something, such as a descriptor.
     Server,
@@ -62,6 +67,16 @@ impl UpstreamError {
     /// An upstream that has been silent for too long.
     pub(super) fn silent() -> Self {
         Self::new(UpstreamErrorKind::Silent, Retry::Unsafe, "it was silent for too long")
+    }
+
+    /// The rest of a request body will not come.
+    pub(super) fn of_body(status: StatusCode) -> Self {
+        let why = match status {
+            StatusCode::REQUEST_TIMEOUT => "the request body took too long",
+            StatusCode::PAYLOAD_TOO_LARGE => "the request body is too large",
+            _ => "the request body is not whole",
+        };
+        Self::new(UpstreamErrorKind::Request(status), Retry::Unsafe, why)
     }
 
     /// What went wrong.

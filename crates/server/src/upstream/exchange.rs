@@ -43,7 +43,7 @@ impl Exchange {
         match self {
             Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
             Self::Application(exchange) => exchange.who(),
-            Self::Gateway(exchange) => exchange.gateway().name().to_owned(),
+            Self::Gateway(exchange) => exchange.who(),
         }
     }
 

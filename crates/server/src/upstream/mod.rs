@@ -1,7 +1,7 @@
 //! Upstreams, which answer requests: workers of the pool, FastCGI applications that were started elsewhere, and applications that speak
 //! HTTP, SCGI or AJP.
 //!
-//! Imports point one way: `exchange` uses `fastcgi`, `gateway` and `worker`; `fastcgi` uses `hosts`, and `worker`, because an application may answer
+//! Imports point one way: `exchange` and `status` use `fastcgi`, `gateway` and `worker`; `fastcgi` and `gateway` use `hosts`, `fastcgi` also `worker`, because an application may answer
 //! on a link and share memory; both use the other files of this folder, which use neither.
 
 mod cgi;
@@ -14,22 +14,25 @@ mod inbox;
 mod packets;
 mod queue;
 mod script_log;
+mod status;
 mod worker;
 
 pub use cgi::{RequestMessage, RequestMessageBuilder, StreamedRequest};
 pub use error::{Retry, UpstreamError, UpstreamErrorKind};
 pub use exchange::Exchange;
 pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange};
-pub(crate) use fastcgi::attached::{Attached, attached, sweep, tend, upstreams_status};
+pub(crate) use fastcgi::attached::{Attached, attached, sweep, tend};
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
+pub(crate) use gateway::tend_gateways;
 pub use gateway::{
-    Gateway, GatewayExchange, GatewayRequest, Kind as GatewayKind, Patience as GatewayPatience,
-    Stream as GatewayStream, sweep_gateways,
+    Gateway, GatewayExchange, GatewayHost, GatewayRequest, Kind as GatewayKind,
+    Patience as GatewayPatience, Stream as GatewayStream,
 };
 pub use inbox::{Event, ResponseEnd};
 pub(crate) use packets::Packets;
 pub use queue::QueueLimits;
+pub(crate) use status::upstreams_status;
 pub use worker::claims::{Claim, Claims};
 pub use worker::deadline::{Deadlines, enforce};
 pub use worker::link::{Link, Links, LocalPool, WorkerExchange};

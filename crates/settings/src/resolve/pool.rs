@@ -186,6 +186,11 @@ impl Pools {
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
     }
 
+    /// Says whether there is an upstream with a name.
+    pub(crate) fn upstream(&mut self, name: &str, place: Place, context: &mut Context<'_>) {
+        self.upstreams.exists(name, place, context);
+    }
+
     /// The upstreams.
     pub(crate) fn upstreams(&mut self) -> Upstreams {
         std::mem::take(&mut self.upstreams)

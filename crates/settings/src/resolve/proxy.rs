@@ -1,11 +1,11 @@
 //! Applications that routes pass requests on to over HTTP, SCGI or AJP.
 
-use sendoff_config::{Handler, Proxy, ProxyProtocol, ProxyTimeouts, ProxyTls};
+use sendoff_config::{Handler, Proxy, ProxyAddress, ProxyProtocol, ProxyTimeouts, ProxyTls};
 
 use super::context::{Context, unusable};
 use crate::keys;
 use crate::place::{At, Place};
-use crate::words::{ProxyScheme, ProxyUrl};
+use crate::words::{ProxyHost, ProxyScheme, ProxyUrl};
 
 impl Context<'_> {
     /// The handler of a route that passes requests on. An application that is not among `proxies` is added.
@@ -23,6 +23,15 @@ impl Context<'_> {
             return None;
         };
         self.keys_fit(section, url.scheme);
+        let is_upstream = matches!(url.address, ProxyAddress::Upstream(_));
+        if is_upstream && section.host.value == ProxyHost::Upstream {
+            self.problems
+                .error(
+                    section.host.place,
+                    "an upstream has several hosts, so requests need a name for it",
+                )
+                .help("write the name that the applications expect: host = \"shop.internal\"");
+        }
         let timeout = section.timeout.value.0;
         let proxy = Proxy {
             address: url.address.clone(),
@@ -63,8 +72,12 @@ impl Context<'_> {
     fn upstream_tls(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> ProxyTls {
         let named = section.tls_name.as_ref().map(|name| &*name.value.0);
         if named.or(url.host()).is_none() {
+            let what = match &url.address {
+                ProxyAddress::Upstream(_) => "an upstream",
+                ProxyAddress::Unix(_) | ProxyAddress::Tcp(_) => "a socket",
+            };
             self.problems
-                .error(section.place, "a socket has no name that a certificate could have")
+                .error(section.place, format!("{what} has no name that a certificate could have"))
                 .help("tls_name is the name that the certificate of the application has");
         }
         if let Some(At { value: path, place }) = &section.roots

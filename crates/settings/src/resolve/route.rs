@@ -2,7 +2,7 @@
 
 use sendoff_config::{
     Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
-    Matching, Network, Proxy, Route, Rules,
+    Matching, Network, Proxy, ProxyAddress, Route, Rules,
 };
 
 use super::context::{Context, unusable};
@@ -91,6 +91,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .map(|(name, text)| (name.value.0.clone(), text.value.text.clone()))
                 .collect(),
             max_body: section.max_body.as_ref().map(|size| size.value.0),
+            stream_body: section.stream_body.map(|at| at.value),
             request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
             rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
             concurrency: section
@@ -222,7 +223,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             "static" => Handler::Static,
             "php" => self.php(section)?,
             "fastcgi" => self.fastcgi(section)?,
-            "proxy" => self.context.proxy(&section.proxy.as_ref()?.value.0, &mut self.proxies)?,
+            "proxy" => self.proxy(&section.proxy.as_ref()?.value.0)?,
             "redirect" => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
                 to: section.redirect.as_ref()?.value.0.text.clone(),
@@ -253,6 +254,15 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .help("add allow_from = [\"127.0.0.1\"], or auth");
         }
         Handler::StatusPage
+    }
+
+    fn proxy(&mut self, section: &keys::Proxy) -> Option<Handler> {
+        if let Some(At { value: url, place }) = &section.to
+            && let ProxyAddress::Upstream(name) = &url.address
+        {
+            self.pools.upstream(name, *place, self.context);
+        }
+        self.context.proxy(section, &mut self.proxies)
     }
 
     /// A key that has a meaning only with certain handlers.

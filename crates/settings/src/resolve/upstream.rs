@@ -53,7 +53,9 @@ impl Upstreams {
             if context.problems.errors() == 0 {
                 let name = upstream.name;
                 let says = format!("no site uses the upstream \"{name}\"");
-                let help = format!("fastcgi = \"upstream:{name}\" in a route gives it requests");
+                let help = format!(
+                    "fastcgi = \"upstream:{name}\" or proxy = \"http://upstream:{name}\" in a route gives it requests"
+                );
                 context.problems.warning(place, says).help(help);
             }
         }

@@ -30,12 +30,12 @@ const SCHEMES: [(&str, ProxyScheme, u16); 4] = [
 pub struct ProxyUrl {
     /// What it speaks.
     pub scheme: ProxyScheme,
-    /// Where it listens: a socket, or a host and a port.
+    /// Where it listens: a socket, a host and a port, or the hosts of an upstream.
     pub address: ProxyAddress,
 }
 
 impl ProxyUrl {
-    /// The host, without a port; of a socket none.
+    /// The host, without a port; of a socket and an upstream none.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         let ProxyAddress::Tcp(host_port) = &self.address else { return None };
@@ -45,7 +45,7 @@ impl ProxyUrl {
 }
 
 impl Word for ProxyUrl {
-    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"scgi://...\" or \"ajp://...\"";
+    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"http://upstream:NAME\", \"scgi://...\" or \"ajp://...\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text.contains(|c: char| c.is_control() || c == ' ' && !text.contains("unix:")) {
@@ -82,16 +82,19 @@ impl Word for ProxyUrl {
                 "the path of the request is passed on; a route with rewrite changes it: rewrite = \"/base$path\"",
             ));
         }
+        // A host of this name has a port behind it.
+        let upstream = authority.strip_prefix("upstream:");
+        if let Some(name) = upstream.filter(|name| !name.is_empty() && name.parse::<u16>().is_err())
+        {
+            return Ok(Self { scheme, address: ProxyAddress::Upstream(name.to_owned()) });
+        }
         host_port(authority, port).map(|address| Self { scheme, address })
     }
 
     fn text(&self) -> String {
         let name = SCHEMES.iter().find(|(_, scheme, _)| *scheme == self.scheme);
         let name = name.map_or("http", |(name, ..)| name);
-        match &self.address {
-            ProxyAddress::Tcp(host_port) => format!("{name}://{host_port}"),
-            ProxyAddress::Unix(path) => format!("{name}://unix:{}", path.display()),
-        }
+        format!("{name}://{}", self.address)
     }
 }
 

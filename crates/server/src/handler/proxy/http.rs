@@ -51,7 +51,10 @@ pub(super) fn head(
     }
     forwarded::fields(proxy.forwarded, request, &mut field);
     if request.has_body {
-        field("content-length", request.body.len().to_string().as_bytes());
+        match request.body.known_len() {
+            Some(len) => field("content-length", len.to_string().as_bytes()),
+            None => field("transfer-encoding", b"chunked"),
+        }
     }
     if let Some(protocols) = &upgrade {
         field("connection", b"upgrade");
@@ -76,7 +79,7 @@ fn host_of(request: &Request, proxy: &Proxy, host: &ProxyHost) -> Vec<u8> {
         // A client of HTTP/1.0 may have named none.
         (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
             ProxyAddress::Tcp(host_port) => host_port.as_bytes().to_vec(),
-            ProxyAddress::Unix(_) => b"localhost".to_vec(),
+            ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost".to_vec(),
         },
     }
 }

@@ -22,8 +22,10 @@ use super::status::Failure;
 use crate::cut::Cut;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
+use crate::upstream::hosts::Tried;
 use crate::upstream::{
-    Exchange, Gateway, GatewayExchange, GatewayKind, GatewayPatience, GatewayRequest, Retry,
+    Exchange, Gateway, GatewayExchange, GatewayHost, GatewayKind, GatewayPatience, GatewayRequest,
+    Retry, UpstreamError, UpstreamErrorKind,
 };
 
 /// How a route passes a request on.
@@ -47,16 +49,16 @@ pub(super) async fn respond(
     let gateway = &context.services.gateways[context.site.number][passed.application];
     let call = Call::new(*context);
     let failure = match message(context, gateway, passed, responder) {
-        Ok(message) => match ask(context, gateway, Rc::new(message), responder).await? {
+        Ok(message) => match ask(&call, gateway, &Rc::new(message), responder).await? {
             Ok((exchange, answer)) => {
                 responder.notes().upstream = Some(exchange.who());
                 return pass_on(&call, gateway, exchange, answer, responder).await;
             }
             Err(failure) => failure,
         },
-        Err(failure) => failure,
+        Err(failure) => failure.of(&gateway.name()),
     };
-    call.fail(failure.of(&gateway.name()), false, responder).await
+    call.fail(failure, false, responder).await
 }
 
 /// The request as the application gets it.
@@ -87,36 +89,87 @@ pub(super) fn message(
     Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
 }
 
-/// Sends the request, and waits until the response has begun.
+/// Sends the request to one host after the other, until one answers.
 ///
 /// # Errors
 /// The client has gone.
 pub(super) async fn ask(
-    context: &Context<'_>,
+    call: &Call<'_>,
     gateway: &Arc<Gateway>,
-    message: Rc<GatewayRequest>,
+    message: &Rc<GatewayRequest>,
     responder: &mut dyn Responder,
 ) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
-    // Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2).
-    let mut repeatable = context.request.method.is_idempotent();
+    let is_repeatable = is_repeatable(&call.context);
+    let mut tried = Tried::default();
+    loop {
+        let turn = match unless_gone(responder, gateway.hosts().choose(&mut tried)).await? {
+            Ok(turn) => turn,
+            Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
+        };
+        let who = gateway.name_of(turn.host());
+        let why = match ask_host(&call.context, gateway, turn.host(), message, responder).await? {
+            Ok((mut exchange, answer)) => {
+                turn.answered();
+                if let Exchange::Gateway(exchange) = &mut exchange {
+                    exchange.hold(turn);
+                }
+                return Ok(Ok((exchange, answer)));
+            }
+            Err(NoAnswer::Failed(failure)) => {
+                let (kind, why) = (UpstreamErrorKind::Broken, failure.why.clone());
+                turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why));
+                return Ok(Err(failure.of(&who)));
+            }
+            Err(NoAnswer::Silent(why)) => why,
+        };
+        turn.failed(&why);
+        let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
+        if !may_go_on || call.context.request.body.is_spent() {
+            return Ok(Err(Failure::from(why).of(&who)));
+        }
+        let (host, request) = (turn.host().address(), &*call.log_name);
+        tracing::info!(%host, request, "sent to another host: {why}");
+    }
+}
+
+/// Asks one host, again if it has closed the kept connection at that moment and the request may be repeated.
+async fn ask_host(
+    context: &Context<'_>,
+    gateway: &Arc<Gateway>,
+    host: &Arc<GatewayHost>,
+    message: &Rc<GatewayRequest>,
+    responder: &mut dyn Responder,
+) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
+    let is_repeatable = is_repeatable(context);
+    let mut over_kept = is_repeatable;
     let patience = patience(context, gateway);
     loop {
-        let message = Rc::clone(&message);
-        let begun = GatewayExchange::begin(gateway, message, context.request, repeatable, patience);
+        let message = Rc::clone(message);
+        let client = context.request;
+        let begun = GatewayExchange::begin(gateway, host, message, client, over_kept, patience);
         let exchange = match unless_gone(responder, begun).await? {
-            Ok(exchange) => Exchange::Gateway(exchange),
-            Err(error) => return Ok(Err(error.into())),
+            Ok(exchange) => exchange,
+            Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
-        match answer::read(&exchange, responder).await? {
+        let is_kept = exchange.is_kept();
+        let exchange = Exchange::Gateway(exchange);
+        let no_answer = match answer::read(&exchange, responder).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
-            // Repeats the request, over a new connection.
-            Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe && repeatable => {
-                repeatable = false;
-            }
-            Err(NoAnswer::Silent(why)) => return Ok(Err(why.into())),
-            Err(NoAnswer::Failed(failure)) => return Ok(Err(failure)),
+            Err(no_answer) => no_answer,
+        };
+        let is_lost = matches!(&no_answer, NoAnswer::Silent(why)
+            if why.kind() == UpstreamErrorKind::Died
+                && (is_repeatable || why.retry() == Retry::Safe));
+        if !is_lost || !is_kept || context.request.body.is_spent() {
+            return Ok(Err(no_answer));
         }
+        over_kept = false;
     }
+}
+
+/// Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2), and only those whose body is not gone.
+fn is_repeatable(context: &Context<'_>) -> bool {
+    context.request.method.is_idempotent() && context.request.body.is_repeatable()
 }
 
 /// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.
@@ -145,7 +198,7 @@ async fn pass_on(
     match (answer, exchange) {
         (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, responder).await,
         (Answer::Switch(head), Exchange::Gateway(exchange)) => {
-            let Some((stream, received)) = exchange.into_tunnel() else {
+            let Some((stream, received, _stay)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };
             let limit = gateway.proxy().timeouts.tunnel;

@@ -137,6 +137,12 @@ impl Application {
         self.connections.close_old(|kept| !are_scarce && kept.parked.is_quiet());
     }
 
+    /// Connections that it has closed when it should not have.
+    #[must_use]
+    pub fn connections_lost(&self) -> u64 {
+        self.peer.lost.load(Ordering::Relaxed)
+    }
+
     /// Whether descriptors can pass to it.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -212,6 +218,7 @@ impl Application {
                     {
                         return Ok(Connection { place, stream, region, last: Some(last) });
                     }
+                    self.peer.lost.fetch_add(1, Ordering::Relaxed);
                 }
                 Grant::New(place) => {
                     self.ask();

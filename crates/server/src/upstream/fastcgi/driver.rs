@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -38,6 +39,8 @@ pub(super) struct Driver {
     stream: Stream,
     /// What of a new connection's bytes the peer had not read at the last look, in the kernel's counting.
     unread: u64,
+    /// The event loop was told to forget that something can be written.
+    forgot_writable: bool,
     /// The other end of this connection knows what to do with a client's socket.
     pub(super) knows_direct: bool,
     /// The client's socket, which the application has, too.
@@ -94,6 +97,7 @@ impl Driver {
             place,
             stream,
             unread: 0,
+            forgot_writable: false,
             knows_direct,
             lent,
             outgoing: Outgoing::new(request, id),
@@ -124,14 +128,16 @@ impl Driver {
                 if outgoing.ended
                     && is_quiet
                     && answer.is_at_boundary()
-                    && let Ok(parked) = stream.park()
                 {
                     let last = Last { id: outgoing.id, hints };
-                    place.keep(Kept { parked, region, last });
+                    place.keep(Kept { parked: stream.park(), region, last });
                 }
                 Event::End(ending)
             }
             Err(error) => {
+                if error.kind() == UpstreamErrorKind::Died {
+                    peer.lost.fetch_add(1, Ordering::Relaxed);
+                }
                 if error.kind() == UpstreamErrorKind::Broken {
                     let address = &peer.address;
                     tracing::error!(%address, request = &*label, "broken FastCGI application: {error}");
@@ -162,7 +168,8 @@ impl Driver {
             }
             if !sent && !received {
                 self.look_for_reader(false);
-                let may_write = writable && (!self.outgoing.ended || self.looks_for_reader());
+                let has_more = !self.outgoing.ended && !self.outgoing.is_starved();
+                let may_write = writable && (has_more || self.looks_for_reader());
                 self.wait(may_read, may_write).await?;
             }
         }
@@ -194,13 +201,17 @@ impl Driver {
         let bytes = match self.outgoing.bytes() {
             Ok([]) => return Ok(false),
             Ok(bytes) => bytes,
-            Err(error) => {
-                let why = format!("the request body cannot be read: {error}");
-                return Err(UpstreamError::broken(why));
-            }
+            Err(error) => return Err(error),
         };
         let bytes = if head > 0 { &bytes[..head] } else { bytes };
-        match self.stream.try_write(bytes) {
+        let written = match self.stream.try_write(bytes) {
+            // The peer may have read everything before, and then the event loop never says so again.
+            Err(error) if is_for_later(&error) && std::mem::take(&mut self.forgot_writable) => {
+                self.stream.write_at_once(bytes, None)
+            }
+            written => written,
+        };
+        match written {
             Ok(n) => {
                 self.outgoing.advance(n);
                 self.look_for_reader(true);
@@ -209,6 +220,7 @@ impl Driver {
             Err(error) if is_for_later(&error) => Ok(false),
             Err(_) => {
                 *open = false;
+                self.outgoing.give_up();
                 Ok(true)
             }
         }
@@ -226,6 +238,7 @@ impl Driver {
         if !wrote {
             // Before the look: what is read behind it counts as news.
             self.stream.forget_writable();
+            self.forgot_writable = true;
         }
         let Some(unread) = self.stream.unread() else { return };
         if unread < self.unread || (wrote && unread == self.unread) {
@@ -253,18 +266,23 @@ impl Driver {
             (true, false) => Interest::READABLE,
             (false, true) => Interest::WRITABLE,
             (false, false) => {
-                self.inbox.room.notified().await;
+                tokio::select! {
+                    () = self.inbox.room.notified() => {}
+                    () = self.outgoing.more(), if self.outgoing.is_starved() => {}
+                }
                 return Ok(());
             }
         };
+        let is_starved = self.outgoing.is_starved();
         tokio::select! {
             // No process has the connection, and none will.
             down = self.peer.down(), if self.looks_for_reader() => Err(down),
             // The next read or write finds an error again.
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
+            () = self.outgoing.more(), if is_starved => Ok(()),
             // While the client is slow, it is not the application that takes its time.
-            () = tokio::time::sleep(self.peer.timeout), if may_read => {
+            () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
                 let is_lent = self.answer.writer() == Writer::Lent;
                 let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentSocket::has_moved);
                 if is_elsewhere || self.may_be_silent.get() {

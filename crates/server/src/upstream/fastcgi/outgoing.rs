@@ -1,11 +1,15 @@
-//! The records of a request, as they leave: a body in a file is read in between.
+//! The records of a request, as they leave: a body in a file, or one that is still arriving, is read in between.
 
+use std::future::{pending, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind};
 
-use crate::upstream::cgi::StreamedRequest;
+use crate::request::{Arrived, BodyReader};
+use crate::upstream::cgi::{Rest, StreamedRequest};
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 /// Content of a `STDIN` record made from a body in a file: what a UNIX socket takes at once.
 const PIECE: u16 = 32 * 1024;
@@ -20,14 +24,28 @@ pub(super) struct Outgoing {
     at: usize,
     /// Where the next piece of the body begins.
     body_at: u64,
+    /// Of a body that is still arriving. `None`: another exchange has it, or the application takes no more.
+    reader: Option<BodyReader>,
     /// Bytes sent in all.
     pub(super) sent: u64,
     pub(super) ended: bool,
 }
 
+/// What follows a record.
+enum Next {
+    Record(Vec<u8>),
+    /// The client has not sent it yet.
+    Later,
+    Nothing,
+}
+
 impl Outgoing {
     pub(super) fn new(request: Rc<StreamedRequest>, id: u16) -> Self {
-        Self { request, id, chunk: None, at: 0, body_at: 0, sent: 0, ended: false }
+        let reader = match &request.body {
+            Rest::Stream(stream) => stream.reader(),
+            Rest::Nothing | Rest::File(..) => None,
+        };
+        Self { request, id, chunk: None, at: 0, body_at: 0, reader, sent: 0, ended: false }
     }
 
     /// Bytes that are missing up to the request body.
@@ -35,42 +53,65 @@ impl Outgoing {
         if self.chunk.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
     }
 
-    /// What is to be sent next; nothing at the end.
-    pub(super) fn bytes(&mut self) -> io::Result<&[u8]> {
-        while !self.ended && self.at == self.chunk.as_ref().unwrap_or(&self.request.records).len() {
-            self.next_chunk()?;
-        }
-        let all = self.chunk.as_ref().unwrap_or(&self.request.records);
-        Ok(if self.ended { &[] } else { &all[self.at..] })
-    }
-
-    fn next_chunk(&mut self) -> io::Result<()> {
-        let Some((file, len)) = &self.request.body else {
-            self.ended = true;
-            return Ok(());
-        };
-        if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
-            self.ended = true;
-            return Ok(());
-        }
-        let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
-        let mut chunk = Header::new(Kind::STDIN, self.id, size).encode().to_vec();
-        let start = chunk.len();
-        chunk.resize(start + usize::from(size), 0);
-        let mut filled = start;
-        while filled < chunk.len() {
-            let offset = self.body_at + (filled - start) as u64;
-            match rustix::io::pread(&**file, &mut chunk[filled..], offset) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => filled += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+    /// What is to be sent next; nothing at the end, and while the client is waited for.
+    pub(super) fn bytes(&mut self) -> Result<&[u8], UpstreamError> {
+        while !self.ended && self.at == self.current().len() {
+            match self.next()? {
+                Next::Record(record) => (self.chunk, self.at) = (Some(record), 0),
+                Next::Later => break,
+                Next::Nothing => self.ended = true,
             }
         }
-        self.body_at += u64::from(size);
-        self.chunk = Some(chunk);
-        self.at = 0;
-        Ok(())
+        let at = self.at;
+        Ok(if self.ended { &[] } else { &self.current()[at..] })
+    }
+
+    fn current(&self) -> &Vec<u8> {
+        self.chunk.as_ref().unwrap_or(&self.request.records)
+    }
+
+    fn next(&mut self) -> Result<Next, UpstreamError> {
+        // A record without content is the end of a stream.
+        if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
+            return Ok(Next::Nothing);
+        }
+        match &self.request.body {
+            Rest::Nothing => Ok(Next::Nothing),
+            Rest::File(file, len) => {
+                let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
+                let record = read(file, self.body_at, size, self.id).map_err(|error| {
+                    UpstreamError::broken(format!("the request body cannot be read: {error}"))
+                })?;
+                self.body_at += u64::from(size);
+                Ok(Next::Record(record))
+            }
+            Rest::Stream(_) => match &mut self.reader {
+                Some(reader) => arrived(reader, self.id),
+                None => {
+                    let why = "the request body was passed on already, while it arrived";
+                    let kind = UpstreamErrorKind::Server;
+                    Err(UpstreamError::new(kind, Retry::Unsafe, why))
+                }
+            },
+        }
+    }
+
+    /// Whether it is the client that is waited for.
+    pub(super) fn is_starved(&self) -> bool {
+        self.reader.is_some() && !self.ended && self.at == self.current().len()
+    }
+
+    /// Waits until the client has sent more.
+    pub(super) async fn more(&self) {
+        match &self.reader {
+            Some(reader) => poll_fn(|cx| reader.poll_arrived(cx)).await,
+            None => pending().await,
+        }
+    }
+
+    /// The application takes no more.
+    pub(super) fn give_up(&mut self) {
+        self.reader = None;
     }
 
     pub(super) fn advance(&mut self, n: usize) {
@@ -79,4 +120,36 @@ impl Outgoing {
         // Marks the end as soon as it is reached: the answer may come before the next look. That will find an error again.
         drop(self.bytes().map(<[u8]>::len));
     }
+}
+
+/// A record with `size` bytes of a file.
+fn read(file: &OwnedFd, at: u64, size: u16, id: u16) -> io::Result<Vec<u8>> {
+    let mut record = Header::new(Kind::STDIN, id, size).encode().to_vec();
+    let start = record.len();
+    record.resize(start + usize::from(size), 0);
+    let mut filled = start;
+    while filled < record.len() {
+        let offset = at + (filled - start) as u64;
+        match rustix::io::pread(file, &mut record[filled..], offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(record)
+}
+
+/// A record with what has come of a body.
+fn arrived(reader: &mut BodyReader, id: u16) -> Result<Next, UpstreamError> {
+    let bytes = match reader.take(usize::from(PIECE)) {
+        Arrived::Nothing => return Ok(Next::Later),
+        Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
+        Arrived::Bytes(bytes) => bytes,
+        Arrived::End => bytes::Bytes::new(),
+    };
+    let len = u16::try_from(bytes.len()).unwrap_or(PIECE);
+    let mut record = Header::new(Kind::STDIN, id, len).encode().to_vec();
+    record.extend_from_slice(&bytes);
+    Ok(Next::Record(record))
 }

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(super) struct Peer {
     said_channel: AtomicBool,
     /// What it may log on all its connections together.
     log: Mutex<Budget>,
+    /// Connections that it has closed at work on a request, or while they were kept.
+    pub(super) lost: AtomicU64,
 }
 
 impl Peer {
@@ -41,6 +43,7 @@ impl Peer {
             hints: Mutex::default(),
             said_channel: AtomicBool::new(false),
             log: Mutex::default(),
+            lost: AtomicU64::new(0),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::{self, ThreadId};
 
 use bytes::BytesMut;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -18,11 +19,12 @@ pub(super) enum Stream {
     Tcp(TcpStream),
 }
 
-/// A connection that no event loop looks after.
+/// A connection that no request has. It stays registered with its event loop, which is most often the one that uses it next: that saves
+/// two system calls per request.
 #[derive(Debug)]
-pub(super) enum Parked {
-    Unix(std::os::unix::net::UnixStream),
-    Tcp(std::net::TcpStream),
+pub(super) struct Parked {
+    stream: Stream,
+    event_loop: ThreadId,
 }
 
 impl Stream {
@@ -106,19 +108,20 @@ impl Stream {
         Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
     }
 
-    pub(super) fn park(self) -> io::Result<Parked> {
-        Ok(match self {
-            Self::Unix(stream) => Parked::Unix(stream.into_std()?),
-            Self::Tcp(stream) => Parked::Tcp(stream.into_std()?),
-        })
+    pub(super) fn park(self) -> Parked {
+        Parked { stream: self, event_loop: thread::current().id() }
     }
 }
 
 impl Parked {
+    /// The connection for a request of this event loop.
     pub(super) fn resume(self) -> io::Result<Stream> {
-        Ok(match self {
-            Self::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
-            Self::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
+        if self.event_loop == thread::current().id() {
+            return Ok(self.stream);
+        }
+        Ok(match self.stream {
+            Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
+            Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
         })
     }
 
@@ -132,9 +135,9 @@ impl Parked {
 
 impl AsFd for Parked {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
+        match &self.stream {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,13 +10,16 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::{Instant, timeout_at};
 
-use super::peer::Gateway;
+use super::application::Gateway;
+use super::host::Host;
 use super::reader::{Reader, Said};
 use super::request::{GatewayRequest, Outgoing};
+use super::room::Place;
 use super::stream::Stream;
 use crate::request::Request;
 use crate::segment::Segment;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::hosts::Turn;
 use crate::upstream::inbox::{Event, ResponseEnd};
 
 /// How long an application may take; `None`: for ever.
@@ -36,18 +38,30 @@ pub struct Patience {
 #[derive(Debug)]
 pub struct GatewayExchange {
     gateway: Arc<Gateway>,
+    host: Arc<Host>,
+    stay: Stay,
+    /// The connection has served other requests.
+    is_kept: bool,
     patience: Patience,
     began: Instant,
-    driver: RefCell<Driver>,
+    /// On the heap, because most exchanges are of another kind, and smaller.
+    driver: Box<RefCell<Driver>>,
+}
+
+/// Until it is dropped, the host counts as busy with the request.
+#[derive(Debug, Default)]
+pub struct Stay {
+    _place: Option<Place>,
+    _turn: Option<Turn<Host>>,
 }
 
 #[derive(Debug)]
 struct Driver {
     /// `None` when the exchange has ended.
     stream: Option<Stream>,
-    /// The connection has served other requests.
-    is_kept: bool,
     outgoing: Outgoing,
+    /// Bytes of the request were written.
+    has_written: bool,
     /// The application takes no more of the request. It may have answered all the same.
     is_deaf: bool,
     /// Bytes were written that wait in TLS.
@@ -66,29 +80,31 @@ enum Step {
 }
 
 impl GatewayExchange {
-    /// Gives an application a request, which `client` has sent. It goes over a kept connection only if it is `repeatable`: it may then
-    /// have to be sent again.
+    /// Gives a host of an application a request, which `client` has sent. It goes over a kept connection only if it is `repeatable`: it
+    /// may then have to be sent again.
     ///
     /// # Errors
-    /// The application cannot be reached.
+    /// The host cannot be reached.
     pub async fn begin(
         gateway: &Arc<Gateway>,
+        host: &Arc<Host>,
         request: Rc<GatewayRequest>,
         client: &Request,
         repeatable: bool,
         patience: Patience,
     ) -> Result<Self, UpstreamError> {
-        let kept = gateway.kept(repeatable, request.kind).await;
+        let place = host.enter().await?;
+        let kept = host.kept(repeatable, request.kind).await;
         let is_kept = kept.is_some();
         let stream = match kept {
             Some(stream) => stream,
-            None => gateway.connect(client).await?,
+            None => host.connect(client).await?,
         };
         let reader = Reader::new(&request);
         let driver = Driver {
             stream: Some(stream),
-            is_kept,
-            outgoing: Outgoing::new(request).map_err(|error| unreadable(&error))?,
+            outgoing: Outgoing::new(request)?,
+            has_written: false,
             is_deaf: false,
             must_flush: false,
             reader,
@@ -97,9 +113,12 @@ impl GatewayExchange {
         };
         Ok(Self {
             gateway: Arc::clone(gateway),
+            host: Arc::clone(host),
+            stay: Stay { _place: place, _turn: None },
+            is_kept,
             patience,
             began: Instant::now(),
-            driver: RefCell::new(driver),
+            driver: Box::new(RefCell::new(driver)),
         })
     }
 
@@ -107,6 +126,22 @@ impl GatewayExchange {
     #[must_use]
     pub fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// The application; of an upstream, which of its hosts.
+    pub(in crate::upstream) fn who(&self) -> String {
+        self.gateway.name_of(&self.host)
+    }
+
+    /// Whether the connection has served other requests.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// The host has this exchange until its end.
+    pub(crate) fn hold(&mut self, turn: Turn<Host>) {
+        self.stay._turn = Some(turn);
     }
 
     /// The next event that follows from what has been received.
@@ -139,17 +174,25 @@ impl GatewayExchange {
         }
     }
 
-    /// Gives the connection away, on which another protocol is spoken now, and what has come of that.
+    /// Gives the connection away, on which another protocol is spoken now, what has come of that, and what keeps the host busy.
     #[must_use]
-    pub fn into_tunnel(self) -> Option<(Stream, BytesMut)> {
+    pub fn into_tunnel(self) -> Option<(Stream, BytesMut, Stay)> {
         let Driver { stream, received, .. } = self.driver.into_inner();
-        stream.map(|stream| (stream, received))
+        stream.map(|stream| (stream, received, self.stay))
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let was_heard = self.driver.borrow().was_heard;
+        let (was_heard, is_starved) = {
+            let driver = self.driver.borrow();
+            (driver.was_heard, driver.outgoing.is_starved())
+        };
         let patience = &self.patience;
-        let silence = if was_heard { patience.silence } else { patience.first_byte };
+        let silence = match was_heard {
+            // It is the client that takes its time.
+            _ if is_starved => None,
+            true => patience.silence,
+            false => patience.first_byte,
+        };
         let silent = silence.and_then(|most| Instant::now().checked_add(most));
         let total = patience.total.and_then(|most| self.began.checked_add(most));
         [silent, total].into_iter().flatten().min()
@@ -166,7 +209,7 @@ impl GatewayExchange {
                 let stream = driver.stream.take();
                 if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush)
                 {
-                    self.gateway.keep(stream);
+                    self.host.keep(stream);
                 }
                 Event::End(ResponseEnd::Complete)
             }
@@ -182,8 +225,8 @@ impl GatewayExchange {
     fn failed(&self, error: UpstreamError) -> Event {
         self.driver.borrow_mut().stream = None;
         if error.kind() == UpstreamErrorKind::Broken {
-            let upstream = self.gateway.name();
-            tracing::error!(upstream, "an application breaks the protocol: {error}");
+            let upstream = self.who();
+            tracing::error!(%upstream, "an application breaks the protocol: {error}");
         }
         Event::Failed(error)
     }
@@ -196,7 +239,7 @@ impl Driver {
             match self.reader.next(&mut self.received)? {
                 Said::Nothing => return Ok(None),
                 Said::Wants(bytes) => {
-                    self.outgoing.wants(bytes).map_err(|error| unreadable(&error))?;
+                    self.outgoing.wants(bytes)?;
                 }
                 said => return Ok(Some(said)),
             }
@@ -204,6 +247,7 @@ impl Driver {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, UpstreamError>> {
+        let was_starved = self.outgoing.is_starved();
         loop {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(Step::Said(said)));
@@ -223,7 +267,10 @@ impl Driver {
                     });
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died())),
-                Poll::Pending if has_sent => return Poll::Ready(Ok(Step::Moved)),
+                // Another clock runs while the client is waited for.
+                Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
+                    return Poll::Ready(Ok(Step::Moved));
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -233,11 +280,17 @@ impl Driver {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut has_sent = false;
         let Some(stream) = &mut self.stream else { return Ok(false) };
+        if self.is_deaf {
+            self.outgoing.give_up();
+        } else {
+            self.outgoing.poll_more(cx)?;
+        }
         while !self.is_deaf && !self.outgoing.bytes().is_empty() {
             match stream.poll_write(cx, self.outgoing.bytes()) {
                 Poll::Ready(Ok(n)) => {
-                    self.outgoing.advance(n).map_err(|error| unreadable(&error))?;
-                    (has_sent, self.must_flush) = (true, true);
+                    self.outgoing.advance(n)?;
+                    (has_sent, self.must_flush, self.has_written) = (true, true, true);
+                    self.outgoing.poll_more(cx)?;
                 }
                 Poll::Ready(Err(_)) => self.is_deaf = true,
                 Poll::Pending => break,
@@ -253,22 +306,15 @@ impl Driver {
         Ok(has_sent)
     }
 
-    /// The application has closed the connection too early. One that was idle may have closed a kept connection before the request
-    /// came: then no byte of a response has come.
+    /// The application has closed the connection too early.
     fn died(&self) -> UpstreamError {
-        let is_unread = self.is_kept && !self.was_heard;
-        let retry = if is_unread { Retry::Safe } else { Retry::Unsafe };
+        let retry = if self.has_written { Retry::Unsafe } else { Retry::Safe };
         let why = match self.was_heard {
             true => "it closed the connection before the end of its response",
             false => "it closed the connection without a response",
         };
         UpstreamError::new(UpstreamErrorKind::Died, retry, why)
     }
-}
-
-fn unreadable(error: &io::Error) -> UpstreamError {
-    let why = format!("the request body cannot be read: {error}");
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }
 
 fn too_long() -> UpstreamError {

@@ -8,14 +8,18 @@
 //! An exchange does its input and output when it is asked for the next event, and in no task of its own: while the client is slow,
 //! nothing is read from the application.
 
+mod application;
 mod exchange;
-mod peer;
+mod host;
 mod proxy_header;
 mod reader;
 mod request;
+mod room;
 mod stream;
 
+pub use application::Gateway;
+pub(crate) use application::tend_gateways;
 pub use exchange::{GatewayExchange, Patience};
-pub use peer::{Gateway, sweep_gateways};
+pub use host::Host as GatewayHost;
 pub use request::{GatewayRequest, Kind};
 pub use stream::Stream;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use rustix::net::{RecvFlags, Shutdown};
-use sendoff_config::ProxyAddress;
+use sendoff_config::Address;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
@@ -38,14 +38,16 @@ pub enum Plain {
 }
 
 impl Plain {
-    pub(super) async fn connect(address: &ProxyAddress) -> io::Result<Self> {
+    pub(super) async fn connect(address: &Address) -> io::Result<Self> {
         match address {
-            ProxyAddress::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
-            ProxyAddress::Tcp(host_port) => {
+            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            Address::Tcp(host_port) => {
                 let stream = TcpStream::connect(&**host_port).await?;
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
+            // An upstream is where its hosts are; pools speak FastCGI.
+            Address::Pool(_) | Address::Upstream(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 

@@ -208,6 +208,7 @@ impl Tried {
     ) -> bool {
         let is_safe = match why.kind() {
             UpstreamErrorKind::Server
+            | UpstreamErrorKind::Request(_)
             | UpstreamErrorKind::Silent
             // The request has waited for its whole time.
             | UpstreamErrorKind::WaitTimedOut => false,
@@ -249,6 +250,7 @@ impl<T> Turn<T> {
             UpstreamErrorKind::QueueFull
             | UpstreamErrorKind::WaitTimedOut
             | UpstreamErrorKind::Overloaded
+            | UpstreamErrorKind::Request(_)
             | UpstreamErrorKind::Server => {}
         }
     }

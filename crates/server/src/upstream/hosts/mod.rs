@@ -17,14 +17,15 @@
 //!   }
 //! ```
 //! The turn is dropped when the response has ended: until then the host counts as busy with it. `choice.rs` is the machine
-//! that chooses, `names.rs` looks names up again, `probe.rs` looks after hosts that have no requests.
+//! that chooses, `names.rs` looks names up again, `probe.rs` looks after hosts that have no requests, `tend.rs`
+//! keeps both at work.
 
 mod choice;
 mod group;
 mod names;
 mod probe;
+mod tend;
 
 pub(crate) use choice::Rules;
 pub(crate) use group::{Hosts, Tried, Turn};
-pub(crate) use names::keep_resolved;
-pub(crate) use probe::keep_probing;
+pub(crate) use tend::tend;

@@ -1,8 +1,9 @@
-//! An application that speaks HTTP, SCGI or AJP: how it is reached, and the connections to it that are kept.
+//! A host of an application that speaks HTTP, SCGI or AJP: how it is reached, and the connections to it that are kept.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustls::pki_types::ServerName;
-use sendoff_config::{Proxy, ProxyProtocol, ProxyTls};
+use sendoff_config::{Address, Proxy, ProxyProtocol, ProxyTls};
 use sendoff_tls::{Verify, client_config};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
@@ -18,32 +19,39 @@ use tokio_rustls::TlsConnector;
 
 use super::proxy_header;
 use super::request::Kind;
+use super::room::{Place, Room};
 use super::stream::{Plain, Stream};
 use crate::request::Request;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::queue::QueueLimits;
 
-/// How often idle connections are looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a connection is kept while idle: less than the 5 s after which Node.js closes it, so that few requests meet a connection that
 /// is about to be closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
-/// Connections to one application that all event loops together keep while idle.
+/// Connections to one host that all event loops together keep while idle.
 const MAX_IDLE: usize = 64;
 
-/// An application, shared by all event loops.
+/// A host of an application, shared by all event loops.
 #[derive(Debug)]
-pub struct Gateway {
-    proxy: Proxy,
-    name: String,
-    tls: Option<Result<Tls, String>>,
+pub struct Host {
+    manner: Arc<Manner>,
+    address: Address,
     /// Connections that no request has now, used last at the end.
     idle: Mutex<VecDeque<Idle>>,
-    /// Connections that were made.
-    made: AtomicU64,
+    room: Room,
+    /// Requests that it was given.
+    requests: AtomicU64,
+}
+
+/// How the hosts of an application are asked.
+#[derive(Debug)]
+pub(super) struct Manner {
+    pub(super) proxy: Proxy,
+    pub(super) tls: Option<Result<Tls, String>>,
 }
 
 /// What TLS needs.
-struct Tls {
+pub(super) struct Tls {
     connector: TlsConnector,
     server_name: ServerName<'static>,
 }
@@ -62,34 +70,55 @@ struct Idle {
     since: Instant,
 }
 
-impl Gateway {
-    /// An application. What is wrong with its roots is said when it is asked.
-    #[must_use]
-    pub fn new(proxy: Proxy) -> Arc<Self> {
+impl Manner {
+    /// What is wrong with the roots is said when a host is connected to.
+    pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
             ProxyProtocol::Http { tls: Some(tls), .. } => Some(Tls::new(tls)),
             _ => None,
         };
-        let name = proxy.to_string();
-        Arc::new(Self { proxy, name, tls, idle: Mutex::default(), made: AtomicU64::new(0) })
+        Self { proxy, tls }
+    }
+}
+
+impl Host {
+    /// A host that has no more than `limit` requests at a time.
+    pub(super) fn new(manner: Arc<Manner>, address: Address, limit: Option<NonZeroUsize>) -> Self {
+        let room = Room::new(limit, QueueLimits::default());
+        Self { manner, address, idle: Mutex::default(), room, requests: AtomicU64::new(0) }
     }
 
-    /// Where it is and how it is asked.
+    /// Where it listens.
     #[must_use]
-    pub fn proxy(&self) -> &Proxy {
-        &self.proxy
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
-    /// For the log, as the operator wrote it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
+    /// How it is asked.
+    pub(super) fn proxy(&self) -> &Proxy {
+        &self.manner.proxy
     }
 
-    /// Connections that were made to it.
+    /// Requests that it was given since the front knows it.
     #[must_use]
-    pub fn connections_made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it may have one more request, which is counted.
+    pub(super) async fn enter(&self) -> Result<Option<Place>, UpstreamError> {
+        let place = self.room.enter().await?;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(place)
+    }
+
+    /// Whether it can be connected to.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn probe(&self) -> Result<(), UpstreamError> {
+        self.within_limit(async { Plain::connect(&self.address).await.map(drop).map_err(said) })
+            .await
     }
 
     /// A kept connection for a request, if there is one and the request may go over it: it may be lost with a connection that closes at
@@ -102,7 +131,7 @@ impl Gateway {
                 Kind::Http { .. } | Kind::Scgi => return None,
             }
             let stream = self.take()?;
-            let pinged = timeout(self.proxy.timeouts.connect, ping(stream)).await;
+            let pinged = timeout(self.proxy().timeouts.connect, ping(stream)).await;
             if let Ok(Some(stream)) = pinged {
                 return Some(stream);
             }
@@ -124,7 +153,7 @@ impl Gateway {
     /// Keeps a connection for the next request.
     pub(super) fn keep(&self, stream: Stream) {
         // Such a connection is one client's.
-        if self.proxy.proxy_protocol {
+        if self.proxy().proxy_protocol {
             return;
         }
         let mut idle = self.idle();
@@ -135,30 +164,33 @@ impl Gateway {
 
     /// A new connection, for a request of this client.
     pub(super) async fn connect(&self, client: &Request) -> Result<Stream, UpstreamError> {
-        let limit = self.proxy.timeouts.connect;
-        let why = match timeout(limit, self.try_connect(client)).await {
-            Ok(Ok(stream)) => {
-                self.made.fetch_add(1, Ordering::Relaxed);
-                return Ok(stream);
+        self.within_limit(self.try_connect(client)).await
+    }
+
+    /// What `connecting` makes, if it does not take too long.
+    async fn within_limit<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, UpstreamError> {
+        let limit = self.proxy().timeouts.connect;
+        let (kind, why) = match timeout(limit, connecting).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(why)) => {
+                (UpstreamErrorKind::Unreachable, format!("it cannot be connected to: {why}"))
             }
-            Ok(Err(why)) => why,
             Err(_) => {
-                let why = format!("it took no connection for {limit:?}");
-                let kind = UpstreamErrorKind::ConnectTimedOut;
-                return Err(UpstreamError::new(kind, Retry::Safe, why));
+                (UpstreamErrorKind::ConnectTimedOut, format!("it took no connection for {limit:?}"))
             }
         };
-        let why = format!("it cannot be connected to: {why}");
-        Err(UpstreamError::new(UpstreamErrorKind::Unreachable, Retry::Safe, why))
+        Err(UpstreamError::new(kind, Retry::Safe, why))
     }
 
     async fn try_connect(&self, client: &Request) -> Result<Stream, String> {
-        let said = |error: io::Error| error.to_string();
-        let mut plain = Plain::connect(&self.proxy.address).await.map_err(said)?;
-        if self.proxy.proxy_protocol {
+        let mut plain = Plain::connect(&self.address).await.map_err(said)?;
+        if self.proxy().proxy_protocol {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;
         }
-        let Some(tls) = &self.tls else { return Ok(Stream::Plain(plain)) };
+        let Some(tls) = &self.manner.tls else { return Ok(Stream::Plain(plain)) };
         let Tls { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
         let shaken = connector.connect(server_name.clone(), plain).await;
         shaken.map(|tls| Stream::Tls(Box::new(tls))).map_err(|error| format!("TLS: {error}"))
@@ -170,7 +202,7 @@ impl Gateway {
     }
 
     /// Closes connections that have been idle for too long, or are not quiet.
-    fn close_old(&self) {
+    pub(super) fn close_old(&self) {
         let now = Instant::now();
         self.idle().retain_mut(|idle| {
             now.duration_since(idle.since) < IDLE_TIME && idle.stream.is_quiet()
@@ -208,10 +240,6 @@ async fn ping(mut stream: Stream) -> Option<Stream> {
     }
 }
 
-/// Closes connections that have been idle for too long, for ever.
-pub async fn sweep_gateways(gateways: Arc<[Arc<Gateway>]>) {
-    loop {
-        tokio::time::sleep(SWEEP_INTERVAL).await;
-        gateways.iter().for_each(|gateway| gateway.close_old());
-    }
+fn said(error: io::Error) -> String {
+    error.to_string()
 }

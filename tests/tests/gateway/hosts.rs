@@ -1,0 +1,274 @@
+//! Applications on several hosts (`docs/upstreams.md`): servers in Python, and nginx.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sendoff_tests::{Authority, Client, LIMIT, Request, Server, Site, Stock, dies_with_us, wait};
+
+use crate::responder::Responder;
+use crate::{ajp, scgi, serve};
+
+/// Answers with its name, in one piece, and notes each `POST` before.
+const APP: &str = r"
+import http.server, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        time.sleep(0.001)
+        name = sys.argv[2].encode()
+        self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s' % (len(name), name))
+    def do_POST(self):
+        self.rfile.read(int(self.headers['Content-Length']))
+        note = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(note, self.path.encode() + b'\n')
+        os.close(note)
+        self.do_GET()
+    def log_message(self, *words):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+";
+
+/// A server in Python that can be killed and started again at its address.
+struct Python {
+    name: &'static str,
+    script: std::path::PathBuf,
+    ran: std::path::PathBuf,
+    addr: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Python {
+    fn start(site: &Site, name: &'static str) -> Self {
+        let script = site.write_at(site.outside("app.py"), APP);
+        let ran = site.outside("ran");
+        let mut this = Self { name, script, ran, addr: ([127, 0, 0, 1], 0).into(), child: None };
+        // Another process may take the port in between.
+        let started = (0..5).any(|_| {
+            this.addr = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+            this.try_run()
+        });
+        assert!(started, "the server in Python does not start");
+        this
+    }
+
+    fn try_run(&mut self) -> bool {
+        let mut child = dies_with_us(Path::new("/usr/bin/python3"), "KILL")
+            .args([self.script.to_str().unwrap(), &self.addr.port().to_string(), self.name])
+            .arg(&self.ran)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3");
+        let answers = || std::net::TcpStream::connect(self.addr).is_ok();
+        let is_up = wait::until(LIMIT, || answers() || child.try_wait().unwrap().is_some());
+        let is_up = is_up && child.try_wait().unwrap().is_none();
+        self.child = Some(child);
+        is_up
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}
+
+/// nginx that answers with `c`.
+fn nginx(site: &Site) -> Stock {
+    Stock::nginx(site.root(), "", "location / { return 200 c; }")
+}
+
+/// A server that passes requests on to these hosts.
+fn balance(site: &Site, scheme: &str, hosts: &[String], keys: &str, more: &str) -> Server {
+    serve(
+        site,
+        &format!(
+            "[[site.route]]\nproxy = {{ to = '{scheme}://upstream:app'{more} }}\n\
+             [[upstream]]\nname = 'app'\nhosts = {hosts:?}\n{keys}\n"
+        ),
+    )
+}
+
+/// The hosts that answer this number of requests, one after the other, and how many each.
+fn answering(server: &Server, count: usize) -> HashMap<String, usize> {
+    let (mut client, mut hosts) = (server.connect(), HashMap::new());
+    for _ in 0..count {
+        *hosts.entry(client.ask(&Request::get("/")).text()).or_insert(0) += 1;
+    }
+    hosts
+}
+
+#[test]
+fn each_host_gets_its_share_and_spare_ones_wait() {
+    let site = Site::new();
+    let (mut a, mut b, c) = (Python::start(&site, "a"), Python::start(&site, "b"), nginx(&site));
+    let hosts = [format!("{} weight=3", a.addr), b.addr.to_string(), format!("{} spare", c.addr())];
+    let keys = "fails = 1\nretry_after = '1m'\nslow_start = '0s'";
+    let server = balance(&site, "http", &hosts, keys, "");
+    let shares = answering(&server, 40);
+    assert_eq!((shares["a"], shares["b"], shares.len()), (30, 10, 2), "{shares:?}");
+    let report = server.explain("/", &[]).unwrap();
+    assert!(report.contains("http://upstream:app, tcp:127.0.0.1:"), "{report}");
+    a.kill();
+    b.kill();
+    let shares = answering(&server, 10);
+    assert_eq!(shares.get("c"), Some(&10), "{shares:?}");
+    let status = server.command(&["status"]).unwrap();
+    assert!(status.contains("app: 3 hosts, 1 up, "), "{status}");
+    assert!(status.contains(&format!("{}: 0 busy, 10 requests, up", c.addr())), "{status}");
+    drop(c);
+    assert_eq!(server.get("/").status(), 502);
+    // All are down: they are tried whenever there is a request.
+    assert!(b.try_run());
+    assert_eq!(server.page("/"), "b");
+}
+
+/// What one client has seen.
+#[derive(Default)]
+struct Seen {
+    gets: usize,
+    posted: Vec<String>,
+    lost: usize,
+}
+
+/// Asks until it is told to stop.
+fn keep_asking(addr: SocketAddr, name: usize, stop: &AtomicBool) -> Seen {
+    let (mut client, mut seen) = (Client::connect(addr), Seen::default());
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..3 {
+            let response = client.ask(&Request::get("/"));
+            assert_eq!(response.status(), 200, "GET: {}", response.text());
+            seen.gets += 1;
+        }
+        let n = format!("/{name}.{}", seen.posted.len() + seen.lost);
+        match client.ask(&Request::post(&n, "text/plain", "x")).status() {
+            200 => seen.posted.push(n),
+            502 => seen.lost += 1,
+            other => panic!("POST: {other}"),
+        }
+    }
+    seen
+}
+
+const CLIENTS: usize = 8;
+
+/// Idempotent requests are sent to another host; others are lost only if a host had them, and no host runs one twice.
+#[test]
+fn two_of_three_hosts_die_and_return() {
+    let site = Site::new();
+    let mut dying = [Python::start(&site, "a"), Python::start(&site, "b")];
+    // nginx notes nothing, so it answers a POST with another name.
+    let c = nginx(&site);
+    let hosts: Vec<_> = [dying[0].addr, dying[1].addr, c.addr()].map(|at| at.to_string()).into();
+    let keys = "fails = 1\nretry_after = '100ms'\nslow_start = '0s'\nprobe = '100ms'";
+    let server = balance(&site, "http", &hosts, keys, "");
+    let stop = AtomicBool::new(false);
+    let says = |what: &str| server.command(&["status"]).unwrap().contains(what);
+    let seen: Vec<_> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|n| (n, server.addr(), &stop))
+            .map(|(n, addr, stop)| scope.spawn(move || keep_asking(addr, n, stop)))
+            .collect();
+        for _ in 0..3 {
+            dying.iter_mut().for_each(Python::kill);
+            assert!(wait::until(LIMIT, || says("3 hosts, 1 up")));
+            dying.iter_mut().for_each(|app| assert!(app.try_run()));
+            assert!(wait::until(LIMIT, || says("3 hosts, 3 up")));
+        }
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let lost: usize = seen.iter().map(|seen| seen.lost).sum();
+    assert!(lost <= 3 * CLIENTS, "{lost} were lost");
+    assert!(seen.iter().all(|seen| seen.gets > 0 && !seen.posted.is_empty()));
+    let ran = std::fs::read_to_string(site.outside("ran")).unwrap();
+    let mut times = HashMap::new();
+    ran.lines().for_each(|n| *times.entry(n).or_insert(0) += 1);
+    assert!(!times.is_empty() && times.values().all(|times| *times == 1), "{times:?}");
+    let shares = answering(&server, 30);
+    assert_eq!(shares.len(), 3, "{shares:?}");
+}
+
+/// Where nothing listens: a port that was free a moment ago.
+fn nowhere() -> String {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn the_other_protocols_have_several_hosts_too() {
+    let scgi = Responder::start(scgi::answer_ok);
+    let ajp = Responder::start(ajp::answer_ok);
+    for (scheme, app) in [("scgi", scgi), ("ajp", ajp)] {
+        let site = Site::new();
+        let hosts = [nowhere(), app.addr().to_string()];
+        let server = balance(&site, scheme, &hosts, "fails = 2", "");
+        for n in 0..6 {
+            // Nothing of it was read where nothing listens, so a POST goes on as well.
+            let request = [Request::get("/"), Request::post("/", "text/plain", "abc")];
+            assert_eq!(server.ask(&request[n % 2]).expect(200), b"ok", "{scheme} {n}");
+        }
+        server.await_log("sent to another host: it cannot be connected to");
+        server.await_log("the host is down");
+    }
+}
+
+#[test]
+fn hosts_behind_tls_have_the_name_of_the_application() {
+    let (site, behind) = (Site::new(), Site::with("a.txt", "over TLS"));
+    let authority = Authority::new();
+    let certificate = authority.issue(&["app.test"], &behind.outside("tls"), "app");
+    let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
+    let app = Server::start(behind.root(), &options);
+    let roots = site.write_at(site.outside("roots.pem"), authority.pem());
+    let hosts = [nowhere(), app.tls_addr().unwrap().to_string()];
+    let more = format!(", tls_name = 'app.test', roots = '{}'", roots.display());
+    let server = balance(&site, "https", &hosts, "", &more);
+    for _ in 0..4 {
+        assert_eq!(server.page("/a.txt"), "over TLS");
+    }
+}
+
+/// A host has at most as many requests as the upstream says; others wait for their turn.
+#[test]
+fn a_host_gets_no_more_requests_than_its_limit() {
+    let site = Site::new();
+    let go = site.fifo("go");
+    let path = site.path("go");
+    let app = Responder::start(move |peer| {
+        loop {
+            peer.request()?;
+            // Until the test lets it go on.
+            std::fs::read(&path).ok()?;
+            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
+    });
+    let server = balance(&site, "http", &[app.addr().to_string()], "connections = 1", "");
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(Request::get("/").bytes());
+            client
+        })
+        .collect();
+    assert!(wait::until(LIMIT, || server.command(&["status"]).unwrap().contains(": 3 busy")));
+    for done in 1..=3 {
+        assert!(wait::until(LIMIT, || app.seen().len() == done), "{}", app.seen().len());
+        go.release();
+    }
+    assert!(clients.iter_mut().all(|client| client.response("GET").expect(200) == b"ok"));
+    assert_eq!(app.connections(), 1);
+}
