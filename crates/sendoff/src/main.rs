@@ -19,6 +19,7 @@ mod options;
 mod orders;
 mod page_folder;
 mod program;
+mod rights;
 mod runtime_folder;
 mod signals;
 mod source;
