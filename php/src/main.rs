@@ -62,6 +62,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     if getppid() != parent {
         return Err(Failure::System("the supervisor is gone".to_owned()));
     }
+    sendoff_sandbox::hide().map_err(Failure::system("cannot hide from other processes"))?;
     let config = Config::read(take("--config-fd", inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     let socket = take("--pool-fd", inherited.pool_fd)?;

@@ -62,6 +62,8 @@ pub(crate) struct Master<'a> {
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
     leaving: Vec<Worker>,
     target: usize,
+    /// What the kernel says of processes that it ended for want of memory, when the master last looked.
+    out_of_memory: Option<u64>,
     /// The files of the application that the workers boot, if they are watched.
     watch: Option<Watch>,
     /// When the workers are replaced because a file has changed, unless others change until then.
@@ -94,6 +96,7 @@ impl<'a> Master<'a> {
             slots,
             leaving,
             target,
+            out_of_memory: sendoff_sandbox::ended_out_of_memory(),
             watch,
             replace_at,
         };
@@ -358,7 +361,8 @@ impl<'a> Master<'a> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let number = pid.as_raw_nonzero();
             if let Some(signal) = status.terminating_signal() {
-                log(format_args!("worker {number} was killed by signal {signal}"));
+                let why = self.why_killed(signal);
+                log(format_args!("worker {number} was killed by signal {signal}{why}"));
             } else if status.exit_status() != Some(0) {
                 let status = status.exit_status().unwrap_or_default();
                 log(format_args!("worker {number} ended with status {status}"));
@@ -382,6 +386,21 @@ impl<'a> Master<'a> {
             self.leaving.retain(|worker| worker.pid != pid);
         }
         self.drop_empty_slots();
+    }
+
+    /// The end of the sentence that a worker was killed by this signal.
+    fn why_killed(&mut self, signal: i32) -> &'static str {
+        if signal != Signal::KILL.as_raw() {
+            return "";
+        }
+        let before = self.out_of_memory;
+        self.out_of_memory = sendoff_sandbox::ended_out_of_memory();
+        match self.out_of_memory.zip(before) {
+            Some((now, before)) if now > before => {
+                ": the kernel had no memory left (journalctl -k names the process that it ended)"
+            }
+            _ => "",
+        }
     }
 
     /// Lets the workers finish their requests and waits for their end. When they take too long or at a second SIGTERM

@@ -45,7 +45,15 @@ pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
 /// # Errors
 /// The system refuses; the process must end.
 pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
+    sendoff_sandbox::prefer_when_out_of_memory();
     pool.confines().take_on()?;
+    if pool.account.is_none_or(|account| account.uid == 0) {
+        // The user did not change, which would have hidden it, as php-fpm's workers are. Hidden is the master.
+        sendoff_sandbox::show()?;
+    }
+    if pool.no_new_privileges {
+        sendoff_sandbox::only_signal_children()?;
+    }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {
         // It ended before the line above, which would have ended this process without a word, too.

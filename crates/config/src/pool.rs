@@ -51,6 +51,16 @@ pub struct PoolConfig {
     /// The most bytes of memory of its own that a worker may have (`RLIMIT_DATA`); `None`: any number. PHP's `memory_limit`
     /// counts what the script allocates; this also counts what libraries do.
     pub memory_limit: Option<u64>,
+    /// The most descriptors that a worker may have (`RLIMIT_NOFILE`); `None`: as many as the supervisor.
+    pub max_open_files: Option<u64>,
+    /// The most processes and threads that the user of its workers may have, in and out of the pool, when a worker starts another one
+    /// (`RLIMIT_NPROC`); `None`: as many as the supervisor's limit says.
+    pub max_processes: Option<u64>,
+    /// The most bytes of the core file of a worker that crashes (`RLIMIT_CORE`); `None`: as many as the supervisor's limit says.
+    pub max_core: Option<u64>,
+    /// Whether programs that scripts start get no privileges by being setuid, and scripts cannot signal processes of other pools and of
+    /// the server.
+    pub no_new_privileges: bool,
     /// The request path, on every site whose scripts the pool runs, that is answered with the state of the pool; `None`: none.
     pub status_path: Option<String>,
     /// The request path, on every site whose scripts the pool runs, that is answered with `ping_response`; `None`: none.
@@ -82,6 +92,10 @@ impl PoolConfig {
             request_timeout: Some(Duration::from_secs(300)),
             slow_log: None,
             memory_limit: None,
+            max_open_files: None,
+            max_processes: None,
+            max_core: None,
+            no_new_privileges: false,
             status_path: None,
             ping_path: None,
             ping_response: "pong".to_owned(),
@@ -95,6 +109,9 @@ impl PoolConfig {
         Confines {
             umask: self.umask,
             memory_limit: self.memory_limit,
+            max_open_files: self.max_open_files,
+            max_processes: self.max_processes,
+            max_core: self.max_core,
             root: self.chroot.as_deref(),
             account: self.account.map(|account| (account.uid, account.gid)),
         }

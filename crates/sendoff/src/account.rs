@@ -1,14 +1,22 @@
 //! Which user the front and the workers run as.
 
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sendoff_config::Account;
+use sendoff_config::{Account, Config};
 use sendoff_settings::Chosen;
 use sendoff_sys::process::{find_account, find_group, find_user};
 
 /// Who runs the scripts of a folder that belongs to root: the user that Debian has for web servers.
 const WEB_USER: &str = "www-data";
+
+/// The user that packages make for the front.
+const FRONT_USER: &str = "sendoff";
+
+/// Users that systemd gives to services without one of their own (systemd.exec(5), `DynamicUser=`): no account has them. The front takes
+/// one of them if there is no [`FRONT_USER`].
+const UNASSIGNED: RangeInclusive<u32> = 61184..=65519;
 
 /// The account to change to; without one the server stays what it is, which is not root. Only root can change, and PHP runs as
 /// root only if root is named.
@@ -64,6 +72,20 @@ fn unknown(name: &str) -> String {
         ),
         None => format!("there is no user {name}: `getent passwd` lists those that there are"),
     }
+}
+
+/// The account that the front has for itself if root has started the server; `None`: it stays what the supervisor is. No script and no
+/// file belongs to it, so scripts can neither signal nor trace the front, even those of the user whose files it serves.
+pub(crate) fn of_front(config: &Config) -> Option<Account> {
+    let files = config.account.filter(|account| account.uid != 0)?;
+    let of_pools = config.pools.iter().filter_map(|pool| pool.account);
+    let taken: Vec<u32> = of_pools.chain([files]).map(|account| account.uid).collect();
+    let is_free = |account: &Account| !taken.contains(&account.uid) && account.uid != 0;
+    let unassigned = || {
+        let mut free = UNASSIGNED.filter(|uid| find_user(*uid).is_none());
+        free.next().map(|uid| Account { uid, gid: uid })
+    };
+    find(FRONT_USER).filter(is_free).or_else(unassigned)
 }
 
 fn find(name: &str) -> Option<Account> {

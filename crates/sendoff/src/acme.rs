@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Gid, Uid, getgid, getuid};
-use rustix::thread::{CapabilitySet, set_no_new_privs};
+use rustix::thread::CapabilitySet;
 use sendoff_acme::{Agent, CertificateReport, Server};
 use sendoff_config::Config;
 use sendoff_sys::memfd;
@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::front::{die_with, take};
 use crate::options::OfAcme;
 use crate::orders::{Reply, Socket};
+use crate::rights;
 
 /// How long the front may take to follow.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -45,18 +46,19 @@ pub(crate) enum FromAcme {
 /// What the supervisor left is not usable, or the system refuses something.
 pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
+    rights::hide()?;
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);
     let socket = take(inherited.supervisor_fd)?;
-    set_no_new_privs(true)
-        .map_err(io::Error::from)
+    sendoff_sandbox::forgo_new_privileges()
         .map_err(Failure::system("cannot give up privileges"))?;
     if getuid().is_root() {
         // If it cannot be made, the agent says so.
         let (uid, gid) = owner(&config.state.join("acme")).unwrap_or((getuid(), getgid()));
         become_user(uid, gid, CapabilitySet::empty(), || Ok(()))
             .map_err(Failure::system(format!("cannot become user {}", uid.as_raw())))?;
+        rights::hide()?;
     }
     die_with(supervisor)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

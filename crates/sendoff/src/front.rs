@@ -4,18 +4,18 @@ use std::fs::File;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
-use rustix::thread::CapabilitySet;
-use sendoff_config::{Account, Config, LogTarget};
+use rustix::process::{Resource, Rlimit, Signal};
+use sendoff_config::{Config, LogTarget};
 use sendoff_server::front::Front;
 use sendoff_server::observe::explain::{SECRET_LEN, Secret};
-use sendoff_sys::process::{become_user, take_inherited};
+use sendoff_sys::process::take_inherited;
 use sendoff_sys::title;
 use sendoff_tls::Vault;
 
 use crate::failure::Failure;
 use crate::options::Inherited;
 use crate::orders::Inbox;
+use crate::rights;
 
 /// Serves until the supervisor says so.
 ///
@@ -23,6 +23,7 @@ use crate::orders::Inbox;
 /// What the supervisor left is not usable, or the system refuses something.
 pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
+    rights::hide()?;
     title::set("sendoff: front");
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
@@ -37,13 +38,10 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     raise_descriptor_limit();
     // Before the change of user: log folders belong to root.
     let access_logs = config.log_targets().into_iter().map(open_log).collect::<Result<_, _>>()?;
-    // An explicit root stays root.
-    if let Some(Account { uid: uid @ 1.., gid }) = config.account {
-        become_user(Uid::from_raw(uid), Gid::from_raw(gid), CapabilitySet::empty(), || Ok(()))
-            .map_err(Failure::system(format!("cannot become user {uid}")))?;
-    }
+    rights::become_front(&config)?;
     die_with(supervisor)?;
     crate::unready::warn(&config);
+    rights::confine_front(&config)?;
     let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
         // It fails if the supervisor has heard it from a front before this one.

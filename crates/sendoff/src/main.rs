@@ -20,6 +20,7 @@ mod orders;
 mod page_folder;
 mod program;
 mod refusal;
+mod rights;
 mod runtime_folder;
 mod signals;
 mod source;

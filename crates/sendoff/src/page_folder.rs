@@ -1,11 +1,15 @@
-//! The folder of kept pages (`page_cache`), which belongs to the user of the front.
+//! The folder of kept pages (`page_cache`). Scripts must not write there: what it holds is sent to clients. Started by root, the server
+//! gives the folder to the group that the front alone has. Files in it belong to the user whose files the front serves, who may run
+//! scripts, too, but cannot enter the folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use sendoff_config::{Account, Config};
+
+use crate::account;
 
 /// Makes the folder if pages are to be kept. Without it the server serves all the same, so an error is only logged.
 pub(crate) fn prepare(config: &Config) {
@@ -27,10 +31,14 @@ fn make(config: &Config) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let opened: File =
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(folder)?;
-    match config.account {
-        Some(Account { uid, gid }) if opened.metadata()?.uid() != uid => {
+    match (account::of_front(config), config.account) {
+        (Some(front), _) => {
+            fchown(&opened, Some(0), Some(front.gid))?;
+            Ok(rustix::fs::fchmod(&opened, Mode::RWXU | Mode::RWXG)?)
+        }
+        (None, Some(Account { uid, gid })) if opened.metadata()?.uid() != uid => {
             fchown(&opened, Some(uid), Some(gid))
         }
-        _ => Ok(()),
+        (None, _) => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
 use crate::page_folder;
+use crate::rights;
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
 use crate::systemd;
@@ -53,6 +54,7 @@ pub(crate) fn run(source: Source, take_over: Option<RawFd>) -> Result<(), Failur
 }
 
 fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(), Failure> {
+    rights::hide()?;
     // First of all: what it has sent must be read before this process says why it cannot serve.
     let taken = predecessor.as_ref().map(|predecessor| predecessor.listeners()).transpose()?;
     let (config, warnings) = source.resolve()?;

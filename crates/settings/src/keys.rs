@@ -90,7 +90,7 @@ section! {
     /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
-    /// The folder of kept pages (`page_cache`). The server makes it, and gives it to the user that it runs as.
+    /// The folder of kept pages (`page_cache`). The server makes it, and the front alone may enter it.
     page_cache_folder: FilePath, unless "`/var/cache/sendoff`; without root `~/.cache/sendoff`",
         example "\"/var/cache/sendoff\"", also "fastcgi_cache_path" "proxy_cache_path" "CacheRoot";
     /// How much room kept pages may take there.
@@ -529,6 +529,20 @@ section! {
     /// The memory of its own that a worker may have; PHP's `memory_limit` counts only what scripts allocate.
     memory_limit: Size, unless "any",
         example "\"1G\"", also "rlimit_as" "RLimitMEM";
+    /// The descriptors (files, connections, pipes) that a worker may have open.
+    max_open_files: Number<64, 1048576>, unless "as many as the server",
+        example "1024", also "rlimit_nofile";
+    /// The processes and threads that the user of the pool may have; a script that would start one more is refused. The kernel counts all
+    /// of that user, whatever started them.
+    max_processes: Number<1, 4194304>, unless "as many as the server",
+        example "200", also "rlimit_nproc" "RLimitNPROC";
+    /// The core file of a worker that crashes.
+    max_core: Size, unless "the limit of the server",
+        example "\"0\"", also "rlimit_core";
+    /// Whether scripts do without programs that change their user, such as `sudo` and most forms of `sendmail`, and can send signals to
+    /// nothing but themselves and what they have started (security.md).
+    no_new_privileges: bool = false,
+        example "true", also "no_new_privs" "NoNewPrivileges";
     /// Where scripts are logged that run for long, each with its backtrace.
     slow_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/slow.log\"", also "slowlog";

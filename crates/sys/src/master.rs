@@ -44,6 +44,12 @@ pub struct Confines<'a> {
     pub umask: Option<u32>,
     /// Bytes of memory of its own (`RLIMIT_DATA`).
     pub memory_limit: Option<u64>,
+    /// The most descriptors that it may have (`RLIMIT_NOFILE`).
+    pub max_open_files: Option<u64>,
+    /// The most processes and threads that its user may have when it starts another one (`RLIMIT_NPROC`).
+    pub max_processes: Option<u64>,
+    /// The most bytes of a core file (`RLIMIT_CORE`).
+    pub max_core: Option<u64>,
     /// The folder that is `/` for it, and its working folder at first.
     pub root: Option<&'a Path>,
     /// Its user and group. Root stays root, with all that it may do; another user keeps no capability but `CAP_LEASE`, as far as the
@@ -60,8 +66,16 @@ impl Confines<'_> {
         if let Some(mask) = self.umask {
             umask(Mode::from_raw_mode(mask));
         }
-        if let Some(bytes) = self.memory_limit {
-            setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+        let limits = [
+            (Resource::Data, self.memory_limit),
+            (Resource::Nofile, self.max_open_files),
+            (Resource::Nproc, self.max_processes),
+            (Resource::Core, self.max_core),
+        ];
+        for (resource, limit) in limits {
+            if limit.is_some() {
+                setrlimit(resource, Rlimit { current: limit, maximum: limit })?;
+            }
         }
         let enter = || -> io::Result<()> {
             if let Some(root) = self.root {

@@ -82,6 +82,39 @@ pub fn become_user(
     Ok(())
 }
 
+/// Changes to the user and group `own` permanently, without capabilities, but opens and makes files as the user of `files`, with all
+/// groups of that user. New files belong to the user of `files` and to the group of `own`. Signals and tracing go by `own` alone, so
+/// processes of the user of `files` can do neither to this process.
+///
+/// Only the calling thread and those that it starts are changed completely: to be called before there are others.
+///
+/// # Errors
+/// The kernel refuses, for instance because `own` does not exist in this user namespace. The process may then run with part of the
+/// change, and should end or [become another user](become_user).
+pub fn become_user_with_files_of(own: (Uid, Gid), files: (Uid, Gid)) -> io::Result<()> {
+    set_groups(files.0, files.1)?;
+    rustix::thread::set_keep_capabilities(true)?;
+    // SAFETY: plain calls; libc changes every thread.
+    if unsafe { libc::setgid(own.1.as_raw()) != 0 || libc::setuid(own.0.as_raw()) != 0 } {
+        return Err(io::Error::last_os_error());
+    }
+    let only = |set| CapabilitySets {
+        effective: set,
+        permitted: set,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, only(CapabilitySet::SETUID))?;
+    let files = files.0.as_raw();
+    // SAFETY: plain calls, which change this thread. They return the user from before, never an error; the second one changes nothing,
+    // because there is no such user.
+    let now = unsafe {
+        libc::setfsuid(files);
+        libc::setfsuid(u32::MAX)
+    };
+    rustix::thread::set_capabilities(None, only(CapabilitySet::empty()))?;
+    if now.cast_unsigned() == files { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
 /// Lets a program that the process executes next have capabilities that the process has now.
 ///
 /// # Errors

@@ -5,10 +5,12 @@
 //! closing the connection, when it has ended.
 
 mod client;
+mod confinement;
 mod listener;
 mod report;
 
 pub(crate) use client::{run, watch};
+pub(crate) use confinement::Confinement;
 pub(crate) use listener::Commands;
 pub(crate) use report::{PoolReport, Reloaded, Report, SiteReport};
 

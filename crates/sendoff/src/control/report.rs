@@ -12,6 +12,8 @@ use sendoff_server::observe::status::{
 use sendoff_server::upstream::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
 
+use super::confinement::Confinement;
+
 /// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
 const MOST_SHOWN: usize = 32;
 
@@ -23,6 +25,8 @@ pub(crate) struct Report {
     pub(crate) pid: u32,
     /// The front; `None`: it is being started again.
     pub(crate) front_pid: Option<u32>,
+    /// The rights of the front; `None`: they are not known.
+    pub(crate) confinement: Option<Confinement>,
     /// Seconds.
     pub(crate) uptime: u64,
     pub(crate) listeners: Vec<String>,
@@ -168,6 +172,9 @@ impl fmt::Display for Report {
             Encryption::ByKernel(count) => {
                 writeln!(f, "TLS          by the kernel for {count} of them")?;
             }
+        }
+        if let Some(confinement) = &self.confinement {
+            writeln!(f, "front        {confinement}")?;
         }
         let mut all = SiteStatus { requests: self.refused, ..SiteStatus::default() };
         self.sites.iter().for_each(|site| all.add(site.sent));
@@ -444,6 +451,7 @@ mod tests {
             version: "1.2".to_owned(),
             pid: 7,
             front_pid: Some(8),
+            confinement: None,
             uptime: 90_061,
             listeners: vec!["127.0.0.1:80".to_owned(), "unix:/a".to_owned()],
             refused: 1,

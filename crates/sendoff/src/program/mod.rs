@@ -13,6 +13,7 @@ use sendoff_sys::title;
 use crate::failure::Failure;
 use crate::front::{die_with, take};
 use crate::options::OfProgram;
+use crate::rights;
 use master::{Master, Role};
 
 pub(crate) use socket::PoolListener;
@@ -26,6 +27,7 @@ const NOT_RUN: i32 = 127;
 /// What the supervisor left is not usable, or the system refuses something.
 pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     die_with(rustix::process::getppid())?;
+    rights::hide()?;
     let config = Config::read(take(inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);

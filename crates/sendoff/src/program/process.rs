@@ -78,7 +78,11 @@ pub(super) fn become_program(
     rustix::stdio::dup2_stderr(&standard.error)?;
     // Its own processes go with it.
     setpgid(None, None)?;
+    sendoff_sandbox::prefer_when_out_of_memory();
     pool.confines().take_on()?;
+    if pool.no_new_privileges {
+        sendoff_sandbox::only_signal_children()?;
+    }
     // As PHP's workers: to hand over a file that belongs to another user takes a lease.
     if pool.account.is_some_and(|account| account.uid != 0) {
         pass_on_capabilities(CapabilitySet::LEASE)?;

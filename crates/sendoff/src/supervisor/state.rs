@@ -21,7 +21,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::control::{Answer, PoolReport, Reloaded, Report, SiteReport};
+use crate::control::{Answer, Confinement, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -176,6 +176,7 @@ impl Supervisor {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             front_pid: self.front.pid(),
+            confinement: self.front.pid().and_then(Confinement::of),
             uptime: self.started.elapsed().as_secs(),
             listeners: self.addresses.iter().map(ToString::to_string).collect(),
             refused: 0,

@@ -1,0 +1,67 @@
+//! What the processes of the server give up (`docs/security.md`).
+
+use std::io::ErrorKind;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::CapabilitySet;
+use sendoff_config::{Account, Config};
+use sendoff_sandbox::Landlock;
+use sendoff_sys::process::{become_user, become_user_with_files_of};
+
+use crate::account;
+use crate::failure::Failure;
+
+/// Hides this process from others of its user; to be called again after a change of user.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn hide() -> Result<(), Failure> {
+    sendoff_sandbox::hide().map_err(Failure::system("cannot hide from other processes"))
+}
+
+/// Makes this process, which root has started, one of the front's user, with files of the configuration's user. An explicit root stays
+/// root. To be called before there are threads.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
+    sendoff_sandbox::forgo_new_privileges()
+        .map_err(Failure::system("cannot give up privileges"))?;
+    let Some(files @ Account { uid: 1.., .. }) = config.account else { return Ok(()) };
+    let ids = |account: Account| (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    let failed = Failure::system(format!("cannot become user {}", files.uid));
+    if let Some(own) = account::of_front(config) {
+        match become_user_with_files_of(ids(own), ids(files)) {
+            // A container may have fewer users than that.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => tracing::warn!(
+                "the front runs as user {}, whom scripts may run as, too: there is no user {} here",
+                files.uid,
+                own.uid
+            ),
+            done => return done.map_err(failed).and_then(|()| hide()),
+        }
+    }
+    let (uid, gid) = ids(files);
+    become_user(uid, gid, CapabilitySet::empty(), || Ok(())).map_err(failed)?;
+    hide()
+}
+
+/// Confines the front to what it needs to serve: folders that it may change, system calls. What the kernel lacks is left out;
+/// `sendoff status` says so. To be called last, before there are threads.
+///
+/// # Errors
+/// The system refuses a rule that it knows.
+pub(crate) fn confine_front(config: &Config) -> Result<(), Failure> {
+    let temporary = std::env::temp_dir();
+    let folders = [temporary.as_path(), &config.front.page_cache.folder];
+    match sendoff_sandbox::write_only_beneath(&folders) {
+        Ok(Landlock::Whole) => {}
+        Ok(Landlock::Partial) => tracing::debug!("the kernel is older than some rules for files"),
+        Ok(Landlock::Missing) => tracing::debug!("the kernel has no rules for files (Landlock)"),
+        Err(error) => tracing::warn!(%error, "the front is not confined to its folders"),
+    }
+    if let Err(error) = sendoff_sandbox::allow_only_known() {
+        tracing::debug!(%error, "the system calls of the front are not filtered");
+    }
+    Ok(())
+}
