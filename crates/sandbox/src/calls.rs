@@ -165,11 +165,13 @@ const DOMAINS: [c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc:
 /// What `ioctl` may ask: bytes to read, bytes not sent, not to block, whether it is a terminal. None of them changes a device.
 const QUESTIONS: [u64; 4] = [libc::FIONREAD, libc::TIOCOUTQ, libc::FIONBIO, libc::TCGETS];
 
-/// What a thread may change of itself: its name, and names of its memory.
-const OWN_NAMES: [c_int; 2] = [libc::PR_SET_NAME, PR_SET_VMA];
+/// What a thread may change and learn of itself: its name, names of its memory, and what the kernel passed to the program.
+const OF_ITSELF: [c_int; 3] = [libc::PR_SET_NAME, PR_SET_VMA, PR_GET_AUXV];
 
 /// From `<linux/prctl.h>`; the `libc` crate lacks it for some C libraries.
 const PR_SET_VMA: c_int = 0x5356_4d41;
+/// Likewise.
+const PR_GET_AUXV: c_int = 0x4155_5856;
 
 /// From now on this thread, and those that it starts, make only system calls that the front is known to need; others fail with `ENOSYS`.
 /// The process gains no privileges any more by executing programs, which is refused, too.
@@ -189,7 +191,7 @@ fn filter() -> Result<BpfProgram, BackendError> {
         values.collect::<Result<Vec<_>, _>>()
     };
     rules.insert(libc::SYS_socket, is(0, &DOMAINS.map(bits))?);
-    rules.insert(libc::SYS_prctl, is(0, &OWN_NAMES.map(bits))?);
+    rules.insert(libc::SYS_prctl, is(0, &OF_ITSELF.map(bits))?);
     rules.insert(libc::SYS_ioctl, is(1, &QUESTIONS)?);
     // abort(3), in its own process.
     rules.insert(libc::SYS_tgkill, is(0, &[bits(getpid().as_raw_nonzero().get())])?);
