@@ -10,4 +10,4 @@ mod framed;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use connection::{Http2, serve};
+pub(crate) use connection::{Connection, Http2, Served};
