@@ -14,7 +14,7 @@ use super::listener::{Accepted, Listening};
 use super::proxy_header::take_header;
 use crate::clients::Connections;
 use crate::descriptors::{self, Level};
-use crate::http1::{self, Http2};
+use crate::http1::{Connection, Http2, Served};
 use crate::http2;
 use crate::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
 use crate::observe::limits::Limit;
@@ -179,16 +179,23 @@ impl<S: Service + 'static> Start<S> {
     }
 
     /// Serves the connection up to its end. `buffer`: what the client has sent already.
-    async fn speak<T: Transport + 'static>(self, transport: T, buffer: BytesMut) -> Counted {
+    fn speak<T: Transport + 'static>(
+        self,
+        transport: T,
+        buffer: BytesMut,
+    ) -> impl Future<Output = Counted> + use<T, S> {
         let Self { origin, services, counted, .. } = self;
-        let (current, living) = (Rc::clone(&services), Rc::clone(&counted.lifecycle));
-        let http1 = http1::serve(transport, origin, buffer, current, living).await;
-        if let Some(Http2 { transport, origin, buffer }) = http1 {
-            let lifecycle = Rc::clone(&counted.lifecycle);
-            // On the heap, because other connections should not have room for it.
-            Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
+        let lifecycle = Rc::clone(&counted.lifecycle);
+        let mut connection = Connection::new(transport, origin, buffer, lifecycle);
+        async move {
+            if connection.serve(&*services).await == Served::Http2 {
+                let Http2 { transport, origin, buffer } = connection.into_http2();
+                let lifecycle = Rc::clone(&counted.lifecycle);
+                // On the heap, because other connections should not have room for it.
+                Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
+            }
+            counted
         }
-        counted
     }
 
     async fn speak_tls<T: Transport + 'static>(self, is_http2: bool, transport: T) -> Counted {

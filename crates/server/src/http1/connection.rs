@@ -44,6 +44,15 @@ pub(crate) struct Http2<T> {
     pub(crate) buffer: BytesMut,
 }
 
+/// How the service of a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// With the connection.
+    Ended,
+    /// The client speaks HTTP/2.
+    Http2,
+}
+
 /// What follows a request.
 enum Next {
     /// Another may follow.
@@ -91,46 +100,8 @@ fn refused(status: StatusCode, why: &str) -> End {
     End::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one client until the connection ends. `buffer` has what the client has sent already. Gives the connection back if the client
-/// speaks HTTP/2.
-pub(crate) async fn serve<T: Transport, S: Service>(
-    transport: T,
-    origin: Origin,
-    buffer: BytesMut,
-    services: Rc<Current<S>>,
-    lifecycle: Rc<Lifecycle>,
-) -> Option<Http2<T>> {
-    let heads = HeadDecoder::new(Limits::default());
-    let began = Instant::now();
-    let mut connection = Connection {
-        transport,
-        origin,
-        lifecycle,
-        buffer,
-        heads,
-        is_new: true,
-        kept_up: true,
-        began,
-    };
-    loop {
-        if connection.buffer.is_empty() && !connection.wait_for_request().await {
-            return None;
-        }
-        // Not before, so that an idle connection keeps nothing of an old configuration.
-        let service = services.get();
-        // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
-        match Box::pin(connection.serve_one(&*service)).await {
-            Next::Request => connection.is_new = false,
-            Next::Close => return None,
-            Next::Http2 => {
-                let Connection { transport, origin, buffer, .. } = connection;
-                return Some(Http2 { transport, origin, buffer });
-            }
-        }
-    }
-}
-
-struct Connection<T> {
+/// A client's connection.
+pub(crate) struct Connection<T> {
     transport: T,
     origin: Origin,
     lifecycle: Rc<Lifecycle>,
@@ -146,6 +117,42 @@ struct Connection<T> {
 }
 
 impl<T: Transport> Connection<T> {
+    /// `buffer` has what the client has sent already.
+    pub(crate) fn new(
+        transport: T,
+        origin: Origin,
+        buffer: BytesMut,
+        lifecycle: Rc<Lifecycle>,
+    ) -> Self {
+        let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
+        let (is_new, kept_up) = (true, true);
+        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
+    }
+
+    /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
+    /// would have room for it twice, which is 400 bytes of each idle connection.
+    pub(crate) async fn serve<S: Service>(&mut self, services: &Current<S>) -> Served {
+        loop {
+            if self.buffer.is_empty() && !self.wait_for_request().await {
+                return Served::Ended;
+            }
+            // Not before, so that an idle connection keeps nothing of an old configuration.
+            let service = services.get();
+            // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold.
+            match Box::pin(self.serve_one(&*service)).await {
+                Next::Request => self.is_new = false,
+                Next::Close => return Served::Ended,
+                Next::Http2 => return Served::Http2,
+            }
+        }
+    }
+
+    /// The connection for a client that speaks HTTP/2.
+    pub(crate) fn into_http2(self) -> Http2<T> {
+        let Self { transport, origin, buffer, .. } = self;
+        Http2 { transport, origin, buffer }
+    }
+
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();

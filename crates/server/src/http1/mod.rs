@@ -12,4 +12,4 @@ mod incoming;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use connection::{Http2, serve};
+pub(crate) use connection::{Connection, Http2, Served};
