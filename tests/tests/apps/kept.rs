@@ -13,8 +13,9 @@ use crate::{mediawiki, wordpress};
 /// Requests in random order.
 const STEPS: usize = 400;
 
-/// Of them, those that a kept page must have answered for the test to mean something.
-const LEAST_HITS: usize = 60;
+/// Of them, those that a kept page must have answered for the test to mean something. Two of eight clients get kept pages, at about half of
+/// the targets: 54 are to be expected, and fewer than 20 do not happen by chance.
+const LEAST_HITS: usize = 20;
 
 /// A client with cookies.
 #[derive(Clone)]
