@@ -13,8 +13,9 @@ use crate::{mediawiki, wordpress};
 /// Requests in random order.
 const STEPS: usize = 400;
 
-/// Of them, those that a kept page must have answered for the test to mean something.
-const LEAST_HITS: usize = 60;
+/// Of them, those that a kept page must have answered for the test to mean something. Two of eight clients get kept pages, at about half of
+/// the targets: 54 are to be expected, and fewer than 20 do not happen by chance.
+const LEAST_HITS: usize = 20;
 
 /// A client with cookies.
 #[derive(Clone)]
@@ -155,12 +156,9 @@ const CONTENT: &str = "require 'wp-load.php';
         'post_password' => 'sesame', 'post_date' => '2026-03-02 12:00:00', 'post_date_gmt' => '2026-03-02 12:00:00', 'post_author' => 1]);
     echo wp_insert_post(['post_title' => 'Draft', 'post_content' => 'Not yet said.', 'post_status' => 'draft', 'post_author' => 1]);";
 
-#[test]
-#[cfg_attr(not(root), ignore = "needs root: servers that run scripts as www-data")]
-fn wordpress_keeps_no_page_of_a_user_as_root() {
-    let site = Site::new();
-    let database = Database::start(&site);
-    wordpress::install(&site, &database);
+/// WordPress with the plugin and the contents above. Returns the number of the draft.
+fn install_wordpress(site: &Site, database: &Database) -> String {
+    wordpress::install(site, database);
     let root = site.outside("share/wordpress");
     site.write_at(root.join("wp-content/mu-plugins/marks.php"), PLUGIN);
     let made = std::process::Command::new("php")
@@ -169,7 +167,16 @@ fn wordpress_keeps_no_page_of_a_user_as_root() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
-    let draft = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: servers that run scripts as www-data")]
+fn wordpress_keeps_no_page_of_a_user_as_root() {
+    let site = Site::new();
+    let database = Database::start(&site);
+    let draft = install_wordpress(&site, &database);
+    let root = site.outside("share/wordpress");
     let keys = "app = 'wordpress'\n[[site.route]]\npage_cache = '10m, stale 1h, cookies'\n";
     let pair = Pair::start(&site, &root, keys, (&root, wordpress::NGINX));
     let at = pair.ours.addr();
@@ -256,6 +263,22 @@ fn wordpress_keeps_no_page_of_a_user_as_root() {
     assert!(page.contains("For all to read."), "{page}");
 }
 
+/// Logs a user of MediaWiki in, by the name and the password in `form`.
+fn log_in(user: &mut Browser, at: std::net::SocketAddr, form: &str) {
+    let page = "/mediawiki/index.php?title=Special:UserLogin";
+    let shown = user.get(at, page).text();
+    let before = shown.split("name=\"wpLoginToken\"").collect::<Vec<_>>();
+    let value =
+        |text: &str| text.split('"').next().unwrap().replace('+', "%2B").replace('\\', "%5C");
+    // The attributes come in either order.
+    let token = match before[1].strip_prefix(" type=\"hidden\" value=\"") {
+        Some(rest) => value(rest),
+        None => value(before[0].rsplit("value=\"").next().unwrap()),
+    };
+    let form = format!("{form}&authAction=login&wploginattempt=Log+in&wpLoginToken={token}");
+    assert_eq!(user.post(at, page, &form).status(), 302, "{}", user.name);
+}
+
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: servers that run scripts as www-data")]
 fn mediawiki_keeps_no_page_of_a_user_as_root() {
@@ -297,23 +320,8 @@ fn mediawiki_keeps_no_page_of_a_user_as_root() {
     let mut browsers = ["anyone", "reader", "admin", "bob"].map(Browser::new);
     let [_, reader, admin, bob] = &mut browsers;
     reader.cookies.insert("theme".to_owned(), "dark".to_owned());
-    for (user, form) in [
-        (&mut *admin, "wpName=Admin&wpPassword=correct+horse+battery"),
-        (&mut *bob, "wpName=Bob&wpPassword=battery+staple+9"),
-    ] {
-        let page = "/mediawiki/index.php?title=Special:UserLogin";
-        let shown = user.get(at, page).text();
-        let before = shown.split("name=\"wpLoginToken\"").collect::<Vec<_>>();
-        let value =
-            |text: &str| text.split('"').next().unwrap().replace('+', "%2B").replace('\\', "%5C");
-        // The attributes come in either order.
-        let token = match before[1].strip_prefix(" type=\"hidden\" value=\"") {
-            Some(rest) => value(rest),
-            None => value(before[0].rsplit("value=\"").next().unwrap()),
-        };
-        let form = format!("{form}&authAction=login&wploginattempt=Log+in&wpLoginToken={token}");
-        assert_eq!(user.post(at, page, &form).status(), 302, "{}", user.name);
-    }
+    log_in(admin, at, "wpName=Admin&wpPassword=correct+horse+battery");
+    log_in(bob, at, "wpName=Bob&wpPassword=battery+staple+9");
     for (browser, name) in browsers.iter_mut().zip(["null", "null", "\"Admin\"", "\"Bob\""]) {
         for _ in 0..3 {
             let page = browser.get(at, "/wiki/Main_Page").text();
