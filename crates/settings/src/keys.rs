@@ -352,11 +352,11 @@ section! {
         example "[\"10.66.0.0/16\"]", also "Deny";
     /// Rule: whether applications may name files and URLs in response fields such as `X-Sendfile` (named-files.md).
     name_files: bool, unless "PHP and FastCGI applications may; with `proxy`, if the site has `sendfile_from`",
-        example "false", also "fastcgi_ignore_headers" "proxy_ignore_headers" "XSendFile" "x-sendfile";
+        example "false";
     /// Rule, with `proxy`: clients get 404. Only other applications of the site lead requests here, by `X-Accel-Redirect` and
     /// `X-Reproxy-URL` (named-files.md).
     internal: Yes,
-        example "true", also "x_accel_redirect" "reproxy";
+        example "true";
     /// Handler: the file at the path is sent. What looks like a script is refused.
     statics as "static": Yes,
         example "true", also "file_server" "static_files";

@@ -135,11 +135,19 @@ fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
     }
     let uri = Uri::try_from(url).ok()?;
     let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
-    let port = match (scheme, uri.port()) {
-        (_, Some(_)) => uri.port_u16()?,
-        ("http", None) => 80,
-        ("https", None) => 443,
+    let usual = match scheme {
+        "http" => 80,
+        "https" => 443,
         _ => return None,
+    };
+    // `Uri` takes a port that is none for one that is missing.
+    let port = match authority.as_str().strip_prefix(uri.host()?)? {
+        "" => usual,
+        rest => {
+            let digits = rest.strip_prefix(':')?;
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse::<u16>().ok().filter(|_| is_number)?
+        }
     };
     let origin = format!("{scheme}://{}:{port}", uri.host()?).to_ascii_lowercase();
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -259,6 +267,9 @@ mod tests {
             ("http://u:p@a.test/", None),
             ("http://a.test\\@b.test/", None),
             ("http://a.test:99999/", None),
+            ("http://a.test:+80/", None),
+            ("http://a.test:/", None),
+            ("ftp://a.test:80/", None),
             ("http:///x", None),
             ("//a.test/x", None),
             ("/x", None),
