@@ -64,7 +64,7 @@ for (const chart of CHARTS) {
   const caption = add(figure, 'figcaption', chart.title);
   const values = add(caption, 'span');
   chart.figure = { now: chart.lines.map((_, at) => {
-    if (at) values.append(', ');
+    if (at) values.append(' ');
     return add(values, 'b', '', chart.names && ['one', 'two'][at]);
   }) };
   const image = svg('svg', { viewBox: '0 0 ' + (POINTS - 1) + ' 60', preserveAspectRatio: 'none', role: 'img', 'aria-label': chart.title });
