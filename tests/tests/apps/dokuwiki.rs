@@ -17,6 +17,8 @@ const VOLATILE: &[(&str, &str)] = &[
     ("taskrunner.php?id=", "\""),
     ("tseed=", "\""),
     ("<meta name=\"date\" content=\"", "\""),
+    // A feed is kept for some time, from its first request on.
+    ("<dc:date>", "<"),
     ("JSINFO =", ";"),
 ];
 
