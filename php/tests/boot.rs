@@ -379,7 +379,7 @@ fn a_thousand_requests_cost_neither_memory_nor_descriptors() {
 /// A worker that is at work finishes its request.
 #[test]
 fn a_changed_file_boots_the_workers_again() {
-    let dir = TempDir::new();
+    let (dir, outside) = (TempDir::new(), TempDir::new());
     let path = dir.file("worker.php");
     fs::write(
         &path,
@@ -392,11 +392,10 @@ fn a_changed_file_boots_the_workers_again() {
     let (mut worker, request) = (master.worker(), Request::new(&path));
     assert_eq!(worker.link().ask(&request).body(), "first");
     for (code, said) in [("second", true), ("broken(", false), ("third", true)] {
-        fs::write(
-            dir.file("say.php"),
-            format!("<?php return '{code}';{}", if said { "" } else { "(" }),
-        )
-        .unwrap();
+        // In one step: a worker that boots between two would be replaced at once.
+        let new = outside.file("say.php");
+        fs::write(&new, format!("<?php return '{code}';{}", if said { "" } else { "(" })).unwrap();
+        fs::rename(new, dir.file("say.php")).unwrap();
         if said {
             worker = master.worker();
             assert_eq!(worker.link().ask(&request).body(), code);

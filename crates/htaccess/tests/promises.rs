@@ -12,7 +12,7 @@ use sendoff_htaccess::{
 
 /// What this thread has used of a processor: other work on the machine does not count.
 fn processor_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a clock that began at 0")
 }
 
 /// A site with one file of rules, `index.php` and `a.txt`.
