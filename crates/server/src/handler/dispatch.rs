@@ -29,7 +29,7 @@ use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
-use crate::request::{Body, Request, Scheme, Who as Client};
+use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -44,17 +44,8 @@ const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPT
 /// Seconds after which a client may ask again that has too many requests under way.
 const WHILE_BUSY: u64 = 1;
 
-/// Fields that concern the page that was asked for and not the error page in its place.
-const OF_THE_PAGE: [HeaderName; 8] = [
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
-    header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
-];
+/// Fields of a request that describe its body, which the request for an error page has not.
+const OF_THE_BODY: [HeaderName; 2] = [header::CONTENT_LENGTH, header::CONTENT_TYPE];
 
 /// Which handler answers a request.
 #[derive(Debug)]
@@ -682,7 +673,7 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
 /// The request for the page of an error.
 fn for_page(failed: &Request, page: &str) -> Request {
     let mut request = Request { body: Body::default(), has_body: false, ..failed.clone() };
-    for name in OF_THE_PAGE {
+    for name in CONDITIONS.into_iter().chain(OF_THE_BODY) {
         request.headers.remove(name);
     }
     if request.method != Method::HEAD {

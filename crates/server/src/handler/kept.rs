@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{
-    AUTHORIZATION, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
-};
-use http::{HeaderName, Method, StatusCode};
+use http::header::{AUTHORIZATION, COOKIE, UPGRADE};
+use http::{Method, StatusCode};
 use sendoff_config::{Keeping, PageCache};
 use tokio::time::timeout;
 
@@ -23,7 +20,7 @@ use crate::observe::explain::Remark;
 use crate::page_cache::{
     Begun, Ended, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
 };
-use crate::request::{Request, host_name};
+use crate::request::{CONDITIONS, Request, host_name};
 use crate::responder::{self, Responder, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
@@ -34,10 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The method that asks to forget pages, as other caches know it.
 const PURGE: &str = "PURGE";
-
-/// Fields of a request that are about the copy that the client has; the page that is kept is a whole one.
-const OF_CLIENT: [HeaderName; 6] =
-    [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE];
 
 /// What answers if no kept page does.
 #[derive(Debug, Clone, Copy)]
@@ -324,7 +317,8 @@ impl<'a> Wish<'a> {
         client: Option<&mut dyn Responder>,
     ) -> Result<(Ended, Outcome), Cut> {
         let mut request = self.context.request.clone();
-        for name in OF_CLIENT {
+        // The page that is kept is a whole one, whatever copy this client has.
+        for name in CONDITIONS {
             request.headers.remove(name);
         }
         let asks = old.is_some_and(|old| old.ask_in(&mut request.headers));

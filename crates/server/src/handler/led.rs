@@ -15,7 +15,7 @@ use super::proxy::{self, Passed};
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
-use crate::request::{BadPath, Body, NOT_IN_PATH, Request, decode_path};
+use crate::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
 use crate::responder::Responder;
 use crate::response::{CgiHead, Field, ResponseHead};
 use crate::site::effects::{Answer, Effects};
@@ -30,16 +30,6 @@ const OF_THE_BODY: [HeaderName; 5] = [
     header::CONTENT_ENCODING,
     header::EXPECT,
     header::UPGRADE,
-];
-
-/// Fields of the client that concern a successful response to GET or HEAD only.
-pub(super) const OF_READING: [HeaderName; 6] = [
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
 ];
 
 /// Fields of the first application that stay, in place of the other's.
@@ -104,13 +94,13 @@ pub(super) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result
     Ok(request)
 }
 
-/// Whether ranges and conditions of the client concern the response.
+/// Whether ranges and conditions of the client concern the response: only a successful one to GET or HEAD.
 fn reads(asked: &Request, head: &CgiHead) -> bool {
     [Method::GET, Method::HEAD].contains(&asked.method) && head.status == StatusCode::OK
 }
 
 fn remove_conditions(headers: &mut HeaderMap) {
-    OF_READING.into_iter().for_each(|name| drop(headers.remove(name)));
+    CONDITIONS.into_iter().for_each(|name| drop(headers.remove(name)));
 }
 
 /// The URI, percent-encoded where an application has forgotten to (nginx takes such a URI, too).

@@ -13,14 +13,14 @@ use http::{HeaderMap, StatusCode};
 use super::answer::{Answer, Begun};
 use super::context::Context;
 use super::error::Outcome;
-use super::led::{self, OF_READING};
+use super::led;
 use super::proxy::{self, Passed};
 use super::script::Call;
 use super::status::Failure;
 use crate::cut::Cut;
 use crate::filter;
 use crate::layer::Layer;
-use crate::request::Request;
+use crate::request::{CONDITIONS, Request};
 use crate::responder::Responder;
 use crate::response::{CgiHead, Field, ResponseHead};
 use crate::site::effects::Effects;
@@ -140,7 +140,7 @@ fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
         "https" => 443,
         _ => return None,
     };
-    // `Uri` takes a port that is none for one that is missing.
+    // For "host:x" `Uri` says that there is no port.
     let port = match authority.as_str().strip_prefix(uri.host()?)? {
         "" => usual,
         rest => {
@@ -158,7 +158,7 @@ fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
 /// The fields in which the client says which part it wants.
 fn of_the_part(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
-    for name in OF_READING {
+    for name in CONDITIONS {
         for value in headers.get_all(&name) {
             kept.append(&name, value.clone());
         }

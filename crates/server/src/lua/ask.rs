@@ -9,25 +9,19 @@ use http::{HeaderValue, Method};
 use sendoff_lua::{Reply, Subrequest, Waiting};
 use tokio::time::Instant;
 
-use crate::request::{Body, Request};
+use crate::request::{Body, CONDITIONS, Request};
 
 /// How long the subrequests of one run may take in all.
 pub(super) const TOTAL_TIME: Duration = Duration::from_secs(30);
 
-/// Fields that concern the request that a script runs for, and not those that the script makes.
-const OF_THE_REQUEST: [HeaderName; 14] = [
+/// Fields that, with the conditions, concern the request that a script runs for, and not those that the script makes.
+const OF_THE_REQUEST: [HeaderName; 8] = [
     header::ACCEPT_ENCODING,
     header::CONNECTION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
     header::EXPECT,
-    header::IF_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_NONE_MATCH,
-    header::IF_RANGE,
-    header::IF_UNMODIFIED_SINCE,
-    header::RANGE,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
@@ -67,7 +61,7 @@ fn of_wish(wish: Subrequest, waiting: &Waiting, request: &Request) -> Result<Req
     }
     // The fields of the request itself are lent to the script.
     let mut headers = waiting.exchange().request.headers.clone();
-    for name in OF_THE_REQUEST {
+    for name in CONDITIONS.into_iter().chain(OF_THE_REQUEST) {
         headers.remove(name);
     }
     for (name, value) in fields {

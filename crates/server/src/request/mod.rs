@@ -13,6 +13,7 @@ mod who;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::header::{self, HeaderName};
 use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
@@ -22,6 +23,16 @@ pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
 pub use stream::BodyStream;
 pub(crate) use stream::{Arrived, BodyReader, BodyWriter};
 pub(crate) use who::Who;
+
+/// The fields in which a client says which part of a page it wants, and on which condition (RFC 9110 §13.1, §14.2).
+pub(crate) const CONDITIONS: [HeaderName; 6] = [
+    header::RANGE,
+    header::IF_RANGE,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+];
 
 /// One request. The connection that receives it fills it in, and adds the body when the route is known.
 ///
