@@ -38,6 +38,22 @@ impl Segment {
         }
     }
 
+    /// Cuts the segment behind its first `len` bytes, of which it has more. Returns the rest.
+    pub(crate) fn split_off(&mut self, len: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => {
+                Self::Bytes(bytes.split_off(usize::try_from(len).unwrap_or(usize::MAX)))
+            }
+            Self::File(file) => {
+                let mut rest = file.clone();
+                rest.offset += len;
+                rest.len -= len;
+                file.len = len;
+                Self::File(rest)
+            }
+        }
+    }
+
     /// Whether the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -31,40 +31,44 @@ const MAX_PIECES: usize = 1024;
 /// Pieces per second.
 const BEATS: u64 = 4;
 
-/// A bucket of tokens.
+/// Nanoseconds.
+const SECOND: u128 = 1_000_000_000;
+
+/// A bucket that holds a second's tokens at most, of which one is a byte. The virtual scheduling algorithm of ITU-T I.371: the time when
+/// it will be full says how many tokens it has.
 #[derive(Debug)]
 struct Bucket {
     rate: u64,
-    tokens: u64,
-    /// When the tokens were counted.
-    at: Instant,
+    full: Instant,
 }
 
 impl Bucket {
     fn new(rate: NonZeroU64) -> Self {
-        Self { rate: rate.get(), tokens: rate.get(), at: Instant::now() }
+        Self { rate: rate.get(), full: Instant::now() }
     }
 
     /// The tokens that there are now.
-    fn fill(&mut self) -> u64 {
-        let passed = self.at.elapsed();
-        let new = passed.as_nanos() * u128::from(self.rate) / 1_000_000_000;
-        if new > 0 {
-            // The rest of a token's time is not lost.
-            let counted = new * 1_000_000_000 / u128::from(self.rate);
-            self.at += Duration::from_nanos(u64::try_from(counted).unwrap_or(u64::MAX));
-            let all = u128::from(self.tokens) + new;
-            self.tokens = u64::try_from(all).map_or(self.rate, |all| all.min(self.rate));
-        }
-        self.tokens
+    fn tokens(&self) -> u64 {
+        let missing = self.full.saturating_duration_since(Instant::now()).as_nanos();
+        let missing = (missing * u128::from(self.rate)).div_ceil(SECOND);
+        self.rate.saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// The time until there are `wanted` tokens.
+    /// Takes tokens that there are.
+    fn take(&mut self, tokens: u64) {
+        self.full = self.full.max(Instant::now()) + self.time(tokens);
+    }
+
+    /// The time until there are `wanted` tokens, which is at most a second's worth.
     fn until(&self, wanted: u64) -> Duration {
-        let missing = u128::from(wanted.saturating_sub(self.tokens));
-        let nanos = (missing * 1_000_000_000).div_ceil(u128::from(self.rate));
-        let from_now = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        from_now.saturating_sub(self.at.elapsed())
+        let missing = self.full.saturating_duration_since(Instant::now());
+        missing.saturating_sub(self.time(self.rate.saturating_sub(wanted)))
+    }
+
+    /// The time in which so many tokens come, rounded up.
+    fn time(&self, tokens: u64) -> Duration {
+        let nanos = (u128::from(tokens) * SECOND).div_ceil(u128::from(self.rate));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
@@ -111,13 +115,13 @@ impl<'r> Paced<'r> {
         while let Some(first) = self.waiting.front() {
             // Not each token as it comes: pieces of a quarter of a second.
             let wanted = (self.bucket.rate / BEATS).max(1).min(first.len());
-            let tokens = self.bucket.fill();
+            let tokens = self.bucket.tokens();
             if tokens < wanted {
                 self.blocked = Blocked::ByPace(Box::pin(sleep(self.bucket.until(wanted))));
                 return Ok(false);
             }
             let piece = self.take(tokens);
-            self.bucket.tokens -= piece.len();
+            self.bucket.take(piece.len());
             self.client.push(piece)?;
         }
         if self.has_ended && !self.is_over {
@@ -133,29 +137,13 @@ impl<'r> Paced<'r> {
             return Segment::Bytes(Bytes::new());
         };
         if first.len() > most {
-            let rest = split_off(&mut first, most);
+            let rest = first.split_off(most);
             self.waiting.push_front(rest);
         }
         if let Segment::Bytes(bytes) = &first {
             self.held -= bytes.len() as u64;
         }
         first
-    }
-}
-
-/// Cuts a segment behind its first `len` bytes, of which it has more. Returns the rest.
-fn split_off(segment: &mut Segment, len: u64) -> Segment {
-    match segment {
-        Segment::Bytes(bytes) => {
-            Segment::Bytes(bytes.split_off(usize::try_from(len).unwrap_or(usize::MAX)))
-        }
-        Segment::File(file) => {
-            let mut rest = file.clone();
-            rest.offset += len;
-            rest.len -= len;
-            file.len = len;
-            Segment::File(rest)
-        }
     }
 }
 
@@ -264,17 +252,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn tokens_come_with_time_and_a_second_of_them_is_kept() {
         let mut bucket = Bucket::new(NonZeroU64::new(1000).unwrap());
-        assert_eq!(bucket.fill(), 1000);
-        bucket.tokens = 0;
-        assert_eq!(bucket.until(250), Duration::from_millis(250));
+        assert_eq!(bucket.tokens(), 1000);
+        bucket.take(1000);
+        assert_eq!((bucket.tokens(), bucket.until(250)), (0, Duration::from_millis(250)));
         tokio::time::advance(Duration::from_micros(1500)).await;
-        assert_eq!(bucket.fill(), 1);
+        assert_eq!(bucket.tokens(), 1);
+        bucket.take(1);
         // Half a token's time has been kept.
         tokio::time::advance(Duration::from_micros(500)).await;
-        assert_eq!(bucket.fill(), 2);
+        assert_eq!(bucket.tokens(), 1);
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(bucket.fill(), 1000);
-        bucket.tokens = 0;
+        assert_eq!((bucket.tokens(), bucket.until(1000)), (1000, Duration::ZERO));
+        bucket.take(1000);
         assert_eq!(bucket.until(1), Duration::from_millis(1));
     }
 
@@ -282,11 +271,11 @@ mod tests {
     async fn the_largest_and_the_smallest_rate_are_rates() {
         for rate in [1, u64::MAX] {
             let mut bucket = Bucket::new(NonZeroU64::new(rate).unwrap());
-            bucket.tokens = 0;
-            tokio::time::advance(Duration::from_secs(100_000)).await;
-            assert_eq!(bucket.fill(), rate);
-            bucket.tokens = 0;
+            bucket.take(rate);
+            assert_eq!(bucket.tokens(), 0);
             assert!(bucket.until(1) <= Duration::from_secs(1));
+            tokio::time::advance(Duration::from_secs(100_000)).await;
+            assert_eq!(bucket.tokens(), rate);
         }
     }
 }
