@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a client may still take. Every byte buys time, up to a limit, which is also what it begins with: so a client may pause for that long
-/// now and then, and one that sends or takes a byte now and then runs out of time.
+/// How long a client may still take. Every byte buys time, up to a limit, which is also what the client begins with: a client that is fast
+/// enough otherwise may pause for that long, and one that only sends or takes single bytes runs out of time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     deadline: Instant,
@@ -24,8 +24,12 @@ impl Pace {
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
         });
         let now = Instant::now();
-        let left = self.deadline.saturating_duration_since(now);
-        self.deadline = now + left.saturating_add(bought).min(limit);
+        self.deadline = now + self.left().saturating_add(bought).min(limit);
+    }
+
+    /// The time that the client has left, for [`new`](Self::new) where a wait for another party does not count.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 
     /// When the client has been too slow.

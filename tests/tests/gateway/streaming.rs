@@ -183,6 +183,48 @@ fn a_body_that_never_comes_ends_at_both_sides() {
     server.await_log("the request body took too long");
 }
 
+/// A client that never pauses for long runs out of time, and one that the application keeps waiting does not.
+#[test]
+fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
+    const ALL: usize = 20 << 20;
+    const BODY_TIMEOUT: Duration = Duration::from_millis(500);
+    let (app, _told) = telling(|peer, _| {
+        let head = peer.head()?;
+        if head.contains("/crawls") {
+            drop(peer.rest());
+            return None;
+        }
+        // The time is what is tested.
+        std::thread::sleep(3 * BODY_TIMEOUT);
+        drop(peer.bytes(ALL)?);
+        peer.say(OK)
+    });
+    let site = Site::new();
+    let config = format!(
+        "listen = '127.0.0.1:0'\nbody_timeout = '{}ms'\nmin_body_rate = '1M'\n[[pool]]\nworkers = 'ondemand'\n\
+         [[site]]\nroot = 'root'\n[[site.route]]\nstream_body = true\nproxy = '{}'\n",
+        BODY_TIMEOUT.as_millis(),
+        app.url()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), config);
+    let server = Server::try_run(&config, site.root(), 0).unwrap();
+
+    let mut client = server.connect();
+    client.send("POST /crawls HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    client.stream().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut status = [0; 12];
+    let came = wait::until(LIMIT, || {
+        let _refused = client.try_send([b'x'; 64]);
+        client.stream().peek(&mut status).is_ok_and(|n| n == status.len())
+    });
+    assert!(came && &status == b"HTTP/1.1 408", "{}", status.escape_ascii());
+
+    let mut client = server.connect();
+    client.send(format!("POST /waits HTTP/1.1\r\nHost: a\r\nContent-Length: {ALL}\r\n\r\n"));
+    client.send(vec![b'x'; ALL]);
+    assert_eq!(client.response("POST").text(), "ok");
+}
+
 /// A request is not sent twice, not even one that is idempotent, once its body has gone to an application.
 #[test]
 fn a_body_that_has_gone_is_not_sent_again() {

@@ -11,7 +11,7 @@ use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
-use super::incoming::Incoming;
+use super::incoming::{BodyLimits, Incoming};
 use crate::cut::{Cut, Fault};
 use crate::lifecycle::Lifecycle;
 use crate::observe::limits::Limit;
@@ -300,7 +300,9 @@ impl<T: Transport> Connection<T> {
             writer.push(first);
         }
         request.body = Body::Stream(stream);
-        Ok(Received { plan, keep_alive: true, rest: Some(Incoming::new(decoder, writer)) })
+        let limits = service.limits();
+        let limits = BodyLimits { pause: limits.timeouts.body, rate: limits.limits.body_rate };
+        Ok(Received { plan, keep_alive: true, rest: Some(Incoming::new(decoder, writer, limits)) })
     }
 
     async fn read_more_body<S: Service>(

@@ -189,8 +189,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     /// Passes on what has come of the request body. Ready when there is no more to read; `Err`: the client has gone.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
-        let limit = self.service.limits().timeouts.body;
-        let ended = ready!(incoming.poll(self.transport, self.read_ahead, limit, cx));
+        let ended = ready!(incoming.poll(self.transport, self.read_ahead, cx));
         let unread = match ended {
             Ended::Complete => Unread::Nothing,
             Ended::Refused(_) | Ended::Gone => Unread::Rest,

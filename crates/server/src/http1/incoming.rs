@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::StatusCode;
 use sendoff_http1::{BodyDecoder, Decoded};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep_until};
 
+use crate::observe::limits::Limit;
+use crate::pace::Pace;
 use crate::request::BodyWriter;
 use crate::transport::Transport;
 
@@ -22,8 +24,21 @@ const MOST_AT_ONCE: usize = 16;
 pub(super) struct Incoming {
     decoder: BodyDecoder,
     writer: BodyWriter,
+    limits: BodyLimits,
+    pace: Pace,
+    /// What the client had left of its time when the application began to take its own.
+    left: Option<Duration>,
     /// Runs while the client is waited for.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// How slowly the client may send the body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimits {
+    /// How long it may send nothing.
+    pub(super) pause: Duration,
+    /// Bytes per second; 0: any rate will do.
+    pub(super) rate: u64,
 }
 
 /// How a body has ended.
@@ -38,8 +53,8 @@ pub(super) enum Ended {
 }
 
 impl Incoming {
-    pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter) -> Self {
-        Self { decoder, writer, timer: None }
+    pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter, limits: BodyLimits) -> Self {
+        Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
     }
 
     /// The upstream is told.
@@ -51,29 +66,37 @@ impl Incoming {
         }
     }
 
-    /// Moves what has come, as far as there is room; ready at the end of the body. The client may send nothing for `limit`.
+    /// Moves what has come, as far as there is room; ready at the end of the body.
     pub(super) fn poll(
         &mut self,
         transport: &mut impl Transport,
         buffer: &mut BytesMut,
-        limit: Duration,
         cx: &mut Context<'_>,
     ) -> Poll<Ended> {
         for _ in 0..MOST_AT_ONCE {
             if self.writer.poll_room(cx).is_pending() {
                 // It is the application that takes its time.
+                self.left.get_or_insert_with(|| self.pace.left());
                 self.timer = None;
                 return Poll::Pending;
+            }
+            if let Some(left) = self.left.take() {
+                self.pace = Pace::new(left);
             }
             match self.decoder.decode(buffer) {
                 Ok(Decoded::Data(data)) => self.writer.push(data),
                 Ok(Decoded::End) => return Poll::Ready(Ended::Complete),
                 Ok(Decoded::NeedMore) => match read(transport, buffer, cx) {
-                    Poll::Ready(true) => {}
-                    Poll::Ready(false) => return Poll::Ready(Ended::Gone),
+                    Poll::Ready(0) => return Poll::Ready(Ended::Gone),
+                    Poll::Ready(read) => {
+                        self.pace.note(read as u64, self.limits.rate, self.limits.pause);
+                    }
                     Poll::Pending => {
-                        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+                        let deadline = self.pace.deadline();
+                        let timer =
+                            self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
                         ready!(timer.as_mut().poll(cx));
+                        Limit::BodyTimeout.reached();
                         return Poll::Ready(Ended::Refused(StatusCode::REQUEST_TIMEOUT));
                     }
                 },
@@ -86,11 +109,15 @@ impl Incoming {
     }
 }
 
-/// Reads more; false: the client has closed its end.
-fn read(transport: &mut impl Transport, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool> {
+/// Reads more. Returns how many bytes; 0: the client has closed its end.
+fn read(
+    transport: &mut impl Transport,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<usize> {
     if ready!(transport.poll_readable(cx)).is_err() {
-        return Poll::Ready(false);
+        return Poll::Ready(0);
     }
     buffer.reserve(READ);
-    Poll::Ready(matches!(ready!(transport.poll_read(cx, buffer)), Ok(1..)))
+    transport.poll_read(cx, buffer).map(|read| read.unwrap_or(0))
 }

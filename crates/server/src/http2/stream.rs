@@ -173,16 +173,25 @@ async fn pass_body<S: Service>(
     most: u64,
 ) {
     let mut left = most;
-    let limit = service.limits().timeouts.body;
+    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
+    let mut pace = Pace::new(limit);
     loop {
+        let left_to_client = pace.left();
         poll_fn(|cx| writer.poll_room(cx)).await;
-        let data = match timeout(limit, poll_fn(|cx| poll_data(open, body, cx))).await {
+        // The time that the application takes is not the client's.
+        pace = Pace::new(left_to_client);
+        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
+        {
             Ok(Ok(Some(data))) => data,
             Ok(Ok(None)) => return writer.end(),
             Ok(Err(_)) => return writer.fail(StatusCode::BAD_REQUEST),
-            Err(_) => return writer.fail(StatusCode::REQUEST_TIMEOUT),
+            Err(_) => {
+                Limit::BodyTimeout.reached();
+                return writer.fail(StatusCode::REQUEST_TIMEOUT);
+            }
         };
         let len = data.len();
+        pace.note(len as u64, rate, limit);
         open.streams().note_useful(len);
         let Some(rest) = left.checked_sub(len as u64) else {
             return writer.fail(StatusCode::PAYLOAD_TOO_LARGE);
