@@ -1,6 +1,7 @@
 //! Many clients at once: slow ones that keep their responses open, and quick ones that are timed.
 
 use crate::{Client, Request};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,19 @@ pub fn times(addr: SocketAddr, count: usize, request: &Request) -> Vec<Duration>
         .collect();
     times.sort_unstable();
     times
+}
+
+/// The texts that answer this number of equal requests, sent one after the other on one connection, and how often each came.
+///
+/// # Panics
+/// If a response is not whole.
+#[must_use]
+pub fn answering(addr: SocketAddr, count: usize, request: &Request) -> HashMap<String, usize> {
+    let (mut client, mut texts) = (Client::connect(addr), HashMap::new());
+    for _ in 0..count {
+        *texts.entry(client.ask(request).text()).or_insert(0) += 1;
+    }
+    texts
 }
 
 /// The 99th percentile.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sendoff_tests::load::answering;
 use sendoff_tests::{Client, Fpm, LIMIT, Request, Response, Server, Site, wait};
 
 /// Processes of each php-fpm.
@@ -61,15 +62,6 @@ fn post(n: &str) -> Request {
     Request::post(&format!("/run.php?n={n}"), "text/plain", "x")
 }
 
-/// The hosts that answer this number of requests, one after the other, and how many each.
-fn answering(server: &Server, count: usize) -> HashMap<String, usize> {
-    let (mut client, mut hosts) = (server.connect(), HashMap::new());
-    for _ in 0..count {
-        *hosts.entry(client.ask(&get()).text()).or_insert(0) += 1;
-    }
-    hosts
-}
-
 #[test]
 fn each_host_gets_its_share_and_spare_ones_wait() {
     let site = site();
@@ -77,13 +69,13 @@ fn each_host_gets_its_share_and_spare_ones_wait() {
     let [a, b, c] = [0, 1, 2].map(|n| all[n].address());
     let hosts = [format!("{a} weight=3"), b, format!("{c} spare")];
     let server = serve(&site, &hosts, "fails = 1\nretry_after = '1m'\nslow_start = '0s'");
-    let shares = answering(&server, 40);
+    let shares = answering(server.addr(), 40, &get());
     assert_eq!((shares["a"], shares["b"], shares.len()), (30, 10, 2), "{shares:?}");
     let report = server.explain("/run.php", &[]).unwrap();
     assert!(report.contains("upstream:app, unix:/"), "{report}");
     all[0].stop();
     all[1].stop();
-    let shares = answering(&server, 10);
+    let shares = answering(server.addr(), 10, &get());
     assert_eq!(shares.get("c"), Some(&10), "{shares:?}");
     let status = server.command(&["status"]).unwrap();
     assert!(status.contains("app: 3 hosts, 1 up, "), "{status}");
@@ -152,7 +144,7 @@ fn two_of_three_hosts_die_and_return() {
     let posted: Vec<_> = results.iter().flat_map(|(_, posted, _)| posted).collect();
     assert!(posted.iter().all(|n| times.contains_key(n.as_str())));
     assert!(results.iter().all(|(gets, ..)| *gets > 0) && !posted.is_empty());
-    let shares = answering(&server, 30);
+    let shares = answering(server.addr(), 30, &get());
     assert_eq!(shares.len(), 3, "{shares:?}");
 }
 
@@ -165,9 +157,9 @@ fn probes_find_hosts_that_go_and_come_without_requests() {
     let server = serve(&site, &hosts(&all), keys);
     all[1].stop();
     server.await_log("the host is down");
-    assert_eq!(answering(&server, 10).get("a"), Some(&10));
+    assert_eq!(answering(server.addr(), 10, &get()).get("a"), Some(&10));
     all[1].start_again();
-    let back = || answering(&server, 4).contains_key("c");
+    let back = || answering(server.addr(), 4, &get()).contains_key("c");
     assert!(wait::until(LIMIT, back), "{}", server.command(&["status"]).unwrap());
 }
 

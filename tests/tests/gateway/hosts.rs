@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sendoff_tests::load::answering;
 use sendoff_tests::{Authority, Client, LIMIT, Request, Server, Site, Stock, dies_with_us, wait};
 
 use crate::responder::Responder;
@@ -102,15 +103,6 @@ fn balance(site: &Site, scheme: &str, hosts: &[String], keys: &str, more: &str) 
     )
 }
 
-/// The hosts that answer this number of requests, one after the other, and how many each.
-fn answering(server: &Server, count: usize) -> HashMap<String, usize> {
-    let (mut client, mut hosts) = (server.connect(), HashMap::new());
-    for _ in 0..count {
-        *hosts.entry(client.ask(&Request::get("/")).text()).or_insert(0) += 1;
-    }
-    hosts
-}
-
 #[test]
 fn each_host_gets_its_share_and_spare_ones_wait() {
     let site = Site::new();
@@ -118,13 +110,13 @@ fn each_host_gets_its_share_and_spare_ones_wait() {
     let hosts = [format!("{} weight=3", a.addr), b.addr.to_string(), format!("{} spare", c.addr())];
     let keys = "fails = 1\nretry_after = '1m'\nslow_start = '0s'";
     let server = balance(&site, "http", &hosts, keys, "");
-    let shares = answering(&server, 40);
+    let shares = answering(server.addr(), 40, &Request::get("/"));
     assert_eq!((shares["a"], shares["b"], shares.len()), (30, 10, 2), "{shares:?}");
     let report = server.explain("/", &[]).unwrap();
     assert!(report.contains("http://upstream:app, tcp:127.0.0.1:"), "{report}");
     a.kill();
     b.kill();
-    let shares = answering(&server, 10);
+    let shares = answering(server.addr(), 10, &Request::get("/"));
     assert_eq!(shares.get("c"), Some(&10), "{shares:?}");
     let status = server.command(&["status"]).unwrap();
     assert!(status.contains("app: 3 hosts, 1 up, "), "{status}");
@@ -198,7 +190,7 @@ fn two_of_three_hosts_die_and_return() {
     let mut times = HashMap::new();
     ran.lines().for_each(|n| *times.entry(n).or_insert(0) += 1);
     assert!(!times.is_empty() && times.values().all(|times| *times == 1), "{times:?}");
-    let shares = answering(&server, 30);
+    let shares = answering(server.addr(), 30, &Request::get("/"));
     assert_eq!(shares.len(), 3, "{shares:?}");
 }
 
