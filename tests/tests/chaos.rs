@@ -42,9 +42,10 @@ impl Storm {
     }
 }
 
-/// In worker mode all pages are included by one script, which keeps a file for as long as its process lives.
-const RUNNER: &str = "<?php ignore_user_abort(true); $kept = file_get_contents('file'); \
-    $run = static function () use ($kept) { include __DIR__ . $_SERVER['PATH_INFO']; }; \
+/// In worker mode all pages are included by one script, which keeps a file from its first request on. (What a script reads before that is no
+/// lazy string: nothing has told the worker yet that files may be handed over.)
+const RUNNER: &str = "<?php ignore_user_abort(true); \
+    $run = static function () { static $kept; $kept ??= file_get_contents('file'); include __DIR__ . $_SERVER['PATH_INFO']; }; \
     while (sendoff_handle_request($run)) {}";
 
 fn site() -> Site {
@@ -252,8 +253,7 @@ fn chaos(storm: &Storm) {
     assert!(grown < 16 << 20, "the front grew by {} KB", grown >> 10);
 }
 
-/// The leases on the site's file belong to workers that run. In worker mode some keep the file; a worker may also have read it at its
-/// boot.
+/// The leases on the site's file belong to workers that run. In worker mode those keep the file that have served a request.
 fn expect_leases_of_the_living(server: &Server, site: &Site, mode: Mode) {
     let inode = format!(":{}", fs::metadata(site.path("file")).unwrap().ino());
     let holders = || -> HashSet<u32> {
