@@ -1,6 +1,7 @@
 """One request to a WSGI application (PEP 3333)."""
 
 import traceback
+from contextlib import nullcontext
 
 from .files import FileWrapper, closes_at_once, plain_part
 from .head import Head
@@ -177,10 +178,7 @@ class WsgiHandler:
         environ["wsgi.input"] = body.stream
         environ["wsgi.errors"] = errors
         response = Response(thread, environ["REQUEST_METHOD"])
-        if thread.explains():
-            with Places() as response.places:
-                failed = not self._run(environ, response, errors)
-        else:
+        with Places() if thread.explains() else nullcontext() as response.places:
             failed = not self._run(environ, response, errors)
         errors.end()
         body.end()

@@ -405,20 +405,27 @@ static PyObject *thread_close(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *thread_log(PyObject *object, PyObject *args)
+/* Says the bytes that are the method's argument, without the lock. */
+static PyObject *say(PyObject *object, PyObject *args,
+					 void (*to)(sendoff_worker *, const char *, size_t))
 {
 	Thread *self = self_of(object);
 	PyThreadState *state;
 	Py_ssize_t len;
-	const char *entry;
+	const char *text;
 
-	if (!PyArg_ParseTuple(args, "y#", &entry, &len) || !has_request(self)) {
+	if (!PyArg_ParseTuple(args, "y#", &text, &len) || !has_request(self)) {
 		return NULL;
 	}
 	state = unlock(self);
-	sendoff_log(self->worker, entry, (size_t)len);
+	to(self->worker, text, (size_t)len);
 	lock(self, state);
 	Py_RETURN_NONE;
+}
+
+static PyObject *thread_log(PyObject *object, PyObject *args)
+{
+	return say(object, args, sendoff_log);
 }
 
 static PyObject *thread_explains(PyObject *object, PyObject *unused)
@@ -431,18 +438,7 @@ static PyObject *thread_explains(PyObject *object, PyObject *unused)
 
 static PyObject *thread_explain(PyObject *object, PyObject *args)
 {
-	Thread *self = self_of(object);
-	PyThreadState *state;
-	Py_ssize_t len;
-	const char *text;
-
-	if (!PyArg_ParseTuple(args, "y#", &text, &len) || !has_request(self)) {
-		return NULL;
-	}
-	state = unlock(self);
-	sendoff_explain(self->worker, text, (size_t)len);
-	lock(self, state);
-	Py_RETURN_NONE;
+	return say(object, args, sendoff_explain);
 }
 
 static PyObject *thread_aborted(PyObject *object, PyObject *unused)
