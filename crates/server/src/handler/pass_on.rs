@@ -169,8 +169,8 @@ impl Call<'_> {
     }
 }
 
-/// Whether the upstream may name files in its response. One that speaks HTTP, SCGI or AJP may be any server: it names files of this
-/// machine only where the operator has listed folders for that.
+/// Whether the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a foreign server, which must not get
+/// at files of this machine: it may only where the operator has listed folders that files may be sent from.
 fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
     !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
 }
@@ -179,7 +179,12 @@ fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
 fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     let Some(report) = responder.report() else { return };
     report.answered_by(exchange.who());
-    begun.explanations.iter().for_each(|text| report.remark(Remark::decode(text)));
+    let remarks = begun.explanations.iter().map(|text| Remark::decode(text));
+    let mut from = String::new();
+    for remark in remarks {
+        from.clone_from(&remark.from);
+        report.remark(remark);
+    }
     let named = named::named(&begun.head).map(|name| name.text());
     let ranges = || {
         ranges::ranges(&begun.head).map(|value| format!("X-Sendfile2: {}", value.escape_ascii()))
@@ -189,11 +194,7 @@ fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     } else if let Exchange::Application(exchange) = exchange {
         report.remark(Remark {
             how: "bytes".to_owned(),
-            from: begun
-                .explanations
-                .last()
-                .map(|text| Remark::decode(text).from)
-                .unwrap_or_default(),
+            from,
             what: "a FastCGI application".to_owned(),
             why: handover(exchange.application(), exchange.is_framed()).to_owned(),
         });

@@ -187,7 +187,7 @@ async fn ask(
     }))
 }
 
-/// Whether a response is the one that was hoped for.
+/// Whether a response is successful and has the expected size, if one is.
 fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
     match (head.status, expected) {
         (StatusCode::OK, Some(size)) if head.content_length != Some(size) => {

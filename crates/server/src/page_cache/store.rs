@@ -281,8 +281,9 @@ impl PageCache {
         Ok(())
     }
 
-    /// Adds a page that the application was asked for when so many purges had been. Returns those whose places it takes, and that are
-    /// not itself with other facts; or the page itself, if a later purge concerns it.
+    /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
+    /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
+    /// with other facts.
     fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
         let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
         let mut inner = self.lock();
