@@ -176,15 +176,21 @@ pub(crate) fn fields(response: &Response, peer: Peer, own_page: bool) -> Fields 
     all
 }
 
-/// A time far from that of the answer as it is, else only that it is near.
+/// A time that comes long after that of the answer as the minutes until then, one long before as it is, else only that it is near.
 fn time(value: &str, response: &Response) -> String {
     let parsed = |text: &str| httpdate::parse_http_date(&text.replace("+0000", "GMT")).ok();
     let date = response.header("date").and_then(parsed);
     let (Some(date), Some(time)) = (date, parsed(value)) else {
         return value.to_owned();
     };
-    let apart = time.duration_since(date).unwrap_or_else(|earlier| earlier.duration());
-    if apart.as_secs() < 24 * 3600 { "near".to_owned() } else { value.to_owned() }
+    let after = time.duration_since(date);
+    let apart = after.clone().unwrap_or_else(|earlier| earlier.duration()).as_secs();
+    match after {
+        _ if apart < 24 * 3600 => "near".to_owned(),
+        // The server may have looked at the clock twice.
+        Ok(_) => format!("in {} minutes", (apart + 30) / 60),
+        Err(_) => value.to_owned(),
+    }
 }
 
 /// The type of a file whose type is not known.

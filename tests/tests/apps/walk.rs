@@ -405,7 +405,13 @@ fn is_page_of_server(response: &Response) -> bool {
         && (text.is_empty() || redirect || marks.iter().any(|mark| text.contains(mark)))
 }
 
-/// The body with what is volatile cut out.
+/// What pages show of the time of their request: the time of day with or without seconds; seconds and milliseconds since 1970; how long ago
+/// something was; fourteen digits, and tokens whose last digits are the time, as `MediaWiki` writes them.
+const TIME: &str = r"(?x) (?<!\w)
+    (\d{1,2}:\d\d(:\d\d)? | 1[789]\d{8}(\d{3})? | \d+[ ](sec|second|min|minute)s? | 20\d{12} | [0-9a-f]{40}\+\\)
+    (?!\w)";
+
+/// The body with the time of its request and what is volatile cut out.
 pub(crate) fn body(response: &Response, volatile: Volatile) -> String {
     let text = response.body.iter().map(|&byte| char::from(byte)).collect::<String>();
     let mut text = unmarked(&text);
@@ -419,7 +425,19 @@ pub(crate) fn body(response: &Response, volatile: Volatile) -> String {
         }
         text = kept + rest;
     }
-    text
+    without_times(&text)
+}
+
+fn without_times(text: &str) -> String {
+    let times = pcre2::bytes::Regex::new(TIME).unwrap();
+    let mut kept = String::new();
+    let mut end = 0;
+    for found in times.find_iter(text.as_bytes()).map(Result::unwrap) {
+        kept += &text[end..found.start()];
+        kept += "{time}";
+        end = found.end();
+    }
+    kept + &text[end..]
 }
 
 /// A text without the words that keep servers apart.
