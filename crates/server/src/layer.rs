@@ -6,9 +6,7 @@ use http::StatusCode;
 
 use crate::cut::Cut;
 use crate::delivery::Progress;
-use crate::observe::explain::Report;
-use crate::observe::log_line::Notes;
-use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel, passed_on};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
@@ -64,10 +62,6 @@ impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
         self.client.poll_writable(cx)
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.client.poll_gone(cx)
-    }
-
     fn status(&self) -> Option<StatusCode> {
         self.client.status()
     }
@@ -76,16 +70,8 @@ impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
         self.client.generated()
     }
 
-    fn note_slow(&mut self) {
-        self.client.note_slow();
-    }
-
     fn kept_up(&self) -> bool {
         self.client.kept_up()
-    }
-
-    fn close_after(&mut self) {
-        self.client.close_after();
     }
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
@@ -96,11 +82,5 @@ impl<F: FnMut(&mut ResponseHead)> Responder for Layer<'_, F> {
         self.client.tunnel()
     }
 
-    fn notes(&mut self) -> &mut Notes {
-        self.client.notes()
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        self.client.report()
-    }
+    passed_on!();
 }

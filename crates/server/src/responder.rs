@@ -71,6 +71,37 @@ impl Fit {
     }
 }
 
+/// The methods of a responder around `self.client` that are not about the response on its way through it.
+macro_rules! passed_on {
+    () => {
+        fn ends_so(&mut self, ending: $crate::upstream::ResponseEnd) {
+            self.client.ends_so(ending);
+        }
+
+        fn poll_gone(&mut self, cx: &mut ::std::task::Context<'_>) -> ::std::task::Poll<()> {
+            self.client.poll_gone(cx)
+        }
+
+        fn note_slow(&mut self) {
+            self.client.note_slow();
+        }
+
+        fn close_after(&mut self) {
+            self.client.close_after();
+        }
+
+        fn notes(&mut self) -> &mut $crate::observe::log_line::Notes {
+            self.client.notes()
+        }
+
+        fn report(&mut self) -> Option<&mut $crate::observe::explain::Report> {
+            self.client.report()
+        }
+    };
+}
+
+pub(crate) use passed_on;
+
 /// One response to one client. If a method fails with a [`Cut`], the client gets no more of the response: the handler returns
 /// the cut, and the protocol ends the connection in a way that the client cannot take for the end of the response.
 pub(crate) trait Responder {
@@ -85,7 +116,7 @@ pub(crate) trait Responder {
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
 
     /// Notes how the application has ended the body, before [`end`](Self::end). A client learns nothing of it.
-    fn ends_so(&mut self, _ending: ResponseEnd) {}
+    fn ends_so(&mut self, ending: ResponseEnd);
 
     /// Queues the end of the body. Returns the number of missing bytes of the announced length; if it is not 0, the
     /// response cannot be completed.
@@ -123,9 +154,7 @@ pub(crate) trait Responder {
     fn lender(&mut self) -> Option<&mut dyn Lender>;
 
     /// The client's connection, to be used for another protocol; `None` if the client's protocol knows no such change.
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
-    }
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel>;
 
     /// What the access log will say about the request.
     fn notes(&mut self) -> &mut Notes;

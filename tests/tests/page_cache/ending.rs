@@ -12,6 +12,7 @@ use crate::{Kept, is_hit, status};
 
 /// Sends the head and a part of the page, and does what `end` says. The part is longer than PHP's output buffer.
 const ENDS: &str = "<?php
+if (isset($_GET['charset'])) header('X-Accel-Charset: utf-8');
 echo str_repeat('x', 70000);
 flush();
 switch ($_GET['end'] ?? '') {
@@ -42,6 +43,7 @@ fn a_script_that_fails_after_its_first_bytes_is_not_kept() {
     let kept = Kept::with(Site::with("ends.php", ENDS), "10m");
     for end in ["fatal", "exception", "memory", "exit", "killed"] {
         is_not_kept(&kept, &format!("/ends.php?end={end}"));
+        is_not_kept(&kept, &format!("/ends.php?end={end}&charset"));
     }
     for target in ["/ends.php", "/ends.php?end=finished"] {
         kept.get(target);

@@ -17,9 +17,7 @@ use super::input::Input;
 use super::policy::{self, Policy, Verdict};
 use crate::cut::Cut;
 use crate::delivery::Progress;
-use crate::observe::explain::Report;
-use crate::observe::log_line::Notes;
-use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel, passed_on};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 
@@ -372,10 +370,6 @@ impl Responder for Compressed<'_> {
         Poll::Ready(self.put(out))
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.client.poll_gone(cx)
-    }
-
     fn status(&self) -> Option<StatusCode> {
         self.client.status().or(self.status)
     }
@@ -384,16 +378,8 @@ impl Responder for Compressed<'_> {
         if self.generated > 0 { self.generated } else { self.client.generated() }
     }
 
-    fn note_slow(&mut self) {
-        self.client.note_slow();
-    }
-
     fn kept_up(&self) -> bool {
         self.client.kept_up()
-    }
-
-    fn close_after(&mut self) {
-        self.client.close_after();
     }
 
     /// A worker that writes to the client itself would not compress.
@@ -405,11 +391,5 @@ impl Responder for Compressed<'_> {
         self.client.tunnel()
     }
 
-    fn notes(&mut self) -> &mut Notes {
-        self.client.notes()
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        self.client.report()
-    }
+    passed_on!();
 }

@@ -10,9 +10,10 @@ use crate::cut::Cut;
 use crate::delivery::Progress;
 use crate::observe::explain::{FIELD, FileWay, Remark, Report};
 use crate::observe::log_line::Notes;
-use crate::responder::{self, Fit, Lender, Responder, Room};
+use crate::responder::{self, Fit, Lender, Responder, Room, Tunnel};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
+use crate::upstream::ResponseEnd;
 
 /// What the table shows before the handler begins.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ impl Responder for Table<'_> {
         Ok(fit)
     }
 
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
     fn end(&mut self) -> Result<u64, Cut> {
         Ok(self.framing.missing())
     }
@@ -115,6 +118,10 @@ impl Responder for Table<'_> {
     fn close_after(&mut self) {}
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
         None
     }
 

@@ -16,9 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::cut::Cut;
 use crate::delivery::Progress;
-use crate::observe::explain::Report;
-use crate::observe::log_line::Notes;
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel, passed_on};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
 
@@ -207,10 +205,6 @@ impl Responder for Paced<'_> {
         }
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.client.poll_gone(cx)
-    }
-
     fn status(&self) -> Option<StatusCode> {
         self.client.status()
     }
@@ -219,30 +213,20 @@ impl Responder for Paced<'_> {
         self.client.generated()
     }
 
-    fn note_slow(&mut self) {
-        self.client.note_slow();
-    }
-
     /// The time of a paced response says nothing about the ways to send it.
     fn kept_up(&self) -> bool {
         false
-    }
-
-    fn close_after(&mut self) {
-        self.client.close_after();
     }
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         None
     }
 
-    fn notes(&mut self) -> &mut Notes {
-        self.client.notes()
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        self.client.tunnel()
     }
 
-    fn report(&mut self) -> Option<&mut Report> {
-        self.client.report()
-    }
+    passed_on!();
 }
 
 #[cfg(test)]

@@ -14,10 +14,11 @@ use crate::lua::{Asked, Asks};
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
 use crate::request::Request;
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::{Field, Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::site::Site;
+use crate::upstream::ResponseEnd;
 
 /// How deep scripts that answer subrequests may make some themselves.
 const MAX_DEPTH: u8 = 4;
@@ -114,6 +115,8 @@ impl Responder for Kept {
         Ok(fit)
     }
 
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
     fn end(&mut self) -> Result<u64, Cut> {
         Ok(self.framing.missing())
     }
@@ -152,6 +155,10 @@ impl Responder for Kept {
     fn close_after(&mut self) {}
 
     fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
         None
     }
 

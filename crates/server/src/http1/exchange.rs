@@ -24,6 +24,7 @@ use crate::response::{Field, Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::service::Service;
 use crate::transport::Transport;
+use crate::upstream::ResponseEnd;
 
 /// Bytes of further requests that are read while a response is made, in order to notice that the client has gone. If a client
 /// has sent more, only the next write notices.
@@ -343,6 +344,8 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         }
         Ok(fit)
     }
+
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
 
     fn end(&mut self) -> Result<u64, Cut> {
         if self.framed.missing() > 0 {

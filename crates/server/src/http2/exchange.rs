@@ -22,10 +22,11 @@ use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::request::{Request, protocol};
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::service::Service;
+use crate::upstream::ResponseEnd;
 
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
@@ -215,6 +216,8 @@ impl<S: Service> Responder for Exchange<'_, S> {
         Ok(fit)
     }
 
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
     fn end(&mut self) -> Result<u64, Cut> {
         let missing = self.framing.missing();
         self.is_complete = missing == 0;
@@ -309,6 +312,10 @@ impl<S: Service> Responder for Exchange<'_, S> {
 
     /// Other streams write to the same socket.
     fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
         None
     }
 

@@ -19,7 +19,7 @@ use crate::delivery::Progress;
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
 use crate::request::Request;
-use crate::responder::{Fit, Lender, Responder, Room};
+use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
 use crate::upstream::ResponseEnd;
@@ -282,6 +282,10 @@ impl Responder for Recorder<'_, '_> {
 
     /// Bytes that a borrower of the socket writes could not be kept.
     fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
         None
     }
 
