@@ -84,7 +84,7 @@ fn nothing_is_lost_under_load_with_kept_connections_and_a_slow_download() {
     });
     // The old server waits for the slow client; commands are for the new one.
     assert!(processes::runs(old), "{}", server.log());
-    let status = sendoff(site.root(), &["status"]).unwrap();
+    let status = sendoff(site.root(), &["status", "--listen", &address.to_string()]).unwrap();
     assert!(status.contains(&format!("process {new},")), "{status}");
     assert_eq!(slow.body_of(head, "GET").unwrap().body.len(), BIG);
     assert!(wait::until(LIMIT, || !processes::runs(old)), "{}", server.log());
