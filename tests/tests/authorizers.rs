@@ -38,7 +38,7 @@ enum Then {
 struct Scripted {
     server: Server,
     scripts: Sender<(Vec<u8>, Then)>,
-    /// The questions, from `BEGIN_REQUEST` to the end of the parameters.
+    /// The questions.
     asked: Receiver<Vec<u8>>,
     site: Site,
 }
@@ -81,10 +81,10 @@ impl Scripted {
     }
 }
 
-/// Reads up to the end of the parameters; `None`: the front has given the connection up.
+/// Reads up to the end of the empty body; `None`: the front has given the connection up.
 fn question(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
-    while !all.ends_with(&[1, 4, 0, 1, 0, 0, 0, 0]) {
+    while !all.ends_with(&[1, 5, 0, 1, 0, 0, 0, 0]) {
         match stream.read(&mut buffer) {
             Ok(n @ 1..) => all.extend_from_slice(&buffer[..n]),
             _ => return None,
@@ -189,7 +189,7 @@ fn a_refusal_is_the_clients_response() {
     assert_eq!((redirect.status(), redirect.header("Location")), (302, Some("/login?from=x")));
 }
 
-/// The question has the role, and no stream but the parameters.
+/// The question has the role, the parameters that belong to it, and no body.
 #[test]
 fn the_question_is_as_the_specification_says() {
     let app = Scripted::start("", ALL);

@@ -150,11 +150,13 @@ impl RequestMessageBuilder {
         StreamedRequest { client, encrypted, head_len, records, body }
     }
 
-    /// The question to an authorizer: parameters alone (FastCGI 1.0 §6.3).
+    /// The question to an authorizer: parameters (FastCGI 1.0 §6.3), and the end of a body. The specification knows no body here, but
+    /// a program on libfcgi that looks for one would wait for its end.
     #[must_use]
     pub fn question(self) -> StreamedRequest {
-        let records = self.head(AUTHORIZER, 0);
+        let mut records = self.head(AUTHORIZER, 32);
         let (client, head_len) = (Vec::new(), records.len());
+        push_stream(&mut records, Kind::STDIN, b"");
         StreamedRequest { client, encrypted: false, head_len, records, body: Rest::Nothing }
     }
 
