@@ -6,6 +6,8 @@
 mod application;
 #[path = "libfcgi/modes.rs"]
 mod modes;
+#[path = "libfcgi/roles.rs"]
+mod roles;
 #[path = "libfcgi/servers.rs"]
 mod servers;
 #[path = "libfcgi/wire.rs"]

@@ -43,8 +43,8 @@ pub use proxy::{
     ForwardedFields, Proxy, ProxyAddress, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls,
 };
 pub use route::{
-    BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule, Keeping, Network,
-    PageCache, Rate, Route, Rules,
+    Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
+    Keeping, Network, PageCache, Rate, Route, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,

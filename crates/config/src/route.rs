@@ -102,6 +102,8 @@ pub struct Rules {
     pub access_log: Option<bool>,
     /// A name and a password are asked for.
     pub auth: Option<BasicAuth>,
+    /// An application that is asked whether the client may have what it asks for.
+    pub authorize: Option<Authorizer>,
     /// Which addresses may ask; `None`: all.
     pub clients: Option<Clients>,
     /// Lua scripts that run, in order, before the handler; one of them may answer.
@@ -176,6 +178,17 @@ pub struct BasicAuth {
     /// Lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
     #[serde(with = "crate::path::one")]
     pub users: PathBuf,
+}
+
+/// A FastCGI application in the role of an authorizer (FastCGI 1.0 §6.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Authorizer {
+    /// The number in `Site::fastcgi`.
+    pub application: usize,
+    /// The script that it runs (`SCRIPT_FILENAME`); `None`: it is told of the file at the request's path.
+    #[serde(with = "crate::path::optional")]
+    pub script: Option<PathBuf>,
 }
 
 /// Which addresses may ask. The longest network that contains the address decides; without one, `otherwise`.

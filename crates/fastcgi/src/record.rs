@@ -97,7 +97,7 @@ impl Header {
     }
 }
 
-/// What a client asks of an application (§5.1). The role is always `RESPONDER`.
+/// What a client asks of an application (§5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginRequest {
     /// `FCGI_KEEP_CONN`: the application must not close the connection after the response.
@@ -114,12 +114,18 @@ pub const AUTHORIZER: u16 = 2;
 pub const FILTER: u16 = 3;
 
 impl BeginRequest {
-    /// The whole record.
+    /// The whole record, to a responder.
     #[must_use]
     pub fn encode(self, request_id: u16) -> [u8; 16] {
+        self.encode_for(RESPONDER, request_id)
+    }
+
+    /// The whole record, to an application in the role with this number.
+    #[must_use]
+    pub fn encode_for(self, role: u16, request_id: u16) -> [u8; 16] {
         let mut out = [0; 16];
         out[..8].copy_from_slice(&Header::new(Kind::BEGIN_REQUEST, request_id, 8).encode());
-        out[8..10].copy_from_slice(&RESPONDER.to_be_bytes());
+        out[8..10].copy_from_slice(&role.to_be_bytes());
         out[10] = u8::from(self.keep_conn);
         out
     }
@@ -197,6 +203,11 @@ mod tests {
         assert_eq!(
             BeginRequest::decode(&begin[8..]),
             Ok((RESPONDER, BeginRequest { keep_conn: true }))
+        );
+        let begin = BeginRequest { keep_conn: false }.encode_for(AUTHORIZER, 1);
+        assert_eq!(
+            BeginRequest::decode(&begin[8..]),
+            Ok((AUTHORIZER, BeginRequest { keep_conn: false }))
         );
     }
 }

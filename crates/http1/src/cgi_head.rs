@@ -38,6 +38,8 @@ impl fmt::Display for BadHead {
 pub struct CgiHead {
     /// From `Status`; 302 if there is only a `Location`, else 200. An interim status (1xx) if another head block follows.
     pub status: StatusCode,
+    /// Whether the application has said the status itself, in `Status`.
+    pub has_status: bool,
     /// The words after the number in `Status`, if any.
     pub reason: Option<Bytes>,
     /// All other fields that concern the client, in their order and spelling.
@@ -70,17 +72,18 @@ impl CgiHead {
         };
         let mut head = Self {
             status: StatusCode::OK,
+            has_status: false,
             reason: None,
             fields: Vec::with_capacity(fields.len()),
             content_length: None,
             dropped: None,
         };
-        let (mut has_status, mut has_location) = (false, false);
+        let mut has_location = false;
         for field in fields {
             let name = field.name;
             if name.eq_ignore_ascii_case("status") {
                 (head.status, head.reason) = parse_status(block, field.value)?;
-                has_status = true;
+                head.has_status = true;
             } else if name.eq_ignore_ascii_case("content-length") {
                 head.note_length(field.value);
             } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
@@ -90,7 +93,7 @@ impl CgiHead {
                 head.fields.push((block.slice_ref(name.as_bytes()), block.slice_ref(field.value)));
             }
         }
-        if has_location && !has_status {
+        if has_location && !head.has_status {
             head.status = StatusCode::FOUND;
         }
         Ok(head)
@@ -106,7 +109,14 @@ impl CgiHead {
         fields: Vec<(Bytes, Bytes)>,
     ) -> Result<Self, BadHead> {
         let kept = Vec::with_capacity(fields.len());
-        let mut head = Self { status, reason, fields: kept, content_length: None, dropped: None };
+        let mut head = Self {
+            status,
+            has_status: true,
+            reason,
+            fields: kept,
+            content_length: None,
+            dropped: None,
+        };
         for (name, value) in fields {
             if name.eq_ignore_ascii_case(b"content-length") {
                 if head.content_length.is_some() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Pool, Proxy, Route, Site, Tls, Top, Upstream};
+use crate::keys::{Auth, Authorize, Pool, Proxy, Route, Site, Tls, Top, Upstream};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -17,6 +17,7 @@ pub fn docs() -> String {
     section::<Site>(&mut text);
     section::<Route>(&mut text);
     section::<Auth>(&mut text);
+    section::<Authorize>(&mut text);
     section::<Proxy>(&mut text);
     section::<Tls>(&mut text);
     section::<Pool>(&mut text);
@@ -27,7 +28,9 @@ pub fn docs() -> String {
 fn section<T: Section>(text: &mut String) {
     let title = match T::TITLE.chars().next() {
         Some('[') => format!("`{}`", T::TITLE),
-        _ if ["auth", "proxy"].contains(&T::TITLE) => format!("`{}` of a route", T::TITLE),
+        _ if ["auth", "authorize", "proxy"].contains(&T::TITLE) => {
+            format!("`{}` of a route", T::TITLE)
+        }
         _ if T::TITLE == "tls" => "`tls` of a site".to_owned(),
         _ => "Before the first section".to_owned(),
     };

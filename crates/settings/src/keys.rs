@@ -27,6 +27,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Pool::TITLE, Pool::KEYS),
     (Upstream::TITLE, Upstream::KEYS),
     (Auth::TITLE, Auth::KEYS),
+    (Authorize::TITLE, Authorize::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
     (Tls::TITLE, Tls::KEYS),
 ];
@@ -344,6 +345,10 @@ section! {
     /// Rule: a name and a password are asked for.
     auth: Inline<Auth>,
         example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
+    /// Rule: a FastCGI application is asked whether the client may have what it asks for, by its address or as a table
+    /// (fastcgi.md, "Authorizers").
+    authorize: Short<Authorize>,
+        example "\"unix:/run/authorizer.sock\"", also "authorizer" "auth_request" "forward_auth" "FastCgiAccessAuthorizer" "FcgidAccessChecker" "external_auth";
     /// Rule: only these networks may ask.
     allow_from: List<Client>,
         example "[\"10.0.0.0/8\"]", also "allow" "Require" "remote_ip" "Allow";
@@ -413,6 +418,19 @@ section! {
     /// What the client shows its user.
     realm: Free = Free("Restricted".to_owned()),
         example "\"Administration\"", also "AuthName" "name";
+}
+
+section! {
+    /// A FastCGI application in the role of an authorizer (fastcgi.md). Write it as one value:
+    /// `authorize = { fastcgi = "...", script = "..." }`, or shorter `authorize = "unix:/run/authorizer.sock"`.
+    Authorize "authorize"
+
+    /// Its address; `pool:NAME` is the program of a pool, `upstream:NAME` an upstream.
+    fastcgi: AppAddress,
+        example "\"unix:/run/authorizer.sock\"", also "to" "address" "server" "url" "socket";
+    /// The script that answers, where the application is php-fpm: `SCRIPT_FILENAME`.
+    script: FilePath, unless "the file at the path of the request",
+        example "\"/srv/access/check.php\"", also "file" "SCRIPT_FILENAME";
 }
 
 section! {

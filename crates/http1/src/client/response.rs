@@ -176,6 +176,7 @@ impl Parsed {
         };
         let head = CgiHead {
             status,
+            has_status: true,
             reason,
             fields: Vec::with_capacity(fields.len()),
             content_length: None,

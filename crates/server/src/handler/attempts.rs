@@ -53,6 +53,15 @@ impl<T: Into<Unanswered>> From<T> for Failed {
     }
 }
 
+/// What an application is to do with a request (FastCGI 1.0 §6).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Role<'a> {
+    /// It answers, as the script says that leads to it.
+    Responder(&'a Script),
+    /// It says whether the client may have what it asks for.
+    Authorizer,
+}
+
 impl Call<'_> {
     /// Whether the request may be sent again after an application has read it.
     fn is_repeatable(&self) -> bool {
@@ -63,7 +72,7 @@ impl Call<'_> {
     /// Sends the request to one host after the other, until one answers.
     pub(super) async fn send_to_host(
         &mut self,
-        script: &Script,
+        role: Role<'_>,
         hosts: &Attached,
         mut parameters: RequestMessageBuilder,
         responder: &mut dyn Responder,
@@ -86,7 +95,7 @@ impl Call<'_> {
                 false => parameters.clone(),
             };
             let (answered, offer) =
-                self.send_to_application(script, turn.host(), own, is_only_host, responder).await;
+                self.send_to_application(role, turn.host(), own, is_only_host, responder).await;
             let why = match answered {
                 Ok((Exchange::Application(mut exchange), answer)) => {
                     turn.answered();
@@ -117,18 +126,32 @@ impl Call<'_> {
 
     async fn send_to_application(
         &mut self,
-        script: &Script,
+        role: Role<'_>,
         application: &Arc<Application>,
         mut parameters: RequestMessageBuilder,
         is_only_host: bool,
         responder: &mut dyn Responder,
     ) -> (Result<Response, Failed>, Offer) {
-        let takes = application.knows_direct();
-        let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
-        let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
-        let claim =
-            announce::announce(&self.context, application, is_offered, explained, &mut parameters);
-        let message = Rc::new(parameters.streamed(&self.context.request.body));
+        let (message, claim, offer) = match role {
+            Role::Responder(script) => {
+                let takes = application.knows_direct();
+                let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
+                let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
+                let parameters = &mut parameters;
+                let claim = announce::announce(
+                    &self.context,
+                    application,
+                    is_offered,
+                    explained,
+                    parameters,
+                );
+                let parameters = std::mem::take(parameters);
+                (parameters.streamed(&self.context.request.body), claim, offer)
+            }
+            // Its answer is short: nothing is handed over.
+            Role::Authorizer => (parameters.question(), None, Offer::Impossible),
+        };
+        let message = Rc::new(message);
         let answered =
             self.ask_application(application, message, claim, is_only_host, responder).await;
         (answered, offer)

@@ -1,5 +1,6 @@
 //! From a request to the handler that answers it.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
 use sendoff_http1::BodyFraming;
 
+use super::authorize::{self, Denial, Verdict};
 use super::context::Context;
 use super::error::{Outcome, Refused};
 use super::services::Services;
@@ -90,6 +92,8 @@ struct Planned {
     if_none_match: Option<HeaderValue>,
     /// The user whose password the client has shown; empty: none was asked for.
     user: Vec<u8>,
+    /// What an authorizer has answered in place of `answer`.
+    denial: RefCell<Option<Box<Denial>>>,
     /// For each route that limits how many requests a client has under way: this one.
     _under_way: Vec<OneRequest>,
 }
@@ -97,7 +101,8 @@ struct Planned {
 impl Planned {
     /// An answer that no route counts.
     fn new(site: Rc<Site>, answer: Answer, effects: Effects, user: Vec<u8>) -> Self {
-        Self { site, answer, effects, if_none_match: None, user, _under_way: Vec::new() }
+        let (if_none_match, denial, _under_way) = (None, RefCell::default(), Vec::new());
+        Self { site, answer, effects, if_none_match, user, denial, _under_way }
     }
 }
 
@@ -272,12 +277,14 @@ impl Services {
                 translate_tags(&mut request.headers, request.version)
             }
         };
-        let user = Vec::new();
-        let mut planned =
-            Planned { site, answer, effects, if_none_match, user, _under_way: under_way };
+        let new = Planned::new(site, answer, effects, Vec::new());
+        let mut planned = Planned { if_none_match, _under_way: under_way, ..new };
         if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
+        }
+        if planned.asks_authorizers() {
+            Box::pin(planned.authorize(self, request)).await;
         }
         planned
     }
@@ -330,6 +337,7 @@ impl Services {
         let Planned { site, answer, effects, if_none_match, user, .. } = planned;
         let of = effects.compress.unwrap_or(site.compression.of);
         let maker = match answer {
+            _ if planned.denial.borrow().is_some() => Maker::Application,
             Answer::Route(Route::Script(_))
             | Answer::Proxy { .. }
             | Answer::Lua(ScriptAnswer::Body { .. }) => Maker::Application,
@@ -343,8 +351,9 @@ impl Services {
         let context = Context { services: self, site, request, effects, compression, user };
         responder.notes().site = Some(site.number);
         responder.notes().is_unlogged = effects.access_log == Some(false);
-        if !user.is_empty() {
-            responder.notes().user = Some(String::from_utf8_lossy(user).into_owned());
+        let named = if user.is_empty() { &effects.authorized.user } else { user };
+        if !named.is_empty() {
+            responder.notes().user = Some(String::from_utf8_lossy(named).into_owned());
         }
         let mut compressed;
         let responder = match compression {
@@ -356,9 +365,9 @@ impl Services {
         };
         let responder = &mut filtered(&context, responder);
         if explained {
-            return Box::pin(answer_explained(&context, answer, policy(), responder)).await;
+            return Box::pin(answer_explained(&context, planned, policy(), responder)).await;
         }
-        answer_or_refuse(&context, answer, responder).await
+        answer_or_refuse(&context, planned, responder).await
     }
 
     /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
@@ -453,6 +462,45 @@ impl Planned {
         }
     }
 
+    /// Whether authorizers have a say. To clients that are turned away nothing is shown that they could decide about; a redirect may tell
+    /// something. A script that asks for the request's body has not answered yet.
+    fn asks_authorizers(&self) -> bool {
+        let Self { answer, effects, .. } = self;
+        let is_open = matches!(answer, Answer::Redirect { .. }) || !answer.turns_away();
+        let is_late = matches!(answer, Answer::Lua(ScriptAnswer::AfterBody));
+        !effects.authorizers.is_empty() && is_open && !is_late
+    }
+
+    /// Asks the authorizers, one after the other. The answer of one that does not allow the request is the client's; without an answer
+    /// there is no access.
+    async fn authorize(&mut self, services: &Services, request: &Request) {
+        for authorizer in std::mem::take(&mut self.effects.authorizers) {
+            let Self { site, effects, user, .. } = &*self;
+            let context = Context { services, site, request, effects, compression: None, user };
+            let (who, verdict) = authorize::ask(&context, &authorizer).await;
+            let authorized = &mut self.effects.authorized;
+            let (status, came) = match verdict {
+                Verdict::Granted(variables) => {
+                    authorized.notes.push(format!("allowed by the authorizer {who}"));
+                    self.effects.grant(variables);
+                    continue;
+                }
+                Verdict::Denied(denial) => {
+                    let status = denial.status();
+                    self.denial = RefCell::new(Some(denial));
+                    (status, "not allowed by")
+                }
+                Verdict::Failed(status) => {
+                    authorized.has_failed = true;
+                    (status, "no answer of")
+                }
+            };
+            authorized.notes.push(format!("{came} the authorizer {who}"));
+            self.answer = Answer::Route(Route::Refused { status, why: None });
+            return;
+        }
+    }
+
     /// Checks what a route asks for, once. Returns false, with the answer for that, if the client has not shown it.
     async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
         match self.effects.auth.take() {
@@ -500,16 +548,17 @@ impl Planned {
 /// Answers with the table of what the response would be. `policy`: how it would be compressed.
 async fn answer_explained(
     context: &Context<'_>,
-    answer: &Answer,
+    planned: &Planned,
     policy: Option<Policy<'_>>,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
-    let request = context.request;
+    let (request, answer) = (context.request, &planned.answer);
     let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
     let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
     let mut table = explain::Table::new(responder, before(answer, request), way);
-    let answered = answer_or_refuse(context, answer, &mut table).await;
+    let answered = answer_or_refuse(context, planned, &mut table).await;
     let (mut report, head) = table.into_report();
+    context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
     if let Some((policy, mut head)) = policy.zip(head) {
         change(context, &mut head);
         let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
@@ -522,10 +571,15 @@ async fn answer_explained(
 /// Answers with a handler's response, or with an error page if the handler refuses.
 async fn answer_or_refuse(
     context: &Context<'_>,
-    answer: &Answer,
+    planned: &Planned,
     responder: &mut dyn Responder,
 ) -> Result<(), Cut> {
-    match handle(context, answer, responder).await? {
+    let denial = planned.denial.take();
+    let outcome = match denial {
+        Some(denial) => Box::pin(denial.pass_on(context, responder)).await?,
+        None => handle(context, &planned.answer, responder).await?,
+    };
+    match outcome {
         Outcome::Sent => Ok(()),
         // On the heap, because few requests come here, and this future would be the largest part of every task.
         Outcome::Refused(refused) => Box::pin(refuse(context, refused, responder)).await,
@@ -659,13 +713,19 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
     let user = context.user.to_vec();
     let site = Rc::clone(context.site);
     let mut planned = Planned::new(site, answer, effects, user);
-    if planned.asks_for_password() {
+    if context.effects.authorized.has_failed && !planned.effects.authorizers.is_empty() {
+        // It has just failed to answer.
+        planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+    } else if planned.asks_for_password() {
         if failure.status == StatusCode::UNAUTHORIZED {
             // The client has just failed to show one.
             planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
         } else {
             Box::pin(planned.authenticate(services, request, Some(failure))).await;
         }
+    }
+    if planned.asks_authorizers() {
+        Box::pin(planned.authorize(services, request)).await;
     }
     planned
 }

@@ -178,6 +178,7 @@ impl<'a> Wish<'a> {
         let is_anyones = matches!(request.method, Method::GET | Method::HEAD)
             && !request.has_body
             && context.user.is_empty()
+            && !context.effects.authorized.has_variables
             && !request.headers.contains_key(AUTHORIZATION)
             && !request.headers.contains_key(UPGRADE)
             && (keeping.cookies

@@ -1,11 +1,12 @@
 //! Handlers: each answers requests to a [`Responder`](crate::responder::Responder), and knows no protocol.
 //!
-//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`status_page`], [`error`] or, around these, [`explain`]. [`services`] is what
+//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`status_page`], [`error`] or, around these, [`explain`]; before, it may ask [`authorize`]. [`services`] is what
 //! handlers share on an event loop. The other files are parts of [`script`].
 
 mod announce;
 mod answer;
 mod attempts;
+mod authorize;
 pub(crate) mod choice;
 mod companions;
 mod context;

@@ -6,7 +6,7 @@ use std::path::Path;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
 
-use sendoff_config::Address;
+use sendoff_config::{Address, Authorizer};
 
 use super::context::Context;
 use crate::request::{Request, Scheme, TlsFacts, protocol};
@@ -32,6 +32,12 @@ const NOT_FROM_FOLDERS: [&[u8]; 11] = [
     b"SENDOFF_FRONT",
 ];
 
+const SCRIPT_FILENAME: &[u8] = b"SCRIPT_FILENAME";
+
+/// Parameters that authorizers do not get (FastCGI 1.0 §6.3).
+const NOT_FOR_AUTHORIZERS: [&[u8]; 4] =
+    [b"CONTENT_LENGTH", b"PATH_INFO", b"PATH_TRANSLATED", b"SCRIPT_NAME"];
+
 /// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
 /// directory of its own.
 pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
@@ -39,20 +45,44 @@ pub(super) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     let mut builder = RequestMessageBuilder::new();
     let chroot = match script.upstream {
         Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
-        Upstream::Application(number) => {
-            match &services.config.sites[site.number].fastcgi[number].address {
-                Address::Pool(name) => {
-                    let pool = services.config.pools.iter().find(|pool| pool.name == *name);
-                    pool.and_then(|pool| pool.chroot.as_deref())
-                }
-                Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
-            }
-        }
+        Upstream::Application(number) => chroot_of(context, number),
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
     write(context, [&script.name, &script.path_info], paths, |name, value| {
         builder.param(name, value);
     });
+    builder
+}
+
+/// The root directory of a FastCGI application of the site, if it is known to have one of its own.
+fn chroot_of<'a>(context: &Context<'a>, application: usize) -> Option<&'a Path> {
+    let Context { services, site, .. } = *context;
+    match &services.config.sites[site.number].fastcgi[application].address {
+        Address::Pool(name) => {
+            let pool = services.config.pools.iter().find(|pool| pool.name == *name);
+            pool.and_then(|pool| pool.chroot.as_deref())
+        }
+        Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
+    }
+}
+
+/// The parameters of the question to an authorizer.
+pub(super) fn of_question(context: &Context<'_>, authorizer: &Authorizer) -> RequestMessageBuilder {
+    let mut builder = RequestMessageBuilder::new();
+    let chroot = chroot_of(context, authorizer.application);
+    let (path, root) = (&context.request.path[..], context.site.router.root_bytes());
+    let filename = [root, path].concat();
+    let paths = [&filename[..], root].map(|path| inside(chroot, path));
+    let script = authorizer.script.as_ref().map(|script| script.as_os_str().as_bytes());
+    write(context, [path, b""], paths, |name, value| {
+        let is_own = script.is_some() && name == SCRIPT_FILENAME;
+        if !is_own && !NOT_FOR_AUTHORIZERS.contains(&name) {
+            builder.param(name, value);
+        }
+    });
+    if let Some(script) = script {
+        builder.param(SCRIPT_FILENAME, inside(chroot, script));
+    }
     builder
 }
 

@@ -9,6 +9,7 @@ use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer, NoAnswer};
+use super::attempts::Role;
 use super::context::Context;
 use super::direct::{self, Offer};
 use super::error::Outcome;
@@ -78,7 +79,8 @@ pub(super) async fn respond(
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
             responder.notes().pool = pool_of(context, number);
-            Box::pin(call.send_to_host(script, hosts, parameters, responder)).await
+            let role = Role::Responder(script);
+            Box::pin(call.send_to_host(role, hosts, parameters, responder)).await
         }
     };
     let (exchange, answer) = match answered {

@@ -54,7 +54,7 @@ impl Asks for Asker<'_> {
 }
 
 /// A responder that keeps a response in memory.
-struct Kept {
+pub(super) struct Kept {
     method: Method,
     head: Option<ResponseHead>,
     framing: Framing,
@@ -63,7 +63,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(method: &Method) -> Self {
+    pub(super) fn new(method: &Method) -> Self {
         Self {
             method: method.clone(),
             head: None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{BasicAuth, Cache, Compress, PageCache, Rate};
+use sendoff_config::{Authorizer, BasicAuth, Cache, Compress, PageCache, Rate};
 
 use super::decision::Decision;
 use super::field_change::FieldChanges;
@@ -50,6 +50,10 @@ pub(crate) struct Effects {
     pub(crate) access_log: Option<bool>,
     /// A name and a password are asked for.
     pub(crate) auth: Option<Rc<BasicAuth>>,
+    /// Applications that are still to be asked whether the client may have what it asks for, in order.
+    pub(crate) authorizers: Vec<Rc<Authorizer>>,
+    /// What those have said that were asked.
+    pub(crate) authorized: Authorized,
     /// The charset of a static file whose type is text and names none.
     pub(crate) charset: Option<Bytes>,
     /// What Lua scripts leave behind for the response and for applications.
@@ -62,7 +66,38 @@ pub(crate) struct Effects {
     pub(crate) htaccess: Option<Rc<Decision>>,
 }
 
+/// What authorizers have said about a request.
+#[derive(Debug, Default)]
+pub(crate) struct Authorized {
+    /// For `sendoff explain`.
+    pub(crate) notes: Vec<String>,
+    /// They have set parameters, which the response may depend on.
+    pub(crate) has_variables: bool,
+    /// The user whom they name.
+    pub(crate) user: Vec<u8>,
+    /// One of them could not be asked.
+    pub(crate) has_failed: bool,
+}
+
 impl Effects {
+    /// Has an application asked, once.
+    pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
+        let new = authorizer.filter(|new| !self.authorizers.contains(new));
+        self.authorizers.extend(new.cloned());
+    }
+
+    /// Variables of an authorizer become parameters, in place of others of the same name.
+    pub(crate) fn grant(&mut self, variables: Vec<(Bytes, Bytes)>) {
+        self.authorized.has_variables |= !variables.is_empty();
+        for (name, value) in variables {
+            if name == "REMOTE_USER" {
+                self.authorized.user = value.to_vec();
+            }
+            self.params.retain(|(known, _)| *known != name);
+            self.params.push((name, value.into()));
+        }
+    }
+
     /// Bytes that the request body may have. `.htaccess` files only lower the server's limit: to raise it is up to the operator.
     pub(crate) fn body_limit(&self, of_server: u64) -> u64 {
         let own = self.max_body.unwrap_or(of_server);

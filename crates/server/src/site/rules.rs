@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{
-    BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig, Rate,
+    Authorizer, BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig,
+    Rate,
 };
 use sendoff_lua::Phase;
 
@@ -85,6 +86,7 @@ struct OneRoute {
     concurrency: Option<(RouteId, u32)>,
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
+    authorize: Option<Rc<Authorizer>>,
     clients: Option<Clients>,
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
@@ -200,7 +202,7 @@ impl Rules {
 
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
     /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
-    /// password that they ask for is an effect.
+    /// password that they ask for, or an authorizer, is an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
@@ -219,6 +221,7 @@ impl Rules {
             if let Some(auth) = &route.auth {
                 effects.auth = Some(Rc::clone(auth));
             }
+            effects.ask(route.authorize.as_ref());
             // A script of a route may protect what it concerns.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
@@ -341,6 +344,7 @@ impl OneRoute {
             concurrency: rules.concurrency.map(|most| (id(origin), most)),
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
+            authorize: rules.authorize.clone().map(Rc::new),
             clients: rules.clients.clone(),
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
@@ -490,6 +494,7 @@ impl OneRoute {
         if let Some(auth) = &self.auth {
             effects.auth = Some(Rc::clone(auth));
         }
+        effects.ask(self.authorize.as_ref());
         effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
         effects.stream_body = self.stream_body.or(effects.stream_body);

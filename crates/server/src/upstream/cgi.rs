@@ -8,7 +8,9 @@ use bytes::Bytes;
 use sendoff_fastcgi::direct;
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
-use sendoff_fastcgi::record::{BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
+use sendoff_fastcgi::record::{
+    AUTHORIZER, BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT, RESPONDER,
+};
 pub(super) use sendoff_link::front::REQUEST_ID;
 
 use crate::request::{Body, BodyStream};
@@ -116,7 +118,7 @@ impl RequestMessageBuilder {
     /// The request with a body in memory.
     #[must_use]
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
-        let mut records = self.head(body.len() + 32);
+        let mut records = self.head(RESPONDER, body.len() + 32);
         push_stream(&mut records, Kind::STDIN, body);
         let lends = !self.client.is_empty();
         RequestMessage { records: records.into(), body: None, lends, deadline: None }
@@ -125,7 +127,7 @@ impl RequestMessageBuilder {
     /// The request with a body of `len` bytes in a file.
     #[must_use]
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
-        let mut records = self.head(32);
+        let mut records = self.head(RESPONDER, 32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
         let lends = !self.client.is_empty();
         RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
@@ -135,7 +137,7 @@ impl RequestMessageBuilder {
     #[must_use]
     pub fn streamed(mut self, body: &Body) -> StreamedRequest {
         let (client, encrypted) = (std::mem::take(&mut self.client), self.encrypted);
-        let mut records = self.head(32);
+        let mut records = self.head(RESPONDER, 32);
         let head_len = records.len();
         let body = match body {
             Body::Memory(bytes) => {
@@ -148,9 +150,19 @@ impl RequestMessageBuilder {
         StreamedRequest { client, encrypted, head_len, records, body }
     }
 
-    fn head(&self, more: usize) -> Vec<u8> {
+    /// The question to an authorizer: parameters (FastCGI 1.0 §6.3), and the end of a body. The specification knows no body here, but
+    /// a program on libfcgi that looks for one would wait for its end.
+    #[must_use]
+    pub fn question(self) -> StreamedRequest {
+        let mut records = self.head(AUTHORIZER, 32);
+        let (client, head_len) = (Vec::new(), records.len());
+        push_stream(&mut records, Kind::STDIN, b"");
+        StreamedRequest { client, encrypted: false, head_len, records, body: Rest::Nothing }
+    }
+
+    fn head(&self, role: u16, more: usize) -> Vec<u8> {
         let mut records = Vec::with_capacity(self.params.len() + self.client.len() + more + 64);
-        records.extend_from_slice(&BeginRequest { keep_conn: true }.encode(REQUEST_ID));
+        records.extend_from_slice(&BeginRequest { keep_conn: true }.encode_for(role, REQUEST_ID));
         records.extend_from_slice(&self.client);
         push_stream(&mut records, Kind::PARAMS, &self.params);
         records

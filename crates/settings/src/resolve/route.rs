@@ -1,8 +1,8 @@
 //! Routes.
 
 use sendoff_config::{
-    Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
-    Matching, Network, Proxy, ProxyAddress, Route, Rules,
+    Address, Attachment, Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition,
+    Handler, HeaderRule, Matching, Network, Proxy, ProxyAddress, Route, Rules,
 };
 
 use super::context::{Context, unusable};
@@ -99,6 +99,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
+            authorize: section.authorize.as_ref().and_then(|at| self.authorizer(&at.value.0)),
             clients: clients(section),
             lua,
             lua_response,
@@ -132,6 +133,20 @@ impl<'a, 'c> Routes<'a, 'c> {
             self.context.problems.error(section.realm.place, says);
         }
         Some(BasicAuth { realm, users: users.value.0.clone() })
+    }
+
+    fn authorizer(&mut self, section: &keys::Authorize) -> Option<Authorizer> {
+        let Some(At { value: AppAddress(address), place }) = &section.fastcgi else {
+            if !section.broken {
+                self.context.problems.error(section.place, "fastcgi is missing").help(
+                    "fastcgi is the address of the application: \"unix:/run/authorizer.sock\"",
+                );
+            }
+            return None;
+        };
+        let application = self.attach(address, *place);
+        let script = section.script.as_ref().map(|at| at.value.0.clone());
+        Some(Authorizer { application, script })
     }
 
     /// Warns of lines that no password can match.
@@ -212,6 +227,16 @@ impl<'a, 'c> Routes<'a, 'c> {
             &["proxy"],
             section.broken,
         );
+        if let (Some(internal), Some(authorize)) = (&section.internal, &section.authorize) {
+            self.context
+                .problems
+                .error(
+                    authorize.place,
+                    "no client asks for an internal route, so authorize has no meaning here",
+                )
+                .other(internal.place, "only applications lead requests here")
+                .help("write authorize in the routes that lead to those applications");
+        }
         self.belongs(
             "only_files",
             section.only_files.as_ref().map(|at| at.place),
@@ -311,14 +336,19 @@ impl<'a, 'c> Routes<'a, 'c> {
 
     fn fastcgi(&mut self, section: &keys::Route) -> Option<Handler> {
         let At { value: AppAddress(address), place } = section.fastcgi.as_ref()?;
-        self.pools.program(address, *place, self.context);
+        let application = self.attach(address, *place);
+        Some(Handler::FastCgi { application, only_files: section.only_files.is_some() })
+    }
+
+    /// The number of a FastCGI application among those of the site, which it becomes one of.
+    fn attach(&mut self, address: &Address, place: Place) -> usize {
+        self.pools.program(address, place, self.context);
         let known = self.attached.iter().position(|attached| attached.address == *address);
-        let application = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let matching = Matching::Routes;
             self.attached.push(Attachment { matching, address: address.clone() });
             self.attached.len() - 1
-        });
-        Some(Handler::FastCgi { application, only_files: section.only_files.is_some() })
+        })
     }
 
     /// Groups that texts name exist in the expression.
