@@ -51,7 +51,7 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
-# Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operation.md).
+# Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
 deb: build libfcgi
 	tools/install deb
 	tools/extension build target/release/sendoff.so target/release/libsendoff_capi.a

@@ -191,7 +191,7 @@ section! {
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
     /// Whether a script runs if the user of its workers may write to the root, to a folder on the way to the script, or to the
-    /// script itself, as in folders of uploads (operation.md, "Folders that scripts may write to").
+    /// script itself, as in folders of uploads (operate.md, "Folders that scripts may write to").
     scripts_in_writable_folders: bool = true,
         example "false";
     /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
@@ -389,7 +389,7 @@ section! {
     /// Handler: an error page.
     deny: Yes,
         example "true", also "forbidden" "abort";
-    /// Handler: the metrics of the server, for Prometheus (operation.md). Say who may see them: `allow_from`, `auth`, or an address
+    /// Handler: the metrics of the server, for Prometheus (operate.md). Say who may see them: `allow_from`, `auth`, or an address
     /// of their own.
     metrics: Yes,
         example "true", also "prometheus" "stub_status" "server-status" "metrics_path";

@@ -1,4 +1,4 @@
-//! The metrics as text (OpenMetrics 1.0, which Prometheus reads). docs/operation.md lists them.
+//! The metrics as text (OpenMetrics 1.0, which Prometheus reads). docs/operate.md lists them.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;
