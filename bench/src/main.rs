@@ -13,8 +13,8 @@ mod trace;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use measure::{Contestant, Measured, Plan};
-use peers::{Nginx, Peer, Responder, Sendoff};
-use site::{Account, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
+use peers::{Nginx, Peer, Proxied, Responder, Sendoff};
+use site::{Account, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -39,11 +39,14 @@ struct Options {
     /// Generated bodies over each delivery mode, against relay, instead of the servers against each other
     #[arg(long, value_name = "APPLICATION")]
     thesis: Option<Thesis>,
+    /// The servers as proxies in front of another one that serves files, with kept connections; only the proxies are measured
+    #[arg(long, conflicts_with = "thesis")]
+    proxy: bool,
     /// Run everything on this many CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
     /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive; with --thesis base_uds, sharedmem, passfd, auto,
-    /// fcgi_inet, stock_uds); the first that is left is the reference
+    /// fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff); the first that is left is the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
     /// Write the report to this file, too
@@ -97,6 +100,7 @@ impl Options {
     fn workloads(&self) -> Result<Vec<&'static Workload>> {
         let pattern = self.only.as_deref().unwrap_or("");
         let all = match self.thesis {
+            None if self.proxy => PROXIED,
             None => WORKLOADS,
             Some(Thesis::C) => THESIS_C,
             Some(Thesis::Php) => THESIS_PHP,
@@ -118,6 +122,11 @@ impl Options {
         let sendoff =
             Sendoff { name: report::SENDOFF, binary, extra_args: self.sendoff_arg.clone() };
         let all: Vec<Box<dyn Peer>> = match self.thesis {
+            None if self.proxy => vec![
+                Box::new(Proxied::Nginx),
+                Box::new(Proxied::HaProxy),
+                Box::new(Proxied::Sendoff(sendoff)),
+            ],
             None => vec![
                 Box::new(Nginx { keep_upstream: false }),
                 Box::new(sendoff),

@@ -120,6 +120,14 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     workload("static-1m", Page::Static(MIB), both(1.0)),
 ];
 
+/// Files of another server, passed on: nginx and HAProxy beside Sendoff. The target is relative to nginx.
+pub(crate) const PROXIED: &[Workload] = &[
+    workload("proxied-1k", Page::Static(KIB), both(1.0)),
+    workload("proxied-10k", Page::Static(10 * KIB), both(1.0)),
+    workload("proxied-60k", Page::Static(60 * KIB), both(1.0)),
+    workload("proxied-1m", Page::Static(MIB), both(1.0)),
+];
+
 /// The experiment on generated bodies: Sendoff's delivery modes against each other.
 pub(crate) const THESIS_PHP: &[Workload] = &[
     workload("php-32k", Page::Generated(32 * KIB), None),

@@ -33,21 +33,43 @@ fn one_short_round_against_nginx() {
     assert!(output.status.success(), "{report}\n{messages}");
     assert_eq!(std::fs::read_to_string(out).expect("--out"), report);
 
-    // Every row compares the two nginx set-ups: a name, two rates, a ratio, two CPU times, a ratio, no target.
     for name in ["file-60k", "mixed-60k", "static-60k"] {
-        let row = report
-            .lines()
-            .find(|line| line.starts_with(&format!("| {name} |")))
-            .unwrap_or_else(|| panic!("no row {name} in\n{report}"));
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        assert_eq!(cells.len(), 8, "{row}");
-        for rate in &cells[1..3] {
-            assert!(rate.parse::<u32>().expect("a rate") > 0, "{row}");
-        }
-        for ratio in [cells[3], cells[6]] {
-            let median = ratio.split('×').next().expect("a ratio");
-            assert!(median.parse::<f64>().expect("a ratio") > 0.0, "{row}");
-        }
+        assert_compares(&report, name);
+    }
+}
+
+/// A row without failures compares two servers: a name, two rates, a ratio, two CPU times, a ratio, no target.
+fn assert_compares(report: &str, name: &str) {
+    let row = report
+        .lines()
+        .find(|line| line.starts_with(&format!("| {name} |")))
+        .unwrap_or_else(|| panic!("no row {name} in\n{report}"));
+    let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    assert_eq!(cells.len(), 8, "{row}");
+    for rate in &cells[1..3] {
+        assert!(rate.parse::<u32>().expect("a rate") > 0, "{row}");
+    }
+    for ratio in [cells[3], cells[6]] {
+        let median = ratio.split('×').next().expect("a ratio");
+        assert!(median.parse::<f64>().expect("a ratio") > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn one_short_round_of_proxies() {
+    if !installed(&["nginx"]) || !installed(&["haproxy"]) {
+        eprintln!("skipped: nginx and haproxy are not both installed");
+        return;
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_sendoff-bench"))
+        .args(["--proxy", "--seconds", "0.2", "--rounds", "1", "--peers", "nginx,haproxy"])
+        .output()
+        .expect("the benchmark runs");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}\n{messages}");
+    for name in ["proxied-1k", "proxied-10k", "proxied-60k", "proxied-1m"] {
+        assert_compares(&report, name);
     }
 }
 

@@ -2,10 +2,12 @@
 //! of 127.0.0.1, and ends with the benchmark.
 
 mod nginx;
+mod proxied;
 mod responder;
 mod sendoff;
 
 pub(crate) use nginx::Nginx;
+pub(crate) use proxied::Proxied;
 pub(crate) use responder::Responder;
 pub(crate) use sendoff::Sendoff;
 
@@ -49,9 +51,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The processes whose descendants, with themselves, are the server.
+    /// The processes whose descendants, with themselves, are what is measured.
     pub(crate) fn roots(&self) -> Vec<u32> {
-        self.daemons.iter().map(|d| d.child.id()).collect()
+        self.daemons.iter().filter(|d| d.is_measured).map(|d| d.child.id()).collect()
     }
 }
 
@@ -61,6 +63,8 @@ struct Daemon {
     child: Child,
     name: String,
     log: PathBuf,
+    /// Whether its CPU time counts as the server's.
+    is_measured: bool,
 }
 
 impl Daemon {
@@ -91,7 +95,13 @@ impl Daemon {
             .stderr(File::create(&log)?)
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
-        Ok(Self { child, name, log })
+        Ok(Self { child, name, log, is_measured: true })
+    }
+
+    /// The same, of which nothing is measured: it answers what is.
+    fn unmeasured(mut self) -> Self {
+        self.is_measured = false;
+        self
     }
 
     /// Calls `ready` repeatedly until it returns a value.
@@ -178,5 +188,24 @@ fn version_line(program: &Path, arg: &str) -> Result<String> {
     match String::from_utf8_lossy(&text).lines().next() {
         Some(line) => Ok(line.to_owned()),
         None => bail!("{} {arg} prints nothing", program.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_answers_a_proxy_is_not_measured() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let sleep = || {
+            let program = Path::new("sleep");
+            Daemon::spawn(program, &["60"], dir.path(), Stdio::null()).expect("a process")
+        };
+        let proxy = sleep();
+        let id = proxy.child.id();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 80));
+        let running = Running { addr, daemons: vec![proxy, sleep().unmeasured()] };
+        assert_eq!(running.roots(), [id]);
     }
 }

@@ -47,7 +47,12 @@ impl Sendoff {
         args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
         args.extend_from_slice(&self.extra_args);
         args.extend_from_slice(more);
-        let mut daemon = Daemon::spawn(&self.binary, &args, dir, Stdio::piped())?;
+        self.start_by(&args, dir)
+    }
+
+    /// Starts it with this command line.
+    pub(super) fn start_by(&self, args: &[String], dir: &Path) -> Result<Running> {
+        let mut daemon = Daemon::spawn(&self.binary, args, dir, Stdio::piped())?;
 
         let stdout = daemon.child.stdout.take().context("no standard output")?;
         let (announce, lines) = mpsc::channel();
