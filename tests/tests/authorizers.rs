@@ -216,7 +216,7 @@ fn the_question_is_as_the_specification_says() {
 fn kept_pages_are_sent_only_with_access() {
     let routes = "[[site.route]]\npage_cache = '1h'\nauthorize = 'APP'\n";
     let app = Scripted::start("", routes);
-    app.site.write("made.php", "<?php file_put_contents('made', 'x', FILE_APPEND); echo 'for ', $_SERVER['REMOTE_USER'] ?? 'all';");
+    app.site.write("made.php", "<?php file_put_contents('made', 'x', FILE_APPEND); echo 'for ', $_SERVER['REMOTE_USER'] ?: 'all';");
     let get = |answer: &str| {
         app.scripts.send((response(answer), Then::Close)).unwrap();
         let response = app.server.get("/made.php");

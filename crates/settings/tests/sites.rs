@@ -224,6 +224,11 @@ fn examples_can_be_read() {
                     if example.starts_with("to =") { "" } else { "to = \"http://127.0.0.1:1\", " };
                 format!("[[site]]\n[[site.route]]\nproxy = {{ {to}{example} }}")
             }
+            "`authorize` of a route" => {
+                let of =
+                    if example.starts_with("fastcgi =") { "" } else { "fastcgi = \"unix:/a\", " };
+                format!("[[site]]\n[[site.route]]\nauthorize = {{ {of}{example} }}")
+            }
             "`tls` of a site" => format!("[[site]]\ntls = {{ {example} }}"),
             "`[[site.route]]`" => format!("[[site]]\n{section}\n{example}").replace('`', ""),
             _ => format!("{section}\n{example}").replace('`', ""),

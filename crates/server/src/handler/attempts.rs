@@ -14,10 +14,9 @@ use tokio::time::Instant;
 use super::announce;
 use super::answer::{self, Answer, Begun, NoAnswer};
 use super::direct::{self, Offer};
-use super::script::{Answered, Call, Unanswered, is_untouched};
+use super::script::{Answered, Call, Role, Unanswered, is_untouched};
 use super::status::Failure;
 use crate::responder::{Responder, unless_gone};
-use crate::site::router::Script;
 use crate::upstream::hosts::Tried;
 use crate::upstream::{
     Application, Attached, Claim, Exchange, RequestMessageBuilder, Retry, StreamedRequest,
@@ -51,15 +50,6 @@ impl<T: Into<Unanswered>> From<T> for Failed {
     fn from(why: T) -> Self {
         Self::Other(why.into())
     }
-}
-
-/// What an application is to do with a request (FastCGI 1.0 §6).
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Role<'a> {
-    /// It answers, as the script says that leads to it.
-    Responder(&'a Script),
-    /// It says whether the client may have what it asks for.
-    Authorizer,
 }
 
 impl Call<'_> {

@@ -9,11 +9,10 @@ use sendoff_config::Authorizer;
 use tokio::time::timeout;
 
 use super::answer::{Answer, Begun};
-use super::attempts::Role;
 use super::context::Context;
 use super::error::Outcome;
 use super::parameters;
-use super::script::{Call, Unanswered};
+use super::script::{Call, Role, Unanswered};
 use super::status::Failure;
 use super::subrequest::Kept;
 use crate::cut::Cut;

@@ -9,7 +9,6 @@ use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer, NoAnswer};
-use super::attempts::Role;
 use super::context::Context;
 use super::direct::{self, Offer};
 use super::error::Outcome;
@@ -35,6 +34,15 @@ pub(super) struct Call<'a> {
     pub(super) log_name: Rc<str>,
     /// When the answering worker got the request.
     since: Instant,
+}
+
+/// What an application is to do with a request (FastCGI 1.0 §6).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Role<'a> {
+    /// It answers, as the script says that leads to it.
+    Responder(&'a Script),
+    /// It says whether the client may have what it asks for.
+    Authorizer,
 }
 
 /// A response that has begun, or why there is none.
