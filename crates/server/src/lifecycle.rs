@@ -18,6 +18,10 @@ use crate::request::Who;
 /// How often idle connections are looked at, at most.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a connection stays open after its last response when the front stops: its next request may be on its way. The answer to that
+/// says that the connection ends.
+const KEPT_AT_STOP: Duration = Duration::from_secs(1);
+
 /// And at least this often within the time that a connection may be idle.
 const LOOKS_PER_TIMEOUT: u32 = 8;
 
@@ -118,7 +122,6 @@ impl Lifecycle {
     /// Closes connections that have been without a request for `timeout`, and one where another event loop has none to close, for ever.
     pub(crate) async fn end_idle(&self, timeout: Duration) {
         loop {
-            tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
             while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
                 self.evict_idle();
             }
@@ -126,6 +129,7 @@ impl Lifecycle {
                 Limit::IdleConnections.reached();
                 self.evict_idle();
             }
+            tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
         }
     }
 
@@ -138,12 +142,14 @@ impl Lifecycle {
         while self.evict_idle() {}
     }
 
+    /// Closes the connections of a front that stops, each when it has been without a request for a moment, for ever.
+    pub(crate) async fn end_kept(&self) {
+        self.end_idle(KEPT_AT_STOP).await;
+    }
+
     /// Ends when this connection, which is without a request, should close: it has been idle for too long, or makes room for
     /// another, or the front stops.
     pub(crate) async fn evicted(self: &Rc<Self>) {
-        if self.is_stopping() {
-            return;
-        }
         let place = Place::new(self);
         poll_fn(|cx| {
             match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {

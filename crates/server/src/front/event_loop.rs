@@ -107,12 +107,14 @@ impl EventLoop {
         lifecycle.reached(Stage::Draining).await;
         running.close_listeners();
         drop(running);
-        lifecycle.evict_all();
+        let kept = lifecycle.end_kept();
+        tokio::pin!(kept);
         let cutting = lifecycle.reached(Stage::Cutting);
         tokio::pin!(cutting);
         while lifecycle.connections() > 0 {
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
+                () = &mut kept => {}
                 () = &mut cutting => {
                     let connections = lifecycle.connections();
                     tracing::warn!(connections, "the front ends now: connections are cut");
