@@ -31,12 +31,14 @@ struct Load {
     closed_idle: AtomicUsize,
 }
 
-/// Stops the clients at its end, also when the thread panics.
+/// Stops the clients when its thread panics.
 struct Stop<'l>(&'l AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Relaxed);
+        if std::thread::panicking() {
+            self.0.store(true, Relaxed);
+        }
     }
 }
 
@@ -54,9 +56,8 @@ impl Drop for Servers {
 impl Load {
     /// Runs a client, after whose failure the others stop as well.
     fn run(&self, client: impl FnOnce()) {
-        let failed = Stop(&self.stop);
+        let _stop = Stop(&self.stop);
         client();
-        std::mem::forget(failed);
     }
 
     fn goes_on(&self) -> bool {
@@ -206,6 +207,7 @@ fn lose_nothing(reloads: usize, upgrades: usize) {
                 load.await_more();
             }
         }
+        load.stop.store(true, Relaxed);
     });
     let Load { server, answered, closed_idle, .. } = load;
     let (answered, closed_idle) = (answered.into_inner(), closed_idle.into_inner());
