@@ -22,6 +22,7 @@ foreach ((array) ($_GET['head'] ?? []) as $field) header($field, false);
 if (is_file(__DIR__ . '/../broken')) { http_response_code(500); exit('broken'); }
 if (is_file(__DIR__ . '/../wait')) file_get_contents(__DIR__ . '/pipe');
 $tag = $_SERVER['HTTP_IF_NONE_MATCH'] ?? '';
+if ($tag !== '' && isset($_GET['confirm'])) { header('ETag: ' . $_GET['confirm']); http_response_code(304); exit; }
 if (isset($_GET['tag'])) {
     header('ETag: ' . $_GET['tag']);
     if ($tag === $_GET['tag']) { http_response_code(304); exit; }
@@ -244,6 +245,21 @@ fn an_old_page_is_asked_about() {
     assert_eq!(valid.text(), first.text());
     assert_eq!(valid.status(), 200);
     assert!(kept.runs() >= 2);
+}
+
+/// A cache in between may say of a page of its own that it is valid (RFC 9111 §4.3.4).
+#[test]
+fn the_confirmation_of_another_page_renews_nothing() {
+    for stale in ["", ",+stale-while-revalidate=600"] {
+        let kept = Kept::start("http");
+        let page = "/page.php?tag=%22t%22&confirm=%22u%22&head[]=Cache-Control:+max-age=1";
+        let target = format!("{page}{stale}");
+        assert_eq!(kept.get(&target).text(), "run 1 - ");
+        let new = wait::for_some("a new page", || {
+            Some(kept.get(&target)).filter(|page| page.text() != "run 1 - ")
+        });
+        assert_eq!((new.status(), &*new.text()), (200, "run 3 - "), "{}", status(&new));
+    }
 }
 
 #[test]

@@ -271,9 +271,15 @@ impl<'a> Wish<'a> {
     /// Makes a page anew whose old form the client has got.
     async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
         let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
-        let asked = self.ask(missing, "fwd=stale", None).await;
-        if let Ok((Ended::StillValid(said, ticket), _)) = asked {
-            self.renewed(old, begun, &said, ticket);
+        match self.ask(missing, "fwd=stale", None).await {
+            Ok((Ended::StillValid(said, ticket), _)) => {
+                self.renewed(old, begun, &said, ticket);
+            }
+            Ok((Ended::OtherPage(ticket), _)) => {
+                let whole = Missing { old: None, begun, ticket };
+                let _only_kept = self.ask(whole, "fwd=stale", None).await;
+            }
+            Ok((Ended::Passed | Ended::Failed, _)) | Err(_) => {}
         }
     }
 
@@ -302,6 +308,10 @@ impl<'a> Wish<'a> {
                 if self.send(&page, "hit; fwd=stale; fwd-status=304", responder).await? {
                     return Ok(Outcome::Sent);
                 }
+            }
+            (Ended::OtherPage(ticket), _) => {
+                let whole = Missing { old: None, begun, ticket };
+                return Box::pin(self.make(whole, responder)).await;
             }
             (Ended::StillValid(..) | Ended::Failed, _) => {}
             (Ended::Passed, _) => return Ok(outcome),

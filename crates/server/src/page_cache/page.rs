@@ -186,6 +186,17 @@ impl Page {
         can_ask
     }
 
+    /// Whether a response 304 with this head is about this page: what it names of `ETag` and `Last-Modified` is the page's (RFC 9111
+    /// §4.3.4). Tags are compared weakly, because nginx weakens that of a page that it compresses, and not that of the 304.
+    pub(super) fn is_meant_by(&self, said: &ResponseHead) -> bool {
+        match (said.value("ETag"), said.value("Last-Modified")) {
+            (Some(tag), _) => self.value("ETag").map(opaque) == Some(opaque(tag)),
+            (None, Some(date)) => self.value("Last-Modified") == Some(date),
+            // It answers a question about this page alone.
+            (None, None) => true,
+        }
+    }
+
     /// The page after the application has said, with this head of a response 304, that it is still valid (RFC 9111 §4.3.4);
     /// `None`: it may not be kept.
     pub(super) fn still_valid(
@@ -341,11 +352,16 @@ pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
         && validators(head).evaluate(fields) == Outcome::NotModified
 }
 
+/// A tag without the mark of weak ones.
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
 /// The validators of a response; those that it does not have match nothing.
 fn validators(head: &ResponseHead) -> Validators<'_> {
     let tag = head.value("ETag").unwrap_or_default();
     let date = head.value("Last-Modified").and_then(|date| std::str::from_utf8(date).ok());
     let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let never = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
-    Validators { etag: tag.strip_prefix(b"W/").unwrap_or(tag), modified: date.unwrap_or(never) }
+    Validators { etag: opaque(tag), modified: date.unwrap_or(never) }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Ended {
     Passed,
     /// The application says that the old page is still valid; the client has nothing yet. Others still wait.
     StillValid(Box<ResponseHead>, Option<Ticket>),
+    /// The application says of another page that it is still valid; the client has nothing yet. Others still wait.
+    OtherPage(Option<Ticket>),
     /// The application has failed, and the old page may stand in; the client has nothing yet.
     Failed,
 }
@@ -72,6 +74,7 @@ enum State {
 /// What a response is that is not for the client.
 enum Instead {
     StillValid(Box<ResponseHead>),
+    OtherPage,
     Failed,
 }
 
@@ -104,6 +107,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
     pub(crate) fn into_ended(mut self) -> Ended {
         match std::mem::replace(&mut self.state, State::Waiting) {
             State::Swallowing(Instead::StillValid(said)) => Ended::StillValid(said, self.ticket),
+            State::Swallowing(Instead::OtherPage) => Ended::OtherPage(self.ticket),
             State::Swallowing(Instead::Failed) => Ended::Failed,
             State::Passing { .. } | State::Waiting => {
                 self.give_up();
@@ -126,7 +130,10 @@ impl<'r, 'o> Recorder<'r, 'o> {
     fn instead(&self, head: &ResponseHead) -> Option<Instead> {
         let old = self.order.old?;
         if self.order.asks && head.status == StatusCode::NOT_MODIFIED {
-            return Some(Instead::StillValid(Box::new(head.clone())));
+            return Some(match old.is_meant_by(head) {
+                true => Instead::StillValid(Box::new(head.clone())),
+                false => Instead::OtherPage,
+            });
         }
         let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
         (has_failed && old.may_stand_in(SystemTime::now())).then_some(Instead::Failed)
