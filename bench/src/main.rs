@@ -39,7 +39,7 @@ struct Options {
     /// Generated bodies over each delivery mode, against relay, instead of the servers against each other
     #[arg(long, value_name = "APPLICATION")]
     thesis: Option<Thesis>,
-    /// The servers as proxies in front of another one that serves files, with kept connections; only the proxies are measured
+    /// nginx, HAProxy and Sendoff as HTTP proxies in front of an nginx that serves files, over kept connections; only the proxies are measured
     #[arg(long, conflicts_with = "thesis")]
     proxy: bool,
     /// Run everything on this many CPUs

@@ -178,6 +178,10 @@ fn find_program(names: &[&str]) -> Result<PathBuf> {
         .with_context(|| format!("{} is not installed", names.join(" / ")))
 }
 
+fn path_str(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not valid UTF-8", path.display()))
+}
+
 /// The first line that `program ARG` prints, on either stream.
 fn version_line(program: &Path, arg: &str) -> Result<String> {
     let output = Command::new(program)

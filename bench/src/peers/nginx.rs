@@ -1,9 +1,9 @@
 //! Debian's nginx in front of Debian's php-fpm, in an administrator's usual configuration.
 
 use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running};
-use super::{find_program, free_port, version_line};
+use super::{find_program, free_port, path_str, version_line};
 use crate::site::Site;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use sendoff_config::PHP_VERSION;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -46,7 +46,6 @@ impl Peer for Nginx {
     }
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
-        let nginx = find_program(&["nginx"])?;
         let fpm = fpm()?;
         let fpm_conf = dir.join("php-fpm.conf");
         fs::write(&fpm_conf, fpm_config(site, dir))?;
@@ -58,21 +57,14 @@ impl Peer for Nginx {
             symlink(Path::new(ETC_NGINX).join(name), dir.join(name))?;
         }
         let addr = free_port()?;
-        let nginx_conf = dir.join("nginx.conf");
-        fs::write(&nginx_conf, self.nginx_config(site, dir, addr))?;
-        let args = ["-p", path_str(dir)?, "-e", "stderr", "-c"];
-        let args = [&args[..], &[path_str(&nginx_conf)?]].concat();
-        let mut nginx = Daemon::spawn(&nginx, &args, dir, Stdio::null())?;
-        nginx.wait_until(|| TcpStream::connect(addr).ok())?;
+        let nginx = start_nginx(site, dir, addr, &self.http_block(site, dir, addr))?;
         Ok(Running { addr, daemons: vec![nginx, fpm] })
     }
 }
 
 impl Nginx {
-    /// Debian's nginx.conf and default site, with PHP switched on and access logs off.
-    fn nginx_config(&self, site: &Site, dir: &Path, addr: SocketAddr) -> String {
-        let user = site.account.as_ref();
-        let user = user.map_or_else(String::new, |a| format!("user {};", a.name));
+    /// The `http` block of Debian's nginx.conf and default site, with PHP switched on.
+    fn http_block(&self, site: &Site, dir: &Path, addr: SocketAddr) -> String {
         let (upstream, keep_conn) = if self.keep_upstream {
             let kept = connections_to_keep();
             (format!("keepalive {kept};"), "fastcgi_keep_conn on;")
@@ -81,25 +73,10 @@ impl Nginx {
         };
         let (dir, root) = (dir.display(), site.root.display());
         format!(
-            r"{user}
-daemon off;
-worker_processes auto;
-pid {dir}/nginx.pid;
-error_log stderr;
-events {{ worker_connections 768; }}
-http {{
-	sendfile on;
-	tcp_nopush on;
-	types_hash_max_size 2048;
+            r"types_hash_max_size 2048;
 	include mime.types;
 	default_type application/octet-stream;
 	gzip on;
-	access_log off;
-	client_body_temp_path {dir}/client_body;
-	fastcgi_temp_path {dir}/fastcgi;
-	proxy_temp_path {dir}/proxy;
-	scgi_temp_path {dir}/scgi;
-	uwsgi_temp_path {dir}/uwsgi;
 	upstream php {{
 		server unix:{dir}/fpm.sock;
 		{upstream}
@@ -119,11 +96,42 @@ http {{
 			fastcgi_pass php;
 			{keep_conn}
 		}}
-	}}
-}}
-"
+	}}"
         )
     }
+}
+
+/// nginx as Debian configures it, with a process per core, everything that it writes in `dir`, and no access log. `http` is what the block
+/// of that name has besides.
+pub(super) fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, http: &str) -> Result<Daemon> {
+    let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
+    let shown = dir.display();
+    let config = dir.join("nginx.conf");
+    let text = format!(
+        r"{user}
+daemon off;
+worker_processes auto;
+pid {shown}/nginx.pid;
+error_log stderr;
+events {{ worker_connections 768; }}
+http {{
+	sendfile on;
+	tcp_nopush on;
+	access_log off;
+	client_body_temp_path {shown}/client_body;
+	fastcgi_temp_path {shown}/fastcgi;
+	proxy_temp_path {shown}/proxy;
+	scgi_temp_path {shown}/scgi;
+	uwsgi_temp_path {shown}/uwsgi;
+	{http}
+}}
+"
+    );
+    fs::write(&config, text)?;
+    let args = ["-p", path_str(dir)?, "-e", "stderr", "-c", path_str(&config)?];
+    let mut nginx = Daemon::spawn(&find_program(&["nginx"])?, &args, dir, Stdio::null())?;
+    nginx.wait_until(|| TcpStream::connect(addr).ok())?;
+    Ok(nginx)
 }
 
 /// How many idle upstream connections each nginx worker may keep.
@@ -149,8 +157,4 @@ fn fpm_config(site: &Site, dir: &Path) -> String {
          php_admin_value[output_buffering] = {OUTPUT_BUFFERING}\n\
          php_admin_value[opcache.enable] = 1\n"
     )
-}
-
-fn path_str(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not valid UTF-8", path.display()))
 }

@@ -1,9 +1,10 @@
 //! Proxies in front of one nginx that serves the site's files: HTTP passed on over kept connections. Only the proxy is measured.
 
+use super::nginx::start_nginx;
 use super::{Daemon, Peer, Running, Sendoff};
-use super::{find_program, free_port, version_line};
+use super::{find_program, free_port, path_str, version_line};
 use crate::site::Site;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -11,6 +12,9 @@ use std::process::Stdio;
 
 /// Idle connections to the server behind that nginx keeps per process, and HAProxy in all: no proxy has to make new ones.
 const KEPT: usize = 64;
+
+/// For both of nginx' sides: connections end with the measurement.
+const LASTING: &str = "keepalive_requests 100000000;";
 
 /// A proxy, in the configuration of an administrator who wants kept connections and names the client to the application.
 #[derive(Debug)]
@@ -45,7 +49,7 @@ impl Peer for Proxied {
         fs::create_dir(&behind_dir)?;
         let behind = free_port()?;
         let files = format!(
-            "open_file_cache max=100;\n\tserver {{ listen {behind}; root {}; }}",
+            "{LASTING}\n\topen_file_cache max=100;\n\tserver {{ listen {behind}; root {}; }}",
             site.root.display()
         );
         let server = start_nginx(site, &behind_dir, behind, &files)?.unmeasured();
@@ -75,7 +79,8 @@ impl Peer for Proxied {
 
 fn nginx_proxy(addr: SocketAddr, behind: SocketAddr) -> String {
     format!(
-        "upstream behind {{ server {behind}; keepalive {KEPT}; keepalive_requests 100000000; }}
+        "{LASTING}
+	upstream behind {{ server {behind}; keepalive {KEPT}; keepalive_requests 100000000; }}
 	server {{
 		listen {addr};
 		location / {{
@@ -88,39 +93,6 @@ fn nginx_proxy(addr: SocketAddr, behind: SocketAddr) -> String {
 		}}
 	}}"
     )
-}
-
-/// nginx with as many processes as cores; `servers` is what follows in its `http` block.
-fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, servers: &str) -> Result<Daemon> {
-    let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
-    let shown = dir.display();
-    let config = dir.join("nginx.conf");
-    let text = format!(
-        r"{user}
-daemon off;
-worker_processes auto;
-pid {shown}/nginx.pid;
-error_log stderr;
-events {{ worker_connections 768; }}
-http {{
-	sendfile on;
-	tcp_nopush on;
-	access_log off;
-	keepalive_requests 100000000;
-	client_body_temp_path {shown}/client_body;
-	fastcgi_temp_path {shown}/fastcgi;
-	proxy_temp_path {shown}/proxy;
-	scgi_temp_path {shown}/scgi;
-	uwsgi_temp_path {shown}/uwsgi;
-	{servers}
-}}
-"
-    );
-    fs::write(&config, text)?;
-    let args = ["-p", path_str(dir)?, "-e", "stderr", "-c", path_str(&config)?];
-    let mut nginx = Daemon::spawn(&find_program(&["nginx"])?, &args, dir, Stdio::null())?;
-    nginx.wait_until(|| TcpStream::connect(addr).ok())?;
-    Ok(nginx)
 }
 
 /// HAProxy with a thread per core, which is its default.
@@ -138,8 +110,4 @@ fn start_haproxy(dir: &Path, behind: SocketAddr) -> Result<Running> {
     let mut haproxy = Daemon::spawn(&find_program(&["haproxy"])?, &args, dir, Stdio::null())?;
     haproxy.wait_until(|| TcpStream::connect(addr).ok())?;
     Ok(Running { addr, daemons: vec![haproxy] })
-}
-
-fn path_str(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not valid UTF-8", path.display()))
 }
