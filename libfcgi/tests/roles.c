@@ -1,8 +1,6 @@
-/* An application in all roles. As an authorizer it lets in whoever brings a cookie with a name, and
- * says what it was told; as a filter it puts the file into capitals; as a responder it says who
- * asks. */
+/* An application in two roles. The authorizer allows requests with the cookie "user=NAME", and
+ * shows others what it was asked; the responder shows whom the authorizer has named. */
 #include <fcgiapp.h>
-#include <ctype.h>
 #include <string.h>
 
 static const char *param(FCGX_Request *request, const char *name)
@@ -43,19 +41,6 @@ static void authorize(FCGX_Request *request)
 				 param(request, "PATH_INFO"), rest(request->in));
 }
 
-static void filter(FCGX_Request *request)
-{
-	int body = rest(request->in), c;
-
-	FCGX_StartFilterData(request->in);
-	FCGX_FPrintF(request->out, "Content-Type: text/plain\r\n\r\n%s body %d data %s of %s user %s\n",
-				 param(request, "FCGI_ROLE"), body, param(request, "FCGI_DATA_LENGTH"),
-				 param(request, "FCGI_DATA_LAST_MOD"), param(request, "REMOTE_USER"));
-	while ((c = FCGX_GetChar(request->in)) >= 0) {
-		FCGX_PutChar(toupper(c), request->out);
-	}
-}
-
 static void respond(FCGX_Request *request)
 {
 	FCGX_FPrintF(request->out, "Content-Type: text/plain\r\n\r\n%s user %s by %s proxy %s body %d",
@@ -70,12 +55,8 @@ int main(void)
 	FCGX_Init();
 	FCGX_InitRequest(&request, 0, 0);
 	while (FCGX_Accept_r(&request) == 0) {
-		const char *role = param(&request, "FCGI_ROLE");
-
-		if (!strcmp(role, "AUTHORIZER")) {
+		if (!strcmp(param(&request, "FCGI_ROLE"), "AUTHORIZER")) {
 			authorize(&request);
-		} else if (!strcmp(role, "FILTER")) {
-			filter(&request);
 		} else {
 			respond(&request);
 		}

@@ -1,4 +1,4 @@
-//! Programs in the roles of FastCGI that are not the usual one (`docs/fastcgi.md`), with Debian's library and ours.
+//! Programs in the role of an authorizer (`docs/fastcgi.md`), with Debian's library and ours.
 
 use sendoff_tests::{Request, Server, Site};
 
@@ -17,8 +17,7 @@ fn serve(site: &Site, application: &Application, routes: &str) -> Server {
 #[test]
 fn an_authorizer_is_asked_before_whatever_answers() {
     let site = Site::with("page.txt", "a file");
-    let who =
-        "<?php echo $_SERVER['REMOTE_USER'] ?? 'nobody', ' by ', $_SERVER['AUTH_TYPE'] ?? '-',
+    let who = "<?php echo $_SERVER['REMOTE_USER'] ?? 'none', ' by ', $_SERVER['AUTH_TYPE'] ?? '-',
         ' proxy ', $_SERVER['HTTP_PROXY'] ?? 'none';";
     site.write("who.php", who);
     let program = program("roles");
