@@ -127,15 +127,13 @@ impl Call<'_> {
                 let takes = application.knows_direct();
                 let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
                 let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
-                let parameters = &mut parameters;
                 let claim = announce::announce(
                     &self.context,
                     application,
                     is_offered,
                     explained,
-                    parameters,
+                    &mut parameters,
                 );
-                let parameters = std::mem::take(parameters);
                 (parameters.streamed(&self.context.request.body), claim, offer)
             }
             // Its answer is short: nothing is handed over.
