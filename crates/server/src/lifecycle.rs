@@ -142,7 +142,7 @@ impl Lifecycle {
         while self.evict_idle() {}
     }
 
-    /// Closes the connections of a front that stops, each when it has been without a request for a moment, for ever.
+    /// Closes the connections of a front that stops, each when it has been without a request for [`KEPT_AT_STOP`]. Never ends.
     pub(crate) async fn end_kept(&self) {
         self.end_idle(KEPT_AT_STOP).await;
     }

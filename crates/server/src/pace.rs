@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a client may still take. Every byte buys time, up to a limit, which is also what the client begins with: a client that is fast
-/// enough otherwise may pause for that long, and one that only sends or takes single bytes runs out of time.
+/// How long a client may still take. The client begins with a limit, and every byte that it sends or takes buys time, up to that limit. So a
+/// client that is fast enough on the whole may pause for as long as the limit, and a client that sends a byte now and then is too slow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     deadline: Instant,

@@ -183,7 +183,8 @@ fn a_body_that_never_comes_ends_at_both_sides() {
     server.await_log("the request body took too long");
 }
 
-/// A client that never pauses for long runs out of time, and one that the application keeps waiting does not.
+/// A client that sends too few bytes per second gets 408, however short its pauses are. A client whose application reads nothing for longer
+/// than `body_timeout` gets its answer.
 #[test]
 fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
     const ALL: usize = 20 << 20;

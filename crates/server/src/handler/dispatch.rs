@@ -462,8 +462,8 @@ impl Planned {
         }
     }
 
-    /// Whether authorizers have a say. To clients that are turned away nothing is shown that they could decide about; a redirect may tell
-    /// something. A script that asks for the request's body has not answered yet.
+    /// Whether authorizers are asked. An answer that turns the client away shows nothing that needs access, but the target of a redirect may.
+    /// A script that asks for the request's body has not answered yet.
     fn asks_authorizers(&self) -> bool {
         let Self { answer, effects, .. } = self;
         let is_open = matches!(answer, Answer::Redirect { .. }) || !answer.turns_away();
@@ -471,8 +471,8 @@ impl Planned {
         !effects.authorizers.is_empty() && is_open && !is_late
     }
 
-    /// Asks the authorizers, one after the other. The answer of one that does not allow the request is the client's; without an answer
-    /// there is no access.
+    /// Asks the authorizers, one after the other, until one does not allow the request: the client gets the response of that authorizer.
+    /// An authorizer that fails allows nothing.
     async fn authorize(&mut self, services: &Services, request: &Request) {
         for authorizer in std::mem::take(&mut self.effects.authorizers) {
             let Self { site, effects, user, .. } = &*self;

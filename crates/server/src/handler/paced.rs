@@ -63,7 +63,7 @@ impl Bucket {
         missing.saturating_sub(self.time(self.rate.saturating_sub(wanted)))
     }
 
-    /// The time in which so many tokens come, rounded up.
+    /// The time in which this number of tokens comes, rounded up to nanoseconds.
     fn time(&self, tokens: u64) -> Duration {
         let nanos = (u128::from(tokens) * SECOND).div_ceil(u128::from(self.rate));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

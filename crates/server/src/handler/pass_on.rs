@@ -179,9 +179,8 @@ fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
 fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     let Some(report) = responder.report() else { return };
     report.answered_by(exchange.who());
-    let remarks = begun.explanations.iter().map(|text| Remark::decode(text));
     let mut from = String::new();
-    for remark in remarks {
+    for remark in begun.explanations.iter().map(|text| Remark::decode(text)) {
         from.clone_from(&remark.from);
         report.remark(remark);
     }

@@ -52,7 +52,7 @@ pub(crate) struct Effects {
     pub(crate) auth: Option<Rc<BasicAuth>>,
     /// Applications that are still to be asked whether the client may have what it asks for, in order.
     pub(crate) authorizers: Vec<Rc<Authorizer>>,
-    /// What those have said that were asked.
+    /// What the authorizers that were asked have said.
     pub(crate) authorized: Authorized,
     /// The charset of a static file whose type is text and names none.
     pub(crate) charset: Option<Bytes>,
