@@ -26,10 +26,15 @@ build:
 	tools/install serve
 	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
 
+# The programs as they are installed, in target/dist.
+dist:
+	tools/install serve
+	cargo build --profile $(PROFILE) --bin sendoff --bin sendoff-php --bin sendoff-lua
+
 # The programs, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
-install: build
-	target/release/sendoff generate $(GENERATED)
-	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin target/release/sendoff target/release/sendoff-php
+install: dist
+	$(BUILT)/sendoff generate $(GENERATED)
+	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
@@ -52,10 +57,13 @@ uninstall:
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
 # Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
-deb: build libfcgi
+deb: dist
 	tools/install deb
-	tools/extension build target/release/sendoff.so target/release/libsendoff_capi.a
-	tools/deb
+	tools/install libfcgi
+	cargo build --profile $(PROFILE) --package sendoff-capi
+	libfcgi/build $(BUILT)/libsendoff_capi.a $(BUILT)
+	tools/extension build $(BUILT)/sendoff.so $(BUILT)/libsendoff_capi.a
+	tools/deb $(PROFILE)
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:
@@ -130,10 +138,10 @@ test-deb: deb
 	tools/test-deb
 
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
-bench:
+bench: dist
 	tools/install bench
-	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-bench
-	target/release/sendoff-bench
+	cargo build --release --bin sendoff-bench
+	target/release/sendoff-bench --sendoff $(BUILT)/sendoff
 
 # Formatting and lints.
 check:

@@ -11,7 +11,8 @@ use sendoff_tests::{Site, binary};
 fn make(target: &str, folder: &Path) {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut make = Command::new("make");
-    make.args(["--silent", "--old-file=build", target, "PREFIX=/usr"]).current_dir(repository);
+    make.args(["--silent", "--old-file=dist", target, "PREFIX=/usr", "PROFILE=release"])
+        .current_dir(repository);
     make.arg(format!("DESTDIR={}", folder.display()));
     let generated = folder.with_file_name("generated");
     succeeds(make.arg(format!("GENERATED={}", generated.display())).output().unwrap());
