@@ -430,10 +430,15 @@ struct sendoff_worker *sendoff_channel_open(const char *announcement, size_t len
 int sendoff_channel_lost(const struct sendoff_worker *worker);
 
 /**
- * Begins a request, with its own `announcement`: files may be held and used until its end. 0, or
- * -1: it is another front's, or the front has gone.
+ * Begins a request, with its own `announcement`: files may be held and used until its end.
+ * `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. 0, or -1: it is another front's,
+ * or the front has gone.
  */
-int sendoff_channel_begin(struct sendoff_worker *worker, const char *announcement, size_t len);
+int sendoff_channel_begin(struct sendoff_worker *worker,
+                          const char *announcement,
+                          size_t len,
+                          const char *accept,
+                          size_t accept_len);
 
 /**
  * Tells the front that the rest of the body comes from this worker. Once per request. 0, or -1:

@@ -104,6 +104,8 @@ static void hiding_load_environment(zval *array)
 	zend_hash_str_del(Z_ARRVAL_P(array), FRONT, sizeof(FRONT) - 1);
 }
 
+static bool move_body(void);
+
 static size_t write_frame(const char *str, size_t len)
 {
 	unsigned char head[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16),
@@ -139,7 +141,11 @@ static size_t extension_ub_write(const char *str, size_t len)
 {
 	switch (where) {
 	case BODY_FRAMED:
-		return write_frames(str, len);
+		/* Explanations travel on links. */
+		if (EXPECTED(!lazy_explaining) || !move_body()) {
+			return write_frames(str, len);
+		}
+		ZEND_FALLTHROUGH;
 	case BODY_MOVED:
 		if (sendoff_write(worker, str, len) != 0) {
 			php_handle_aborted_connection();
@@ -165,14 +171,16 @@ static void extension_flush(void *server_context)
 }
 
 /*
- * The header block passes ub_write, unframed. The field must not stay in the list, where scripts
- * could see it.
+ * The header block passes ub_write, unframed and unexplained. The field must not stay in the list,
+ * where scripts could see it.
  */
 static int send_headers_with(sapi_headers_struct *headers, const char *value)
 {
 	sapi_header_struct field;
 	int result = SAPI_HEADER_SEND_FAILED;
+	bool explaining = lazy_explaining;
 
+	lazy_explaining = false;
 	field.header_len = spprintf(&field.header, 0, "X-Sendoff: %s", value);
 	zend_llist_add_element(&headers->headers, &field);
 	zend_try
@@ -182,10 +190,12 @@ static int send_headers_with(sapi_headers_struct *headers, const char *value)
 	zend_catch
 	{
 		zend_llist_remove_tail(&headers->headers);
+		lazy_explaining = explaining;
 		zend_bailout();
 	}
 	zend_end_try();
 	zend_llist_remove_tail(&headers->headers);
+	lazy_explaining = explaining;
 	return result;
 }
 
@@ -225,6 +235,7 @@ static bool send_interim(int status)
 {
 	int code = SG(sapi_headers).http_response_code;
 	char *line = SG(sapi_headers).http_status_line;
+	bool explaining = lazy_explaining;
 	/* Volatile because it is read after a long jump. */
 	volatile int result = SAPI_HEADER_SEND_FAILED;
 	volatile bool bailout = false;
@@ -234,6 +245,8 @@ static bool send_interim(int status)
 	}
 	SG(sapi_headers).http_response_code = status;
 	SG(sapi_headers).http_status_line = NULL;
+	/* The block passes ub_write. */
+	lazy_explaining = false;
 	zend_try
 	{
 		result = stock_send_headers(&SG(sapi_headers));
@@ -246,6 +259,7 @@ static bool send_interim(int status)
 		bailout = true;
 	}
 	zend_end_try();
+	lazy_explaining = explaining;
 	SG(headers_sent) = 0;
 	SG(sapi_headers).http_response_code = code;
 	SG(sapi_headers).http_status_line = line;
@@ -278,6 +292,14 @@ static bool move_body(void)
 
 static void end_body(void)
 {
+	/* What was explained before goes with a claim, if there is no output that claims. */
+	if (UNEXPECTED(lazy_explaining)) {
+		zend_try
+		{
+			move_body();
+		}
+		zend_end_try();
+	}
 	if (where == BODY_MOVED) {
 		sendoff_finish(worker, EG(exit_status), 0);
 	}
@@ -365,7 +387,10 @@ static void begin_request(void)
 		return;
 	}
 	memcpy(claim, announcement + len - CLAIM_LEN, CLAIM_LEN);
-	taken_on = sendoff_channel_begin(worker, announcement, len) == 0;
+	const char *accept = stock_getenv(ACCEPT, sizeof(ACCEPT) - 1);
+
+	taken_on =
+		sendoff_channel_begin(worker, announcement, len, accept, accept ? strlen(accept) : 0) == 0;
 }
 
 static PHP_RINIT_FUNCTION(extension)

@@ -45,19 +45,23 @@ pub unsafe extern "C" fn sendoff_channel_lost(worker: *const Handle) -> c_int {
     unsafe { look(worker, 1, |handle| c_int::from(handle.worker.is_lost())) }
 }
 
-/// Begins a request, with its own `announcement`: files may be held and used until its end. 0, or
-/// -1: it is another front's, or the front has gone.
+/// Begins a request, with its own `announcement`: files may be held and used until its end.
+/// `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. 0, or -1: it is another front's,
+/// or the front has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_begin(
     worker: *mut Handle,
     announcement: *const c_char,
     len: usize,
+    accept: *const c_char,
+    accept_len: usize,
 ) -> c_int {
     // SAFETY: passed on.
     unsafe {
         with(worker, -1, |handle| {
+            let accept = bytes(accept.cast(), accept_len);
             let begun = Announcement::decode(bytes(announcement.cast(), len))
-                .is_some_and(|announcement| handle.worker.begin_elsewhere(&announcement));
+                .is_some_and(|announcement| handle.worker.begin_elsewhere(&announcement, accept));
             if begun { 0 } else { -1 }
         })
     }

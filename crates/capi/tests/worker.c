@@ -129,7 +129,8 @@ int main(int argc, char **argv)
 
 	/* Its links were given to it: there is no channel. */
 	CHECK(sendoff_channel_open("nobody", 6) == NULL && errno == EINVAL);
-	CHECK(sendoff_channel_begin(worker, "nobody", 6) == -1 && sendoff_channel_claim(worker) == -1);
+	CHECK(sendoff_channel_begin(worker, "nobody", 6, NULL, 0) == -1 &&
+		  sendoff_channel_claim(worker) == -1);
 	sendoff_channel_end(worker);
 	CHECK(sendoff_channel_lost(worker) == 0);
 

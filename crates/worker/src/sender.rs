@@ -183,7 +183,7 @@ impl Opened {
     /// Names the body on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
     fn hand_over(&mut self, connection: &Worker, parts: &[Part<'_>]) -> Option<Secret> {
         let announcement = connection.announcement()?;
-        if !self.links(announcement)?.begin_elsewhere(announcement) {
+        if !self.links(announcement)?.begin_elsewhere(announcement, b"") {
             return None;
         }
         self.sweep();

@@ -63,6 +63,8 @@ struct Channel {
     claim: Option<Secret>,
     /// The request id used last.
     last_id: u16,
+    /// Explanations of the current request, until it is claimed.
+    unsaid: Vec<Vec<u8>>,
 }
 
 /// Ends a worker's `accept`.

@@ -20,7 +20,7 @@ fn a_response_goes_to_the_link_after_its_claim_and_not_before() {
     let registry = Registry::new("claim");
     let (mut worker, mut links, _guard) = registry.register();
     assert!(worker.claim().is_err(), "there is no request");
-    assert!(worker.begin_elsewhere(&registry.announcement(1, 7)));
+    assert!(worker.begin_elsewhere(&registry.announcement(1, 7), b""));
     assert!(worker.accepts_files());
     assert!(worker.write(b"too early").is_err());
     worker.claim().unwrap();
@@ -33,9 +33,9 @@ fn a_response_goes_to_the_link_after_its_claim_and_not_before() {
     assert_eq!(links[1].next(), Some(Seen::Stdout(b"body".to_vec())));
     assert_eq!(links[1].next(), Some(Seen::End(0)));
     // One that needs no link leaves no trace on it.
-    assert!(worker.begin_elsewhere(&registry.announcement(0, 8)));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 8), b""));
     worker.end_elsewhere();
-    assert!(worker.begin_elsewhere(&registry.announcement(0, 9)));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 9), b""));
     worker.claim().unwrap();
     worker.end_elsewhere();
     assert_eq!((links[0].next(), links[0].next()), (Some(claim(9)), Some(Seen::End(0))));
@@ -46,12 +46,12 @@ fn an_abort_that_comes_late_is_not_for_the_next_request() {
     let registry = Registry::new("abort");
     let (mut worker, mut links, _guard) = registry.register();
     let mut abort = Vec::new();
-    assert!(worker.begin_elsewhere(&registry.announcement(0, 1)));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 1), b""));
     worker.claim().unwrap();
     push(&mut abort, Kind::ABORT_REQUEST, 1, &[]);
     links[0].send(&abort);
     worker.end_elsewhere();
-    assert!(worker.begin_elsewhere(&registry.announcement(0, 2)));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 2), b""));
     worker.claim().unwrap();
     assert!(!worker.aborted());
     worker.write(b"whole").unwrap();
@@ -67,13 +67,13 @@ fn another_front_and_one_that_has_gone_get_nothing() {
     let registry = Registry::new("gone");
     let (mut worker, links, guard) = registry.register();
     let other = Announcement { token: Secret([4; 16]), ..registry.announcement(0, 1) };
-    assert!(!worker.begin_elsewhere(&other));
-    assert!(worker.begin_elsewhere(&registry.announcement(0, 2)));
+    assert!(!worker.begin_elsewhere(&other, b""));
+    assert!(worker.begin_elsewhere(&registry.announcement(0, 2), b""));
     drop((links, guard));
     assert!(worker.claim().is_err());
     worker.end_elsewhere();
     assert!(worker.is_lost());
-    assert!(!worker.begin_elsewhere(&registry.announcement(0, 3)));
+    assert!(!worker.begin_elsewhere(&registry.announcement(0, 3), b""));
 }
 
 #[test]

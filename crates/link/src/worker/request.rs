@@ -222,13 +222,14 @@ impl<F> Requests<F> {
     }
 
     /// Begins a request that the process has received on another connection: its parameters and body come from there,
-    /// and files may be handed over on this link.
-    pub fn begin_elsewhere(&mut self, link: usize, id: u16) {
+    /// and files may be handed over on this link. `accept`: the value of its parameter `SENDOFF_ACCEPT`.
+    pub fn begin_elsewhere(&mut self, link: usize, id: u16, accept: &[u8]) {
         self.end();
         self.params.clear();
         let begun = Begun { id, link, keep_conn: true, role: Role::Responder };
         let streams = Streams { stdin: Body::ended(), data: Body::ended() };
-        let accepts = Accepts { files: true, ..Accepts::default() };
+        let explanations = Accepts::decode(accept).explanations;
+        let accepts = Accepts { files: true, explanations, ..Accepts::default() };
         let client = Direct::Front;
         self.state = State::Running(Request {
             begun,

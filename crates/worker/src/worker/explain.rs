@@ -6,6 +6,9 @@ use sendoff_link::worker::Request;
 
 use super::Worker;
 
+/// Explanations that wait for their response to be claimed; further ones are lost.
+const MOST_UNSAID: usize = 256;
+
 impl Worker {
     /// Whether the front wants this response explained.
     #[must_use]
@@ -16,10 +19,19 @@ impl Worker {
     /// Says something about the output that follows. Nothing happens unless the front asked for it; what is longer than
     /// [`MAX_EXPLANATION`] is cut off.
     pub fn explain(&mut self, text: &[u8]) {
-        if !self.explains() || text.is_empty() || self.is_closed() {
+        if !self.explains() || text.is_empty() {
             return;
         }
         let text = &text[..text.len().min(MAX_EXPLANATION)];
+        if let Some(channel) = self.channel.as_mut().filter(|channel| channel.claim.is_some()) {
+            if channel.unsaid.len() < MOST_UNSAID {
+                channel.unsaid.push(text.to_vec());
+            }
+            return;
+        }
+        if self.is_closed() {
+            return;
+        }
         // The next write tells that the client has gone.
         let _gone = self.put_stream(Kind::EXPLAIN, text);
     }

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, Registration};
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{End, Request, Response};
 
 use super::files::queue_range;
@@ -79,7 +80,8 @@ impl Worker {
         drop(theirs);
         await_answer(socket.as_fd())?;
         let mut worker = Self::new(ours, Some(guard))?;
-        worker.channel = Some(Channel { token: announcement.token, claim: None, last_id: 0 });
+        let (token, unsaid) = (announcement.token, Vec::new());
+        worker.channel = Some(Channel { token, claim: None, last_id: 0, unsaid });
         Ok(worker)
     }
 
@@ -100,8 +102,8 @@ impl Worker {
     }
 
     /// A request has come over FastCGI, and its body may be sent here. Files can be held at once; output is taken after
-    /// [`Self::claim`]. `false`: this worker has no links to that front.
-    pub fn begin_elsewhere(&mut self, announcement: &Announcement) -> bool {
+    /// [`Self::claim`]. `accept`: the value of the request's parameter `SENDOFF_ACCEPT`. `false`: this worker has no links to that front.
+    pub fn begin_elsewhere(&mut self, announcement: &Announcement, accept: &[u8]) -> bool {
         if !self.is_of(announcement) || self.is_lost() {
             return false;
         }
@@ -115,7 +117,8 @@ impl Worker {
         // A late ABORT_REQUEST must not be taken for this request's. 0 is for management.
         channel.last_id = channel.last_id.checked_add(1).unwrap_or(1);
         channel.claim = Some(announcement.claim);
-        self.requests.begin_elsewhere(link, channel.last_id);
+        channel.unsaid.clear();
+        self.requests.begin_elsewhere(link, channel.last_id, accept);
         self.response = Response::Elsewhere;
         self.shared.lock().link = link;
         true
@@ -126,13 +129,18 @@ impl Worker {
     /// # Errors
     /// The front has not been told: output must stay on the FastCGI connection.
     pub fn claim(&mut self) -> Result<(), Gone> {
-        let claim = self.channel.as_mut().and_then(|channel| channel.claim.take()).ok_or(Gone)?;
+        let channel = self.channel.as_mut().ok_or(Gone)?;
+        let (claim, unsaid) =
+            (channel.claim.take().ok_or(Gone)?, std::mem::take(&mut channel.unsaid));
         if self.is_lost() {
             return Err(Gone);
         }
         let id = self.requests.running().map(Request::id).ok_or(Gone)?;
         self.response.claim();
-        self.shared.lock().queue.record(id, Record::Claim(claim));
+        let mut state = self.shared.lock();
+        state.queue.record(id, Record::Claim(claim));
+        unsaid.iter().for_each(|text| state.queue.stream(Kind::EXPLAIN, id, text));
+        drop(state);
         let sent = self.flush();
         if sent.is_err() {
             self.response.abandon();
