@@ -32,6 +32,7 @@ pub mod lua;
 pub mod observe;
 mod pace;
 mod page_cache;
+mod pipe;
 mod rates;
 pub mod request;
 mod responder;

@@ -21,6 +21,7 @@ use crate::cut::Cut;
 use crate::delivery::{Progress, SendQueue};
 use crate::observe::explain::Report;
 use crate::observe::log_line::Notes;
+use crate::pipe::Pipe;
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
 use crate::upstream::ResponseEnd;
@@ -174,6 +175,16 @@ pub(crate) trait Tunnel {
 
     /// Sends some of the bytes, behind the head. They may wait for [`poll_flush`](Self::poll_flush).
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Whether bytes may pass between the connection and a pipe: nothing encrypts them, and none were read before.
+    fn is_clear(&self) -> bool;
+
+    /// Moves what the client sends into an empty pipe; `Unsupported` where only a read can tell what that is. Only if the connection
+    /// [is clear](Self::is_clear).
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
+
+    /// Sends bytes that are in a pipe, behind the head. Only if the connection [is clear](Self::is_clear).
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
 
     /// Ready when nothing that was written waits here.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

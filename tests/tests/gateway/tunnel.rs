@@ -1,6 +1,7 @@
 //! WebSockets, and other protocols that a client changes to.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use sendoff_tests::{Request, Site, pattern};
 
@@ -52,6 +53,67 @@ fn bytes_pass_in_both_directions_up_to_each_end() {
     client.stream().try_clone().unwrap().read_to_end(&mut back).unwrap();
     sending.join().unwrap();
     assert!(back == large, "{} bytes", back.len());
+}
+
+/// Flows in both directions at once, in pieces of all sizes, and a client that pauses.
+#[test]
+fn large_flows_pass_in_both_directions_at_a_time() {
+    let site = Site::new();
+    let socket = site.outside("echo");
+    let unix = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let over_tcp = format!("http://{}", tcp.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (stream, _) = tcp.accept().unwrap();
+        echo(&stream, &stream);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    std::thread::spawn(move || {
+        let (stream, _) = unix.accept().unwrap();
+        echo(&stream, &stream);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    for url in [over_tcp, format!("http://unix:{}", socket.display())] {
+        let server = pass_on(&site, &url, "");
+        let before = sendoff_tests::processes::descriptors(server.front()).len();
+        let mut client = server.connect();
+        client.send(upgrade("echo").bytes());
+        assert_eq!(client.head().unwrap().status, 101, "{url}");
+        let sent = pattern(3, 24 << 20);
+        let mut sender = client.stream().try_clone().unwrap();
+        let expected = sent.clone();
+        let sending = std::thread::spawn(move || {
+            let (mut rest, mut len) = (&sent[..], 1);
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(len.min(rest.len()));
+                sender.write_all(piece).unwrap();
+                (rest, len) = (after, (len * 3 + 7) % 300_007);
+            }
+            sender.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        // Nothing is read until the sender is held back, so that the sockets and the pipes are full.
+        let mut reader = client.stream().try_clone().unwrap();
+        let mut back = vec![0; 1];
+        reader.read_exact(&mut back).unwrap();
+        assert!(!sending.is_finished());
+        reader.read_to_end(&mut back).unwrap();
+        sending.join().unwrap();
+        assert!(back == expected, "{url}: {} bytes", back.len());
+        drop(client);
+        let is_over = || sendoff_tests::processes::descriptors(server.front()).len() <= before + 8;
+        assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, is_over));
+    }
+}
+
+fn echo(mut input: impl Read, mut output: impl Write) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        input.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    output.write_all(SWITCH.as_bytes()).unwrap();
+    std::io::copy(&mut input, &mut output).unwrap();
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::lifecycle::Lifecycle;
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
+use crate::pipe::Pipe;
 use crate::request::{Endpoint, Request};
 use crate::responder::{Fit, Lender, Responder, Room, Terms, Tunnel};
 use crate::response::{Field, Framing, ResponseHead};
@@ -495,6 +496,32 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
         ready!(self.poll_head(cx))?;
         loop {
             match self.transport.try_send(&[IoSlice::new(bytes)], false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn is_clear(&self) -> bool {
+        self.transport.is_clear() && self.read_ahead.is_empty()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.transport.poll_readable(cx))?;
+            match self.transport.try_fill(pipe) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_drain(pipe) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(self.transport.poll_writable(cx))?;
                 }

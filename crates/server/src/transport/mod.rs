@@ -23,6 +23,8 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+use crate::pipe::Pipe;
+
 pub(crate) use failure::Failure;
 pub use ktls::kernel_has_tls;
 pub(crate) use ktls::{KernelTls, settle};
@@ -75,6 +77,27 @@ pub(crate) trait Transport {
     /// `WouldBlock`: some still wait.
     fn try_flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Whether what is on the socket is what the peers say, so that the kernel can move it from and to pipes.
+    fn is_clear(&self) -> bool {
+        false
+    }
+
+    /// Moves what the client has sent into an empty pipe. Only if the transport [is clear](Self::is_clear).
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come. `Unsupported`: only a read can tell what has.
+    fn try_fill(&mut self, _pipe: &mut Pipe) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sends bytes that are in a pipe. Only if the transport [is clear](Self::is_clear).
+    ///
+    /// # Errors
+    /// `WouldBlock`: the connection takes nothing now.
+    fn try_drain(&mut self, _pipe: &mut Pipe) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Bytes sent since the connection was accepted, by this process and by borrowers.

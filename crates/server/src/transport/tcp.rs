@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
 use super::{Transport, send};
+use crate::pipe::Pipe;
 
 /// A client's connection over TCP.
 #[derive(Debug)]
@@ -121,6 +122,20 @@ impl Transport for Tcp {
         let n = self.stream.try_io(Interest::WRITABLE, || {
             Ok(rustix::fs::sendfile(&self.stream, file, Some(&mut offset), len)?)
         })?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn is_clear(&self) -> bool {
+        true
+    }
+
+    fn try_fill(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
+        self.stream.try_io(Interest::READABLE, || pipe.fill(&self.stream))
+    }
+
+    fn try_drain(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
+        let n = self.stream.try_io(Interest::WRITABLE, || pipe.drain(&self.stream))?;
         self.sent += n as u64;
         Ok(n)
     }

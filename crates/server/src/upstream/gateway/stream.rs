@@ -1,5 +1,6 @@
 //! A connection to an application: TCP or a UNIX socket, in the clear or with TLS.
 
+use std::cell::Cell;
 use std::io::{self, BufRead};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::{Pin, pin};
@@ -8,9 +9,11 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use rustix::net::{RecvFlags, Shutdown};
 use sendoff_config::Address;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
+
+use crate::pipe::Pipe;
 
 /// The size of one read, in bytes.
 const READ: usize = 64 * 1024;
@@ -18,6 +21,18 @@ const READ: usize = 64 * 1024;
 const READ_MIN: usize = 16 * 1024;
 /// The room for decrypted bytes: those of one record.
 const RECORD: usize = 16 * 1024;
+
+thread_local! {
+    /// Room behind what was read last. Short responses share one allocation, and most find it free again.
+    static SPARE: Cell<BytesMut> = Cell::default();
+}
+
+/// Leaves the rest of a buffer to the next read of this event loop, if nothing is in it.
+pub(crate) fn give_back(buffer: BytesMut) {
+    if buffer.is_empty() {
+        SPARE.set(buffer);
+    }
+}
 
 /// A connection to an application.
 #[derive(Debug)]
@@ -66,6 +81,9 @@ impl Plain {
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_readable(cx))?;
+        if buffer.capacity() == 0 {
+            *buffer = SPARE.take();
+        }
         if buffer.capacity() - buffer.len() < READ_MIN {
             buffer.reserve(READ);
         }
@@ -74,9 +92,73 @@ impl Plain {
             Self::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
         }
     }
+
+    fn try_io<R>(&self, interest: Interest, io: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        match self {
+            Self::Unix(stream) => stream.try_io(interest, io),
+            Self::Tcp(stream) => stream.try_io(interest, io),
+        }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Unix(stream) => stream.poll_write_ready(cx),
+            Self::Tcp(stream) => stream.poll_write_ready(cx),
+        }
+    }
+
+    fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_readable(cx))?;
+            match self.try_io(Interest::READABLE, || pipe.fill(self)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_writable(cx))?;
+            match self.try_io(Interest::WRITABLE, || pipe.drain(self)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
 }
 
 impl Stream {
+    /// Whether bytes may pass between the connection and a pipe: nothing encrypts them.
+    pub(crate) fn is_clear(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// Moves what the application sends into an empty pipe; `Unsupported` where only a read can tell what that is. Only if the connection
+    /// [is clear](Self::is_clear).
+    pub(crate) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &mut Pipe,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(plain) => plain.poll_fill(cx, pipe),
+            Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Sends bytes that are in a pipe. Only if the connection [is clear](Self::is_clear).
+    pub(crate) fn poll_drain(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &mut Pipe,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(plain) => plain.poll_drain(cx, pipe),
+            Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
     /// Reads what has come; 0 at the end of what the application sends. The buffer gets its room only when there is something.
     pub(crate) fn poll_read(
         &mut self,
