@@ -70,6 +70,12 @@ static void append_request(void)
 			APPEND("?");
 			append_printable(query);
 		}
+		const char *id = SENDOFF_PARAM("REQUEST_ID");
+		if (id) {
+			APPEND(" [");
+			append_printable(id);
+			APPEND("]");
+		}
 	}
 }
 

@@ -2,8 +2,8 @@
  * The table of request parameters. The strings belong to the worker and are valid until the next
  * request; only values that request_info.c changes are copied.
  *
- * Requests have some 30 parameters. A linear search that compares lengths first costs less than
- * filling a hash table.
+ * Requests have some 30 parameters. Their places by hash are 256 numbers, so that a search compares
+ * one name or none, and a new request clears 1 KB.
  */
 #include "php_sendoff.h"
 
@@ -12,16 +12,18 @@ typedef struct {
 	size_t name_len;
 	char *value; /* NULL: removed */
 	size_t value_len;
+	uint32_t older; /* the parameter added before with the same hash, as in `newest` */
 } param;
 
 static param *params;
 static size_t param_count, param_capacity;
 
-/* A bit for each name in the table, by its length and some of its letters. Most names that are
- * looked up are not in it, and most that are sent are sent once. */
-static uint64_t marks[4];
+/* By the hash of a name: the place of the parameter that was added last, counted from 1; 0: none.
+ */
+static uint32_t newest[256];
 
-static inline uint64_t mark_of(const char *name, size_t name_len, uint64_t **word)
+/* Of the length and some of the letters of a name. */
+static inline uint32_t hash_of(const char *name, size_t name_len)
 {
 	uint32_t hash = (uint32_t)name_len;
 	if (name_len) {
@@ -30,9 +32,7 @@ static inline uint64_t mark_of(const char *name, size_t name_len, uint64_t **wor
 				(uint32_t)(unsigned char)name[name_len - 1] << 24;
 	}
 	/* A multiplicative hash: the highest bits depend on all others. */
-	hash *= UINT32_C(2654435761);
-	*word = &marks[hash >> 30];
-	return UINT64_C(1) << (hash >> 24 & 63);
+	return hash * UINT32_C(2654435761) >> 24;
 }
 
 /* A value set by sendoff_params_set(). All are freed when the request ends. */
@@ -49,25 +49,24 @@ static param *add(const char *name, size_t name_len)
 		param_capacity = param_capacity ? param_capacity * 2 : 64;
 		params = perealloc(params, param_capacity * sizeof(param), 1);
 	}
-	uint64_t *word, mark = mark_of(name, name_len, &word);
-	*word |= mark;
+	uint32_t *place = &newest[hash_of(name, name_len)];
 	param *entry = &params[param_count++];
 	entry->name = name;
 	entry->name_len = name_len;
+	entry->older = *place;
+	*place = (uint32_t)param_count;
 	return entry;
 }
 
 static param *find(const char *name, size_t name_len)
 {
-	uint64_t *word, mark = mark_of(name, name_len, &word);
-	if (!(*word & mark)) {
-		return NULL;
-	}
-	for (size_t i = 0; i < param_count; i++) {
-		param *entry = &params[i];
+	uint32_t place = newest[hash_of(name, name_len)];
+	while (place) {
+		param *entry = &params[place - 1];
 		if (entry->name_len == name_len && entry->value && !memcmp(entry->name, name, name_len)) {
 			return entry;
 		}
+		place = entry->older;
 	}
 	return NULL;
 }
@@ -78,7 +77,7 @@ void sendoff_params_load(const sendoff_worker *worker)
 	const sendoff_param *sent = sendoff_params(worker, &count);
 
 	param_count = 0;
-	memset(marks, 0, sizeof(marks));
+	memset(newest, 0, sizeof(newest));
 	param *role = add("FCGI_ROLE", sizeof("FCGI_ROLE") - 1);
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
@@ -126,7 +125,7 @@ char *sendoff_params_set(const char *name, size_t name_len, const char *value)
 void sendoff_params_clear(void)
 {
 	param_count = 0;
-	memset(marks, 0, sizeof(marks));
+	memset(newest, 0, sizeof(newest));
 	while (copies) {
 		copy *next = copies->next;
 		pefree(copies, 1);

@@ -135,6 +135,33 @@ fn requests_have_ids_where_they_are_asked_for() {
     assert_eq!(lines[3], "edge-43 /fails.php");
 }
 
+/// By its id a line of the error log is found in the access log.
+#[test]
+fn lines_of_the_error_log_name_the_ids_of_their_requests() {
+    let site = Site::new();
+    site.write("odd.php", "<?php header(\"X-Odd: a\\x01b\"); echo 'odd';");
+    site.write("says.php", "<?php error_log('said');");
+    let options = ["--trust-proxy", "127.0.0.1", "--max-body", "1000"];
+    let (server, log) = start(&site, "$request_id $status", &options);
+    let large = Request::post("/made.php", "text/plain", vec![b'x'; 1001]);
+    let cases = [
+        (Request::get("/says.php"), 200, "said"),
+        (Request::get("/odd.php"), 502, "it sent an invalid header field"),
+        (large, 413, "request refused"),
+        (Request::get("/fails.php"), 502, "answered with 502"),
+    ];
+    for (number, (request, status, what)) in cases.into_iter().enumerate() {
+        let id = format!("edge-{number}");
+        let response = server.connect().try_ask(&request.header("X-Request-Id", &id)).unwrap();
+        assert_eq!(response.status(), status);
+        let name = format!("[{id}]");
+        let is_named = |line: &str| line.contains(what) && line.contains(&name);
+        let comes = wait::until(LIMIT, || server.log().lines().any(is_named));
+        assert!(comes, "{what} {name}:\n{}", server.log());
+        assert_eq!(lines(&log, number + 1)[number], format!("{id} {status}"));
+    }
+}
+
 #[test]
 fn without_the_option_there_are_no_ids_and_clients_cannot_choose_one() {
     let site = Site::new();

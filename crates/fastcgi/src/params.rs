@@ -7,19 +7,29 @@ const ONE_BYTE_LIMIT: u8 = 0x80;
 
 /// Appends one pair to a PARAMS stream. Lengths must stay below 2^31 bytes, which every limit of ours ensures.
 pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    encode_len(out, name.len());
-    encode_len(out, value.len());
+    match (short(name.len()), short(value.len())) {
+        (Some(name), Some(value)) => out.extend_from_slice(&[name, value]),
+        _ => {
+            encode_len(out, name.len());
+            encode_len(out, value.len());
+        }
+    }
     out.extend_from_slice(name);
     out.extend_from_slice(value);
 }
 
 fn encode_len(out: &mut Vec<u8>, len: usize) {
-    if let Some(len) = u8::try_from(len).ok().filter(|&len| len < ONE_BYTE_LIMIT) {
+    if let Some(len) = short(len) {
         out.push(len);
     } else {
         let len = u32::try_from(len).unwrap_or(u32::MAX) | 0x8000_0000;
         out.extend_from_slice(&len.to_be_bytes());
     }
+}
+
+/// The length in its form of one byte, if it has one.
+fn short(len: usize) -> Option<u8> {
+    u8::try_from(len).ok().filter(|&len| len < ONE_BYTE_LIMIT)
 }
 
 /// The pairs of a complete PARAMS stream. Ends after the first error.

@@ -12,6 +12,35 @@ pub(crate) const MAX_FIELDS: usize = 256;
 /// Fields of most heads.
 const FEW_FIELDS: usize = 16;
 
+/// Room for the raw fields of a header block. Most blocks are short, and to fill the large array took 1 % of the instructions for a small
+/// page.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is a local variable, so that most heads need no allocation"
+)]
+pub(crate) enum FieldRoom<'b> {
+    Few([httparse::Header<'b>; FEW_FIELDS]),
+    Many(Vec<httparse::Header<'b>>),
+}
+
+impl<'b> FieldRoom<'b> {
+    /// As much as the block may need, up to [`MAX_FIELDS`].
+    pub(crate) fn of(block: &'b [u8]) -> Self {
+        if memchr::memchr_iter(b'\n', block).nth(FEW_FIELDS).is_none() {
+            Self::Few([httparse::EMPTY_HEADER; FEW_FIELDS])
+        } else {
+            Self::Many(vec![httparse::EMPTY_HEADER; MAX_FIELDS])
+        }
+    }
+
+    pub(crate) fn as_mut(&mut self) -> &mut [httparse::Header<'b>] {
+        match self {
+            Self::Few(room) => room,
+            Self::Many(room) => room,
+        }
+    }
+}
+
 /// Fields that concern one connection only (RFC 9110 §7.6.1). The server writes those of the client's connection itself.
 pub(crate) const HOP_BY_HOP: [&str; 7] = [
     "connection",
@@ -56,16 +85,8 @@ impl CgiHead {
     /// # Errors
     /// The block breaks the grammar.
     pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
-        // Most heads are short, and to fill the large array took 1 % of the instructions for a small page.
-        let mut few = [httparse::EMPTY_HEADER; FEW_FIELDS];
-        let mut many;
-        let raw = if memchr::memchr_iter(b'\n', block).nth(FEW_FIELDS).is_none() {
-            &mut few[..]
-        } else {
-            many = [httparse::EMPTY_HEADER; MAX_FIELDS];
-            &mut many[..]
-        };
-        let fields = match httparse::parse_headers(block, raw) {
+        let mut room = FieldRoom::of(block);
+        let fields = match httparse::parse_headers(block, room.as_mut()) {
             Ok(httparse::Status::Complete((_, fields))) => fields,
             Ok(httparse::Status::Partial) => return Err(BadHead("an incomplete header block")),
             Err(_) => return Err(BadHead("an invalid header field")),

@@ -12,13 +12,16 @@ const NOT_PASSED_ON: [&str; 5] =
 #[derive(Debug)]
 pub struct HopByHop<'h> {
     headers: &'h HeaderMap,
+    /// What `Connection` names.
+    options: Vec<&'h [u8]>,
 }
 
 impl<'h> HopByHop<'h> {
     /// Of the request with these fields.
     #[must_use]
     pub fn of(headers: &'h HeaderMap) -> Self {
-        Self { headers }
+        let options = list(headers, &http::header::CONNECTION).collect();
+        Self { headers, options }
     }
 
     /// Whether it is this one.
@@ -31,8 +34,7 @@ impl<'h> HopByHop<'h> {
     /// Whether `Connection` names the field or option, in small letters.
     #[must_use]
     pub fn names(&self, option: &str) -> bool {
-        list(self.headers, &http::header::CONNECTION)
-            .any(|named| named.eq_ignore_ascii_case(option.as_bytes()))
+        self.options.iter().any(|named| named.eq_ignore_ascii_case(option.as_bytes()))
     }
 
     /// The protocols that the client offers to change to, without `h2c`: an application that changed to HTTP/2 would take further

@@ -1,5 +1,5 @@
 use bytes::{BufMut, BytesMut};
-use http::Method;
+use http::{HeaderName, HeaderValue, Method};
 
 use crate::InvalidField;
 use crate::response::{is_token, is_value, push_field};
@@ -40,6 +40,11 @@ impl<'a> RequestEncoder<'a> {
         }
         push_field(self.out, name, value);
         Ok(())
+    }
+
+    /// Writes a field of a request that was parsed, so that nothing in it can break the head.
+    pub fn parsed(&mut self, name: &HeaderName, value: &HeaderValue) {
+        push_field(self.out, name.as_str().as_bytes(), value.as_bytes());
     }
 
     /// Writes the empty line.

@@ -1,7 +1,7 @@
 use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version};
 
-use crate::cgi_head::{BadHead, CgiHead, HOP_BY_HOP, MAX_FIELDS, MAX_HEAD, parse_length};
+use crate::cgi_head::{BadHead, CgiHead, FieldRoom, HOP_BY_HOP, MAX_HEAD, parse_length};
 use crate::{BodyDecoder, BodyFraming, Decoded};
 
 /// Interim responses before the final one. An upstream that sends more keeps the server busy for nothing.
@@ -168,8 +168,8 @@ impl Parsed {
         let line_end = memchr::memchr(b'\n', raw).map_or(raw.len(), |at| at + 1);
         let (version, status, reason) = status_line(&raw.slice(..line_end.saturating_sub(2)))?;
         let block = raw.slice(line_end..);
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-        let fields = match httparse::parse_headers(&block, &mut fields) {
+        let mut room = FieldRoom::of(&block);
+        let fields = match httparse::parse_headers(&block, room.as_mut()) {
             Ok(httparse::Status::Complete((len, fields))) if len == block.len() => fields,
             // Folded lines are among these.
             _ => return Err(BadHead("an invalid header field")),
@@ -210,12 +210,13 @@ impl Parsed {
             self.framing = Some(BodyFraming::Chunked);
         }
         self.may_stay &= !connection().any(|option| option.eq_ignore_ascii_case(b"close"));
+        let named: Vec<&[u8]> = connection().collect();
         let upgrade = values("upgrade").next();
         self.upgrade = upgrade.map(|field| block.slice_ref(field.value));
         for field in fields {
             let is_for_us = HOP_BY_HOP.iter().any(|name| is(field, name))
                 || is(field, "content-length")
-                || connection().any(|named| named.eq_ignore_ascii_case(field.name.as_bytes()));
+                || named.iter().any(|name| name.eq_ignore_ascii_case(field.name.as_bytes()));
             if !is_for_us {
                 let (name, value) = (field.name.as_bytes(), field.value);
                 self.head.fields.push((block.slice_ref(name), block.slice_ref(value)));

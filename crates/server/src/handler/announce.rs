@@ -53,7 +53,11 @@ fn announce_channel(
     let services = context.services;
     let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
     let announced = channel.announce(&services.claims, services.number);
-    announced.inspect_err(|error| tracing::warn!(%error, "the channel could not be announced")).ok()
+    let failed = |error: &_| {
+        let request = context.request.shown();
+        tracing::warn!(request, %error, "the channel could not be announced");
+    };
+    announced.inspect_err(failed).ok()
 }
 
 /// Whether the application sees from `SERVER_SOFTWARE` that its front knows the channel.

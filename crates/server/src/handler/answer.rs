@@ -9,6 +9,7 @@ use sendoff_http1::CgiHeadReader;
 
 use super::status::Failure;
 use crate::cut::Cut;
+use crate::request::Request;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
@@ -67,11 +68,12 @@ impl From<Failure> for NoAnswer {
 /// The client has gone.
 pub(super) async fn read(
     exchange: &Exchange,
+    request: &Request,
     responder: &mut dyn Responder,
 ) -> Result<Result<Answer, NoAnswer>, Cut> {
     let mut beginning = Beginning::default();
     loop {
-        match unless_gone(responder, beginning.next(exchange)).await? {
+        match unless_gone(responder, beginning.next(exchange, request)).await? {
             Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
             Ok(Next::Interim(head)) => {
                 responder.interim(head)?;
@@ -105,7 +107,7 @@ struct Beginning {
 
 impl Beginning {
     /// The next header block. Loses nothing when its future is dropped.
-    async fn next(&mut self, exchange: &Exchange) -> Result<Next, NoAnswer> {
+    async fn next(&mut self, exchange: &Exchange, request: &Request) -> Result<Next, NoAnswer> {
         loop {
             if let Some(head) = self.head.take() {
                 return self.headed(head, Bytes::new());
@@ -122,7 +124,8 @@ impl Beginning {
             let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
             let Some((head, rest)) = read.map_err(wrong)? else { continue };
             if let Some(dropped) = head.dropped.filter(|_| !head.status.is_informational()) {
-                tracing::warn!("{}: it sent {dropped}, which is dropped", exchange.who());
+                let (request, who) = (request.shown(), exchange.who());
+                tracing::warn!(request, "{who}: it sent {dropped}, which is dropped");
             }
             return self.headed(head, rest);
         }

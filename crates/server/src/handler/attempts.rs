@@ -167,7 +167,7 @@ impl Call<'_> {
             let begun = application.begin(message, over_kept, client, log_name);
             let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
             let mut exchange = Exchange::Application(exchange);
-            let why = match answer::read(&exchange, responder).await? {
+            let why = match answer::read(&exchange, self.context.request, responder).await? {
                 Ok(mut answer) => {
                     if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
                         announce::look_for_frames(application, &mut exchange, claim, head, rest);

@@ -31,7 +31,7 @@ use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
-use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client};
+use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client, named};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -234,7 +234,8 @@ impl Service for Services {
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {
             let site = number.and_then(|number| self.config.sites.get(number));
-            log.write(line, format, site.map(|site| &*site.name), &self.clock.date());
+            let time = self.clock.shown();
+            log.write(line, format, site.map(|site| &*site.name), &time);
         }
     }
 }
@@ -640,7 +641,7 @@ async fn handle(
         Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
         Answer::TooOften { limit, retry_after } => {
             let what = "a client asks more than a route allows: answered with 429";
-            limit.refuses(&request.peer, what);
+            limit.refuses(&request.peer, &named(&what, Some(request)));
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
             Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))
         }

@@ -104,12 +104,14 @@ fn write(
 ) {
     let Context { site, request, effects, user, .. } = *context;
     let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
+    let (has_own, has_environment) =
+        (!effects.params.is_empty(), !effects.environment().is_empty());
     let mut written: Vec<Vec<u8>> = Vec::new();
     let mut param = |name: &str, value: &[u8]| {
-        if effects.params.is_empty() || !own(name) {
+        if !has_own || !own(name) {
             put(name.as_bytes(), value);
         }
-        if !effects.environment().is_empty() {
+        if has_environment {
             written.push(name.as_bytes().to_vec());
         }
     };

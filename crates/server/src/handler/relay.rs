@@ -50,7 +50,11 @@ pub(super) async fn pass_body(
     let Relay { surplus, zero_copy, .. } = relay;
     if surplus {
         let who = exchange.who();
-        tracing::warn!("{who}: a response is longer than its Content-Length, the rest is dropped");
+        let request = context.request.shown();
+        tracing::warn!(
+            request,
+            "{who}: a response is longer than its Content-Length, the rest is dropped"
+        );
     }
     if zero_copy.is_some_and(|places| !places.is_complete()) {
         let who = exchange.who();
@@ -220,8 +224,11 @@ impl Relay<'_> {
                 if let UpstreamErrorKind::Request(_) = error.kind() {
                     return Err(Cut { why: error.to_string(), ..Cut::client_gone() });
                 }
-                let is_late = error.kind() == UpstreamErrorKind::Silent;
-                let why = if is_late { "was silent for too long" } else { "died" };
+                let why = match error.kind() {
+                    UpstreamErrorKind::Silent => "was silent for too long".to_owned(),
+                    UpstreamErrorKind::Broken => format!("broke the protocol: {error}"),
+                    _ => "died".to_owned(),
+                };
                 return Err(Cut::application(format!("{} {why}", self.exchange.who())));
             }
         }

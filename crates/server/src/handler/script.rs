@@ -185,7 +185,7 @@ impl Call<'_> {
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
                 Err(error) => return Err(Failure::from(error).into()),
             };
-            match answer::read(&exchange, responder).await? {
+            match answer::read(&exchange, self.context.request, responder).await? {
                 Ok(answer) => return Ok((exchange, answer)),
                 Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
                     if !is_untouched(responder) {

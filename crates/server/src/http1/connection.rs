@@ -17,7 +17,7 @@ use crate::lifecycle::Lifecycle;
 use crate::observe::limits::Limit;
 use crate::pace::Pace;
 use crate::request::{
-    Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, not_stored, received,
+    Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, named, not_stored, received,
 };
 use crate::service::{Current, Service};
 use crate::transport::Transport;
@@ -268,7 +268,9 @@ impl<T: Transport> Connection<T> {
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => {
-                    store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;
+                    store.push(&data).map_err(|error| {
+                        refused(not_stored(&error, &request.shown()), NOT_STORED)
+                    })?;
                 }
                 Decoded::End => break,
                 Decoded::NeedMore => {
@@ -288,7 +290,9 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
-        let body = store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED))?;
+        let body = store
+            .finish()
+            .map_err(|error| refused(not_stored(&error, &request.shown()), NOT_STORED))?;
         let Some((decoder, writer, stream)) = rest else {
             request.body = body;
             return Ok(Received { plan, keep_alive: true, rest: None });
@@ -402,7 +406,7 @@ impl<T: Transport> Connection<T> {
             End::Quiet => return Next::Close,
             End::Http2 => return Next::Http2,
             End::Io(error) => {
-                let line = asked.line.to_string();
+                let line = named(&asked.line, request);
                 tracing::info!(request = line, %error, "the client left amid its request");
                 // For its line in the access log.
                 drop(self.exchange(service, asked, request));
@@ -411,7 +415,7 @@ impl<T: Transport> Connection<T> {
             End::Refused { status, why } => (status, why),
         };
         let client = request.map_or(&self.origin.peer, |request| &request.peer);
-        let line = asked.line.to_string();
+        let line = named(&asked.line, request);
         tracing::info!(%client, request = line, %status, "request refused: {why}");
         asked.keep_alive = false;
         let mut exchange = self.exchange(service, asked, request);

@@ -19,7 +19,7 @@ use crate::lifecycle::Lifecycle;
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
 use crate::pipe::Pipe;
-use crate::request::{Endpoint, Request};
+use crate::request::{Endpoint, Request, named, protocol};
 use crate::responder::{Fit, Lender, Responder, Room, Terms, Tunnel};
 use crate::response::{Field, Framing, ResponseHead};
 use crate::segment::Segment;
@@ -74,7 +74,10 @@ impl fmt::Display for RequestLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Parsed { method, target, version } => {
-                write!(f, "{method} {} {version:?}", String::from_utf8_lossy(target))
+                let target = String::from_utf8_lossy(target);
+                [method.as_str(), " ", &target, " ", protocol(*version)]
+                    .into_iter()
+                    .try_for_each(|part| f.write_str(part))
             }
             Self::Raw(line) => f.write_str(line),
         }
@@ -210,9 +213,9 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         }
     }
 
-    /// The request, for the log.
+    /// The request, for the error log.
     pub(super) fn line(&self) -> String {
-        self.asked.line.to_string()
+        named(&self.asked.line, self.request)
     }
 
     /// Notes whose fault it is that the response ends here. The client's is taken for granted.

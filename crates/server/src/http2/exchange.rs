@@ -21,7 +21,7 @@ use crate::cut::Cut;
 use crate::delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use crate::observe::explain::Report;
 use crate::observe::log_line::{BodyBytes, Line, Notes};
-use crate::request::{Request, protocol};
+use crate::request::{Request, named, protocol};
 use crate::responder::{Fit, Lender, Responder, Room, Tunnel};
 use crate::response::{Framing, ResponseHead};
 use crate::segment::Segment;
@@ -43,7 +43,9 @@ pub(super) struct Asked {
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = String::from_utf8_lossy(&self.path);
-        write!(f, "{} {path} {}", self.method, protocol(Version::HTTP_2))
+        [self.method.as_str(), " ", &path, " ", protocol(Version::HTTP_2)]
+            .into_iter()
+            .try_for_each(|part| f.write_str(part))
     }
 }
 
@@ -122,7 +124,7 @@ impl<'c, S: Service> Exchange<'c, S> {
     /// A head in the form of h2. What cannot be sent is left out, which is logged.
     fn encode(&self, head: ResponseHead) -> Response<()> {
         fields::response(head, |name| {
-            let (request, name) = (self.asked.to_string(), name.escape_ascii());
+            let (request, name) = (named(self.asked, self.request), name.escape_ascii());
             tracing::warn!(
                 request,
                 "a response field was left out, it holds control characters: {name}"

@@ -1,6 +1,6 @@
 //! The transport as h2 wants it: `AsyncRead` and `AsyncWrite`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,6 +18,12 @@ const READ: usize = 16 * 1024;
 
 /// Bytes that are dropped at the end of a connection: what the client may have sent before it heard of the end. More is a flood.
 const MOST_DRAINED: u64 = 1 << 20;
+
+thread_local! {
+    /// The buffer of the connection that was the last to have no more to read: connections take turns, and the allocator spends more on a
+    /// buffer of this size than on small ones. Each event loop is a thread.
+    static SPARE: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
 
 /// A connection's transport. h2 owns one handle; the connection's task keeps another.
 pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
@@ -129,7 +135,11 @@ impl<T: Transport> Ends<T> {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.is_empty() {
             let Poll::Ready(read) = self.poll_read(cx) else {
-                self.received = BytesMut::new();
+                let mut spare = std::mem::take(&mut self.received);
+                if spare.capacity() > 0 {
+                    spare.clear();
+                    SPARE.set(spare);
+                }
                 return Poll::Pending;
             };
             self.total += read? as u64;
@@ -139,6 +149,9 @@ impl<T: Transport> Ends<T> {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         ready!(self.transport.poll_readable(cx))?;
+        if self.received.capacity() == 0 {
+            self.received = SPARE.take();
+        }
         self.received.reserve(READ);
         self.transport.poll_read(cx, &mut self.received)
     }

@@ -20,7 +20,7 @@ use crate::cut::Fault;
 use crate::observe::limits::Limit;
 use crate::pace::Pace;
 use crate::request::{
-    Body, BodyStore, BodyStream, BodyWriter, NOT_STORED, Request, not_stored, received,
+    Body, BodyStore, BodyStream, BodyWriter, NOT_STORED, Request, named, not_stored, received,
 };
 use crate::service::Service;
 
@@ -80,7 +80,7 @@ pub(super) async fn serve<S: Service>(
                 }
             };
             if let Err(cut) = answered {
-                let request = asked.to_string();
+                let request = named(&asked, Some(&request));
                 match cut.fault {
                     Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
                     Fault::Application | Fault::Server => {
@@ -100,14 +100,14 @@ pub(super) async fn serve<S: Service>(
                 End::Gone => streams.note_given_up(),
                 End::Refused { status, why } => {
                     let client = request.map_or(&streams.origin.peer, |request| &request.peer);
-                    let line = asked.to_string();
-                    tracing::info!(%client, request = line, %status, "request refused: {why}");
+                    let line = named(&asked, request);
+                    tracing::info!(%client, request = &*line, %status, "request refused: {why}");
                     // If the client has gone meanwhile, nothing is left to do.
                     let _gone = service.refuse(status, &mut exchange).await;
                     drop(exchange);
                     // Some clients drop the response if they are told to stop amid their body.
-                    let rest =
-                        read_body(&open, &*service, &mut body, BodyStore::discard(), u64::MAX);
+                    let (store, named) = (BodyStore::discard(), || line.clone());
+                    let rest = read_body(&open, &*service, &mut body, store, u64::MAX, named);
                     let _late = timeout(LINGER, rest).await;
                 }
             }
@@ -157,7 +157,7 @@ async fn receive<S: Service>(
         return Ok((plan, request, Some(writer)));
     }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
-    match read_body(open, service, body, store, most).await {
+    match read_body(open, service, body, store, most, || request.shown()).await {
         Ok(body) => request.body = body,
         Err(end) => return Err((end, Some(request))),
     }
@@ -205,13 +205,14 @@ async fn pass_body<S: Service>(
     }
 }
 
-/// Reads the body. The client gets leave to send more as its bytes are stored. Trailers are dropped.
+/// Reads the body of the request that log lines name so. The client gets leave to send more as its bytes are stored. Trailers are dropped.
 async fn read_body<S: Service>(
     open: &Open<S>,
     service: &S,
     body: &mut RecvStream,
     mut store: BodyStore,
     most: u64,
+    request: impl Fn() -> String,
 ) -> Result<Body, End> {
     let mut left = most;
     let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
@@ -221,7 +222,9 @@ async fn read_body<S: Service>(
         {
             Ok(Ok(Some(data))) => data,
             Ok(Ok(None)) => {
-                return store.finish().map_err(|error| refused(not_stored(&error), NOT_STORED));
+                return store
+                    .finish()
+                    .map_err(|error| refused(not_stored(&error, &request()), NOT_STORED));
             }
             Ok(Err(end)) => return Err(end),
             Err(_) => {
@@ -233,7 +236,7 @@ async fn read_body<S: Service>(
         pace.note(data.len() as u64, rate, limit);
         open.streams().note_useful(data.len());
         left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
-        store.push(&data).map_err(|error| refused(not_stored(&error), NOT_STORED))?;
+        store.push(&data).map_err(|error| refused(not_stored(&error, &request()), NOT_STORED))?;
         // It fails if the stream has ended meanwhile.
         let _ended = body.flow_control().release_capacity(data.len());
     }

@@ -1,10 +1,9 @@
 //! What the streams of one connection share.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-
-use tokio::sync::Notify;
 
 use super::account::Account;
 use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
@@ -35,7 +34,8 @@ pub(super) struct Streams<S> {
     waiting: RefCell<Vec<Option<Waker>>>,
     /// The client has ended its sending direction.
     input_has_ended: Cell<bool>,
-    none_open: Notify,
+    /// The connection's task, if it waits until no stream is open.
+    awaits_idle: Cell<Option<Waker>>,
     requests: Cell<u32>,
     given_up: Cell<u32>,
     useful: Cell<u64>,
@@ -60,7 +60,7 @@ impl<S> Streams<S> {
             open: Cell::new(0),
             waiting: RefCell::default(),
             input_has_ended: Cell::new(false),
-            none_open: Notify::new(),
+            awaits_idle: Cell::new(None),
             requests: Cell::new(0),
             given_up: Cell::new(0),
             useful: Cell::new(0),
@@ -72,11 +72,17 @@ impl<S> Streams<S> {
         self.open.get() == 0
     }
 
-    /// Ends when no request is being answered.
+    /// Ends when no request is being answered. For the connection's task alone.
     pub(super) async fn idle(&self) {
-        while !self.is_idle() {
-            self.none_open.notified().await;
-        }
+        poll_fn(|cx| {
+            if self.is_idle() {
+                return Poll::Ready(());
+            }
+            let known = self.awaits_idle.take().filter(|known| known.will_wake(cx.waker()));
+            self.awaits_idle.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+            Poll::Pending
+        })
+        .await;
     }
 
     /// The client has ended its sending direction: what has not come of requests, and leave to send more, will not come.
@@ -153,8 +159,10 @@ impl<S> Drop for Open<S> {
         let waker = streams.waiting.borrow_mut()[self.place].take();
         drop(waker);
         streams.open.set(streams.open.get() - 1);
-        if streams.is_idle() {
-            streams.none_open.notify_one();
+        if streams.is_idle()
+            && let Some(connection) = streams.awaits_idle.take()
+        {
+            connection.wake();
         }
     }
 }

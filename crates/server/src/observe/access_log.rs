@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use sendoff_config::{Config, LogFormat};
 
 use super::log_line::{self, Line};
+use crate::clock::Shown;
 
 /// A batch from this size on, in bytes, is passed on at once.
 const FLUSH_AT: usize = 32 * 1024;
@@ -184,17 +185,16 @@ impl AccessLog {
         Self { file, sender, lines: RefCell::default() }
     }
 
-    /// Adds a line. `site`: the name of the request's site. `date`: an IMF-fixdate.
+    /// Adds a line. `site`: the name of the request's site.
     pub(crate) fn write(
         &self,
         line: &Line<'_>,
         format: &LogFormat,
         site: Option<&str>,
-        date: &[u8],
+        time: &Shown,
     ) {
         let mut lines = self.lines.borrow_mut();
-        let date = std::str::from_utf8(date).unwrap_or_default();
-        log_line::write(&mut lines, format, line, site, date);
+        log_line::write(&mut lines, format, line, site, time);
         if lines.len() >= FLUSH_AT {
             drop(lines);
             self.flush();
@@ -208,7 +208,10 @@ impl AccessLog {
 
     /// The lines that have not been passed on; `None`: there are none.
     fn take(&self) -> Option<(Arc<LogFile>, String)> {
-        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        let mut lines = self.lines.borrow_mut();
+        // After a full batch as much room as it had, because a text that grows is copied several times.
+        let room = if lines.len() >= FLUSH_AT { lines.capacity() } else { 0 };
+        let lines = std::mem::replace(&mut *lines, String::with_capacity(room));
         (!lines.is_empty()).then(|| (Arc::clone(&self.file), lines))
     }
 }
@@ -316,6 +319,8 @@ impl Flusher {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use http::HeaderValue;
     use tokio::time::Instant;
 
@@ -341,7 +346,8 @@ mod tests {
             body: BodyBytes::default(),
             notes: &Notes::default(),
         };
-        log.write(&line, &LogFormat::combined(), None, b"Sat, 21 Nov 2026 04:53:00 GMT");
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_236_780);
+        log.write(&line, &LogFormat::combined(), None, &Shown::new(time));
         log.flush();
         drop(log);
         writer.finish();
@@ -372,8 +378,9 @@ mod tests {
             body: BodyBytes::default(),
             notes: &Notes::default(),
         };
+        let time = Shown::new(SystemTime::now());
         while writer.sender.dropped() == 0 {
-            log.write(&line, &format, None, b"");
+            log.write(&line, &format, None, &time);
         }
         drop((log, reader));
         writer.finish();

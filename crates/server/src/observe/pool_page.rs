@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use sendoff_config::Workers;
 
-use super::log_line::{json, time_local};
+use super::log_line::json;
+use crate::clock::Shown;
 use crate::upstream::{Described, PoolReport, WorkerReport};
 
 /// How the page is written.
@@ -194,7 +195,7 @@ impl Value {
     /// For people: times as dates.
     fn for_people(&self) -> String {
         match self {
-            Self::Time(time) => time_local(&httpdate::fmt_http_date(*time)).concat(),
+            Self::Time(time) => Shown::new(*time).local,
             other => other.for_programs(),
         }
     }

@@ -21,8 +21,8 @@ const WRITE_BUFFER: usize = 64 * 1024;
 pub const NOT_STORED: &str = "its body cannot be stored";
 
 /// The status for a request whose body cannot be written to disk. Logs the error.
-pub fn not_stored(error: &io::Error) -> StatusCode {
-    tracing::error!(%error, "a request body cannot be stored");
+pub fn not_stored(error: &io::Error, request: &str) -> StatusCode {
+    tracing::error!(request, %error, "a request body cannot be stored");
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             StatusCode::INSUFFICIENT_STORAGE

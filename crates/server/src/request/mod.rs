@@ -10,6 +10,7 @@ pub(crate) mod received;
 mod stream;
 mod who;
 
+use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -120,6 +121,14 @@ impl Request {
             return String::from_utf8_lossy(&self.local.address()).into_owned();
         };
         host_name(host)
+    }
+}
+
+/// The request line as log lines name a request: with its id, if it has one. Of what cannot be understood nothing but its line is known.
+pub(crate) fn named(line: &impl fmt::Display, request: Option<&Request>) -> String {
+    match request.and_then(|request| request.id.as_deref()) {
+        Some(id) => format!("{line} [{id}]"),
+        None => line.to_string(),
     }
 }
 

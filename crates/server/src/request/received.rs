@@ -59,7 +59,7 @@ fn take_word(request: &mut Request, told: Forwarded) {
         && is_time_to_complain()
     {
         let proxy = &request.peer;
-        tracing::warn!(%proxy, "a trusted proxy is not understood: {complaint}");
+        tracing::warn!(%proxy, request = request.shown(), "a trusted proxy is not understood: {complaint}");
     }
     request.port = told.server_port(request.host.as_deref()).or(request.port);
     if let Some(client) = told.client {

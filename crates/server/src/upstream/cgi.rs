@@ -18,6 +18,9 @@ use crate::request::{Body, BodyStream};
 /// The `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
 
+/// That record and the header of the `PARAMS` record behind it.
+const BEFORE_PARAMS: usize = BEGIN_LEN + HEADER_LEN;
+
 /// All records of a request to a worker. They may be sent again to another worker.
 #[derive(Debug)]
 pub struct RequestMessage {
@@ -89,7 +92,8 @@ impl StreamedRequest {
 /// Collects the parameters of a request.
 #[derive(Debug, Clone)]
 pub struct RequestMessageBuilder {
-    params: Vec<u8>,
+    /// [`BEFORE_PARAMS`] bytes that are written last, then the parameters: they are not copied where one record holds them.
+    records: Vec<u8>,
     /// A `CLIENT` record.
     client: Vec<u8>,
     /// The kernel encrypts what is written to the client.
@@ -101,12 +105,14 @@ impl RequestMessageBuilder {
     #[must_use]
     pub fn new() -> Self {
         // Room for what browsers send.
-        Self { params: Vec::with_capacity(2048), client: Vec::new(), encrypted: false }
+        let mut records = Vec::with_capacity(2048);
+        records.resize(BEFORE_PARAMS, 0);
+        Self { records, client: Vec::new(), encrypted: false }
     }
 
     /// Adds a parameter.
     pub fn param(&mut self, name: &[u8], value: &[u8]) {
-        params::encode(&mut self.params, name, value);
+        params::encode(&mut self.records, name, value);
     }
 
     /// Lends the worker the client's socket.
@@ -118,18 +124,18 @@ impl RequestMessageBuilder {
     /// The request with a body in memory.
     #[must_use]
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
+        let lends = !self.client.is_empty();
         let mut records = self.head(RESPONDER, body.len() + 32);
         push_stream(&mut records, Kind::STDIN, body);
-        let lends = !self.client.is_empty();
         RequestMessage { records: records.into(), body: None, lends, deadline: None }
     }
 
     /// The request with a body of `len` bytes in a file.
     #[must_use]
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
+        let lends = !self.client.is_empty();
         let mut records = self.head(RESPONDER, 32);
         Record::Body(len).encode(REQUEST_ID, &mut records);
-        let lends = !self.client.is_empty();
         RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
     }
 
@@ -160,12 +166,26 @@ impl RequestMessageBuilder {
         StreamedRequest { client, encrypted: false, head_len, records, body: Rest::Nothing }
     }
 
-    fn head(&self, role: u16, more: usize) -> Vec<u8> {
-        let mut records = Vec::with_capacity(self.params.len() + self.client.len() + more + 64);
-        records.extend_from_slice(&BeginRequest { keep_conn: true }.encode_for(role, REQUEST_ID));
-        records.extend_from_slice(&self.client);
-        push_stream(&mut records, Kind::PARAMS, &self.params);
-        records
+    /// The records up to the end of the parameters, with room for `more` bytes.
+    fn head(self, role: u16, more: usize) -> Vec<u8> {
+        let Self { mut records, client, .. } = self;
+        let begin = BeginRequest { keep_conn: true }.encode_for(role, REQUEST_ID);
+        let len = records.len() - BEFORE_PARAMS;
+        // An empty stream has no record but its end.
+        let is_one_record = client.is_empty() && (1..=MAX_ALIGNED_CONTENT).contains(&len);
+        if let Some(len) = u16::try_from(len).ok().filter(|_| is_one_record) {
+            records.reserve(more + HEADER_LEN);
+            records[..BEGIN_LEN].copy_from_slice(&begin);
+            let header = Header::new(Kind::PARAMS, REQUEST_ID, len).encode();
+            records[BEGIN_LEN..BEFORE_PARAMS].copy_from_slice(&header);
+            records.extend_from_slice(&Header::new(Kind::PARAMS, REQUEST_ID, 0).encode());
+            return records;
+        }
+        let mut all = Vec::with_capacity(records.len() + client.len() + more + 64);
+        all.extend_from_slice(&begin);
+        all.extend_from_slice(&client);
+        push_stream(&mut all, Kind::PARAMS, &records[BEFORE_PARAMS..]);
+        all
     }
 }
 

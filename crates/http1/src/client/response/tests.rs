@@ -1,4 +1,5 @@
 use super::*;
+use crate::cgi_head::MAX_FIELDS;
 
 /// What the pieces say, in short, or what is wrong with them. `closes`: the connection ends behind them.
 fn read(is_head: bool, pieces: &[&[u8]], closes: bool) -> Result<Vec<String>, BadHead> {

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
 use sendoff_config::ForwardedFields;
 
+use crate::observe::log_line::push_ip;
 use crate::request::{Endpoint, Request};
 
 /// The fields of both kinds. What a client has sent of them would be believed.
@@ -26,8 +27,7 @@ pub(super) fn fields(
     match fields {
         ForwardedFields::Off => {}
         ForwardedFields::XForwarded => {
-            let chain =
-                joined(&request.headers, "x-forwarded-for").filter(|_| request.via.is_some());
+            let chain = chain(request, "x-forwarded-for");
             let nearest = node(nearest(request));
             let all = chain.map(|chain| [&chain[..], b", ", nearest.as_bytes()].concat());
             field("x-forwarded-for", all.as_deref().unwrap_or(nearest.as_bytes()));
@@ -40,7 +40,7 @@ pub(super) fn fields(
             }
         }
         ForwardedFields::Forwarded => {
-            let chain = joined(&request.headers, "forwarded").filter(|_| request.via.is_some());
+            let chain = chain(request, "forwarded");
             let element = element(request);
             let all = chain.map(|chain| [&chain[..], b", ", element.as_bytes()].concat());
             field("forwarded", all.as_deref().unwrap_or(element.as_bytes()));
@@ -54,7 +54,10 @@ fn nearest(request: &Request) -> &Endpoint {
 }
 
 fn node(endpoint: &Endpoint) -> String {
-    endpoint.ip().map_or_else(|| "unknown".to_owned(), |ip| ip.to_string())
+    let Some(ip) = endpoint.ip() else { return "unknown".to_owned() };
+    let mut text = String::new();
+    push_ip(&mut text, ip);
+    text
 }
 
 fn element(request: &Request) -> String {
@@ -73,9 +76,11 @@ fn element(request: &Request) -> String {
     }
 }
 
-/// The values of all fields of a name as one.
-fn joined(headers: &HeaderMap, name: &str) -> Option<Vec<u8>> {
-    let values: Vec<_> = headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
+/// What a trusted proxy has said in all fields of this name, as one value.
+fn chain(request: &Request, name: &str) -> Option<Vec<u8>> {
+    request.via.as_ref()?;
+    let values: Vec<_> =
+        request.headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
     (!values.is_empty()).then(|| values.join(&b", "[..]))
 }
 

@@ -28,12 +28,10 @@ pub(super) fn head(
         let why = "its target cannot be sent in HTTP/1.1".to_owned();
         Failure { status: StatusCode::BAD_REQUEST, why }
     })?;
-    let mut field = |name: &str, value: &[u8]| {
-        // Fields of the request have been parsed, so that all can be written.
-        let _written = head.field(name.as_bytes(), value);
-    };
-    field("host", &host_of(request, proxy, host));
-    for name in request.headers.keys() {
+    // What these are made of has been parsed, so that all can be written.
+    let _written = head.field(b"host", host_of(request, proxy, host));
+    let mut has_cookie = false;
+    for (name, value) in &request.headers {
         let is_replaced = *name == HOST
             || hops.is(name)
             || forwarded::replaces(proxy.forwarded, name)
@@ -41,14 +39,16 @@ pub(super) fn head(
         if is_replaced {
             continue;
         }
-        if *name == COOKIE {
-            field("cookie", &cookies(&request.headers));
-            continue;
-        }
-        for value in request.headers.get_all(name) {
-            field(name.as_str(), value.as_bytes());
+        if *name != COOKIE {
+            head.parsed(name, value);
+        } else if !has_cookie {
+            has_cookie = true;
+            let _written = head.field(b"cookie", &cookies(&request.headers));
         }
     }
+    let mut field = |name: &str, value: &[u8]| {
+        let _written = head.field(name.as_bytes(), value);
+    };
     forwarded::fields(proxy.forwarded, request, &mut field);
     if request.has_body {
         match request.body.known_len() {
@@ -72,14 +72,14 @@ fn cookies(headers: &HeaderMap) -> Vec<u8> {
     values.join(&b"; "[..])
 }
 
-fn host_of(request: &Request, proxy: &Proxy, host: &ProxyHost) -> Vec<u8> {
+fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
     match (host, &request.host) {
-        (ProxyHost::Client, Some(host)) => host.to_vec(),
-        (ProxyHost::Fixed(host), _) => host.as_bytes().to_vec(),
+        (ProxyHost::Client, Some(host)) => host,
+        (ProxyHost::Fixed(host), _) => host.as_bytes(),
         // A client of HTTP/1.0 may have named none.
         (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
-            ProxyAddress::Tcp(host_port) => host_port.as_bytes().to_vec(),
-            ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost".to_vec(),
+            ProxyAddress::Tcp(host_port) => host_port.as_bytes(),
+            ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost",
         },
     }
 }

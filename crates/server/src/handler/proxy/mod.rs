@@ -106,7 +106,7 @@ pub(super) async fn ask(
             Ok(turn) => turn,
             Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
         };
-        let who = gateway.name_of(turn.host());
+        let who = || gateway.name_of(turn.host());
         let why = match ask_host(&call.context, gateway, turn.host(), message, responder).await? {
             Ok((mut exchange, answer)) => {
                 turn.answered();
@@ -117,15 +117,16 @@ pub(super) async fn ask(
             }
             Err(NoAnswer::Failed(failure)) => {
                 let (kind, why) = (UpstreamErrorKind::Broken, failure.why.clone());
+                let failure = failure.of(&who());
                 turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why));
-                return Ok(Err(failure.of(&who)));
+                return Ok(Err(failure));
             }
             Err(NoAnswer::Silent(why)) => why,
         };
         turn.failed(&why);
         let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
         if !may_go_on || call.context.request.body.is_spent() {
-            return Ok(Err(Failure::from(why).of(&who)));
+            return Ok(Err(Failure::from(why).of(&who())));
         }
         let (host, request) = (turn.host().address(), &*call.log_name);
         tracing::info!(%host, request, "sent to another host: {why}");
@@ -153,7 +154,7 @@ async fn ask_host(
         };
         let is_kept = exchange.is_kept();
         let exchange = Exchange::Gateway(exchange);
-        let no_answer = match answer::read(&exchange, responder).await? {
+        let no_answer = match answer::read(&exchange, context.request, responder).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,
         };

@@ -29,8 +29,11 @@ impl<'r> Target<'r> {
             return Err(Failure { status: StatusCode::BAD_REQUEST, why: why.to_owned() });
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
-        let is_as_sent = !sent.split(|&byte| byte == b'/').any(is_dots)
-            && decode_path(sent).is_ok_and(|path| path == request.path);
+        // The rules' path has neither dots nor escapes left in it, so most paths need only be compared.
+        let is_plain = sent == request.path && !sent.contains(&b'%');
+        let is_as_sent = is_plain
+            || !sent.split(|&byte| byte == b'/').any(is_dots)
+                && decode_path(sent).is_ok_and(|path| path == request.path);
         let path = match is_as_sent {
             true => Cow::Borrowed(sent),
             false => {

@@ -110,7 +110,6 @@ fn surplus(Surplus: Surplus) -> Event {
 }
 
 fn broken(why: &'static str) -> Event {
-    tracing::error!("broken FastCGI application: it {why}");
     Event::Failed(UpstreamError::broken(format!("it {why}")))
 }
 

@@ -15,7 +15,7 @@ use super::host::Host;
 use super::reader::{Reader, Said};
 use super::request::{GatewayRequest, Outgoing};
 use super::room::Place;
-use super::stream::Stream;
+use super::stream::{self, Stream};
 use crate::request::Request;
 use crate::segment::Segment;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -207,6 +207,7 @@ impl GatewayExchange {
                 let mut driver = self.driver.borrow_mut();
                 let is_clean = driver.received.is_empty() && driver.outgoing.is_done();
                 let stream = driver.stream.take();
+                stream::give_back(std::mem::take(&mut driver.received));
                 if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush)
                 {
                     self.host.keep(stream);
@@ -224,10 +225,6 @@ impl GatewayExchange {
 
     fn failed(&self, error: UpstreamError) -> Event {
         self.driver.borrow_mut().stream = None;
-        if error.kind() == UpstreamErrorKind::Broken {
-            let upstream = self.who();
-            tracing::error!(%upstream, "an application breaks the protocol: {error}");
-        }
         Event::Failed(error)
     }
 }

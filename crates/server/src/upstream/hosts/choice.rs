@@ -153,6 +153,22 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
     /// The host for the next request, which it has from now on: [`Self::end`] says when it does not any more. Those in `tried`
     /// are not chosen. `None`: there is no other.
     pub(super) fn choose(&mut self, tried: &[HostId], now: Instant) -> Option<(HostId, V)> {
+        let at = match self.hosts.as_slice() {
+            // Most upstreams have one host: nothing to compare, and no lists to make.
+            [only] if !tried.contains(&only.id) => 0,
+            _ => self.least_busy(tried, now)?,
+        };
+        self.is_used = true;
+        let host = &mut self.hosts[at];
+        host.in_flight += 1;
+        if let Health::Down { pause, .. } = host.health {
+            host.health = Health::OnTrial { pause };
+        }
+        Some((host.id, host.value.clone()))
+    }
+
+    /// The place of the host that has the fewest requests for its weight.
+    fn least_busy(&mut self, tried: &[HostId], now: Instant) -> Option<usize> {
         let slow_start = self.rules.slow_start;
         let candidates = || self.hosts.iter().enumerate().filter(|(_, h)| !tried.contains(&h.id));
         let up: Vec<_> = candidates()
@@ -165,19 +181,12 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             .filter(|(rank, load, _)| least.is_some_and(|of| by_load(&(*rank, *load), &of).is_eq()))
             .map(|(.., at)| *at)
             .collect();
-        let at = match equals.as_slice() {
+        match equals.as_slice() {
             // All are down: the one that was to be tried first.
-            [] => candidates().min_by_key(|(_, host)| host.down_until())?.0,
-            [at] => *at,
-            _ => self.in_turn(&equals, now)?,
-        };
-        self.is_used = true;
-        let host = &mut self.hosts[at];
-        host.in_flight += 1;
-        if let Health::Down { pause, .. } = host.health {
-            host.health = Health::OnTrial { pause };
+            [] => candidates().min_by_key(|(_, host)| host.down_until()).map(|(at, _)| at),
+            [at] => Some(*at),
+            _ => self.in_turn(&equals, now),
         }
-        Some((host.id, host.value.clone()))
     }
 
     /// The one of these equals whose turn it is.

@@ -1,6 +1,7 @@
 //! The task of a link: receives what the worker sends, and does what the link's machine says of it.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -174,14 +175,21 @@ impl Reader {
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }
-        let received = link.socket.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(
-                link.socket.as_fd(),
-                &mut self.buffer,
-                &mut self.descriptors,
-            )
-        });
-        let received = received.await;
+        let received = loop {
+            // With the place that a socket has for one reader: `async_io` would join and leave a list of all that wait, each time.
+            poll_fn(|cx| link.socket.poll_read_ready(cx)).await.map_err(unreadable)?;
+            let received = link.socket.try_io(Interest::READABLE, || {
+                sendoff_sys::fdpass::receive(
+                    link.socket.as_fd(),
+                    &mut self.buffer,
+                    &mut self.descriptors,
+                )
+            });
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => break received,
+            }
+        };
         if let Some(last) = self.descriptors.back() {
             descriptors::note(last);
         }
