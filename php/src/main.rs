@@ -18,6 +18,7 @@ use clap::Parser;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use sendoff_config::php_ini;
 use sendoff_config::{Config, PoolConfig, Snapshot};
+use sendoff_sandbox::{MemoryWatch, PoolGroup};
 use sendoff_sys::process::{exit_now, take_inherited};
 use sendoff_sys::title;
 
@@ -41,6 +42,9 @@ struct Inherited {
     /// The socket on which the front learns of workers (inherited descriptor).
     #[arg(long, value_name = "N")]
     pool_fd: RawFd,
+    /// The folder of the pool's control group, if it has one (inherited descriptor).
+    #[arg(long, value_name = "N")]
+    group_fd: Option<RawFd>,
 }
 
 fn main() -> ExitCode {
@@ -63,6 +67,10 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
         return Err(Failure::System("the supervisor is gone".to_owned()));
     }
     sendoff_sandbox::hide().map_err(Failure::system("cannot hide from other processes"))?;
+    // First of all: what PHP's start allocates belongs to the pool.
+    let group = inherited.group_fd.map(|number| take("--group-fd", number)).transpose()?;
+    let group = group.map(PoolGroup::enter).transpose();
+    let group = group.map_err(Failure::system("cannot enter the control group of its pool"))?;
     let config = Config::read(take("--config-fd", inherited.config_fd)?)
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     let socket = take("--pool-fd", inherited.pool_fd)?;
@@ -76,7 +84,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let environment = start::environment(pool)?;
     let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
-    let role = Master::new(&config, pool, socket)
+    let role = Master::new(&config, pool, socket, MemoryWatch::new(group))
         .and_then(Master::run)
         .map_err(Failure::system("cannot keep workers"))?;
     match role {

@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -62,8 +63,8 @@ pub(crate) struct Master<'a> {
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
     leaving: Vec<Worker>,
     target: usize,
-    /// What the kernel says of processes that it ended for want of memory, when the master last looked.
-    out_of_memory: Option<u64>,
+    /// Tells which workers were ended for want of memory.
+    memory: MemoryWatch,
     /// The files of the application that the workers boot, if they are watched.
     watch: Option<Watch>,
     /// When the workers are replaced because a file has changed, unless others change until then.
@@ -79,6 +80,7 @@ impl<'a> Master<'a> {
         config: &'a Config,
         pool: &'a PoolConfig,
         socket: OwnedFd,
+        memory: MemoryWatch,
     ) -> io::Result<Self> {
         let signals = SignalFd::new(&SIGNALS)?;
         let (slots, leaving) = (Vec::new(), Vec::new());
@@ -96,7 +98,7 @@ impl<'a> Master<'a> {
             slots,
             leaving,
             target,
-            out_of_memory: sendoff_sandbox::ended_out_of_memory(),
+            memory,
             watch,
             replace_at,
         };
@@ -389,18 +391,14 @@ impl<'a> Master<'a> {
     }
 
     /// The end of the sentence that a worker was killed by this signal.
-    fn why_killed(&mut self, signal: i32) -> &'static str {
+    fn why_killed(&mut self, signal: i32) -> String {
         if signal != Signal::KILL.as_raw() {
-            return "";
+            return String::new();
         }
-        let before = self.out_of_memory;
-        self.out_of_memory = sendoff_sandbox::ended_out_of_memory();
-        match self.out_of_memory.zip(before) {
-            Some((now, before)) if now > before => {
-                ": the kernel had no memory left (journalctl -k names the process that it ended)"
-            }
-            _ => "",
-        }
+        let Some(why) = self.memory.why_killed() else { return String::new() };
+        // It is a count; a front that is gone or far behind misses it.
+        let _ = pool::announce_out_of_memory(self.socket.as_fd());
+        format!(": {why}")
     }
 
     /// Lets the workers finish their requests and waits for their end. When they take too long or at a second SIGTERM

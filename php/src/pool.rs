@@ -9,6 +9,7 @@ use rustix::net::{
     SocketType, sendmsg, socketpair,
 };
 use rustix::process::Pid;
+use sendoff_pool::OUT_OF_MEMORY;
 
 /// One side's ends of a worker's sockets.
 #[derive(Debug)]
@@ -77,6 +78,14 @@ pub(crate) fn announce_status(pool: BorrowedFd<'_>, front: BorrowedFd<'_>) -> io
 /// As [`announce`].
 pub(crate) fn announce_failure(pool: BorrowedFd<'_>) -> io::Result<()> {
     send_with(pool, &[0, 0, 0, 0, 255, 255, 255, 255], &[])
+}
+
+/// Tells the front that a worker was ended because there was no memory left.
+///
+/// # Errors
+/// As [`announce`].
+pub(crate) fn announce_out_of_memory(pool: BorrowedFd<'_>) -> io::Result<()> {
+    send_with(pool, &OUT_OF_MEMORY, &[])
 }
 
 fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
@@ -113,6 +114,32 @@ fn a_worker_without_memory_is_named_and_replaced() {
     server.workers().iter().for_each(|worker| processes::signal(*worker, Signal::KILL));
     server.await_replacement(&workers);
     assert!(!server.log().contains("the front ended"), "{}", server.log());
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: control groups")]
+fn a_front_without_memory_is_named_and_replaced() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let server = Server::start(site.root(), &["--workers", "2"]);
+    let front = server.front();
+    // What it has already is counted elsewhere.
+    let group = MemoryGroup::new(512 << 10);
+    group.take(front);
+    let mut clients = Vec::new();
+    assert!(wait::until(LIMIT, || {
+        for _ in 0..32 {
+            // A request whose head does not end.
+            let Ok(mut client) = TcpStream::connect(server.addr()) else { continue };
+            let _ = client.write_all(b"GET /ok.php HTTP/1.1\r\nHost: a\r\nX: ");
+            clients.push(client);
+        }
+        !processes::runs(front)
+    }));
+    drop(clients);
+    server.await_log("the front ended (signal: 9 (SIGKILL)): the kernel had no memory left");
+    server.await_page("/ok.php", "ok");
+    assert_ne!(server.front(), front);
+    assert!(wait::until(LIMIT, || server.workers().len() == 2), "{:?}", server.workers());
 }
 
 #[test]

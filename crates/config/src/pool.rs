@@ -7,6 +7,7 @@ use sendoff_sys::master::Confines;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
+use crate::group::GroupLimits;
 
 /// Configuration of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,8 @@ pub struct PoolConfig {
     pub max_processes: Option<u64>,
     /// The most bytes of the core file of a worker that crashes (`RLIMIT_CORE`); `None`: as many as the supervisor's limit says.
     pub max_core: Option<u64>,
+    /// What all processes of the pool together may use.
+    pub group: GroupLimits,
     /// Whether programs that scripts start get no privileges by being setuid, and scripts cannot signal processes of other pools and of
     /// the server.
     pub no_new_privileges: bool,
@@ -101,6 +104,7 @@ impl PoolConfig {
             max_open_files: None,
             max_processes: None,
             max_core: None,
+            group: GroupLimits::default(),
             no_new_privileges: false,
             status_path: None,
             ping_path: None,

@@ -99,6 +99,7 @@ fn config() -> Config {
             environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],
             php_ini: vec!["date.timezone=\"Europe/Berlin\"".to_owned()],
             request_timeout: None,
+            group: GroupLimits { memory: Some(1 << 30), cpu: Some(500), processes: Some(64) },
             slow_log: Some(SlowLog { after: Duration::from_secs(5), path: "/var/log/slow".into() }),
             ..PoolConfig::new(
                 "default",

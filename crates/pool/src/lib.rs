@@ -11,10 +11,15 @@
 //! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
 //! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The PHP master announces each worker with its descriptors, and, at its
 //! start and at that of each front, the socket on which workers ask for the state of the pool. The master of a program says
-//! how its processes are ([`ProgramState`]) at its start, at that of each front, and whenever that changes.
+//! how its processes are ([`ProgramState`]) at its start, at that of each front, and whenever that changes. Both say when a process was
+//! ended for want of memory ([`OUT_OF_MEMORY`]).
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
+
+/// The message of any master to the front that a process of the pool was ended because there was no memory left; no descriptor comes along.
+/// No other message of a master looks like this one.
+pub const OUT_OF_MEMORY: [u8; 8] = [0, 0, 0, 0, 255, 255, 255, 254];
 
 /// The largest message to a master in bytes; the text of a request is cut to fit.
 pub const MAX_MESSAGE: usize = 1024;
@@ -189,6 +194,16 @@ mod tests {
             &[5, 0, 0, 0, 1],
         ] {
             assert_eq!(ToMaster::decode(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_ended_for_want_of_memory_looks_like_no_state() {
+        for down in [None, Some("x".to_owned())] {
+            for processes in [vec![], vec![u32::MAX - 1]] {
+                let state = ProgramState { processes, down: down.clone() };
+                assert_ne!(*state.encode(), OUT_OF_MEMORY);
+            }
         }
     }
 

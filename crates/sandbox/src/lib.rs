@@ -3,6 +3,7 @@
 //! Each part stands for itself: a kernel that lacks one does not keep the server from serving with the others.
 
 mod calls;
+mod group;
 mod memory;
 mod paths;
 
@@ -14,7 +15,8 @@ use rustix::thread::{
 };
 
 pub use calls::allow_only_known;
-pub use memory::{ended_out_of_memory, prefer_when_out_of_memory};
+pub use group::{MemoryEvents, PoolGroup};
+pub use memory::{MemoryWatch, OutOfMemory, prefer_when_out_of_memory};
 pub use paths::{Landlock, kernel_knows_landlock, only_signal_children, write_only_beneath};
 
 /// Hides this process from others of its user: they can neither trace it nor read its memory, environment and descriptors, and it leaves

@@ -12,6 +12,7 @@ use sendoff_config::{Config, LogTarget};
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
+use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
 use crate::program::PoolListener;
 use crate::systemd;
@@ -58,6 +59,8 @@ pub(crate) struct Recipe {
     inherited: Vec<Inherited>,
     /// For a child that runs only while it is needed: where the supervisor learns that it is, while the child does not run.
     pub(crate) calls: Option<OwnedFd>,
+    /// For the master of a pool whose processes are limited together: their control group.
+    pub(crate) group: Option<PoolGroup>,
     /// Whether the supervisor tells the running child something.
     takes_orders: bool,
     /// Whether the child's standard output is the server's. It is for the ready line and for an access log that was sent
@@ -101,6 +104,7 @@ impl Recipe {
             arguments: vec!["front".into()],
             inherited,
             calls: None,
+            group: None,
             takes_orders: true,
             keeps_stdout: config.log_targets().contains(&&LogTarget::Stdout),
         })
@@ -111,6 +115,7 @@ impl Recipe {
         number: usize,
         sealed: OwnedFd,
         pool: OwnedFd,
+        group: Option<PoolGroup>,
     ) -> Result<Self, Failure> {
         let program = this_program()?.with_file_name(PHP_PROGRAM);
         if !program.is_file() {
@@ -128,10 +133,10 @@ impl Recipe {
         };
         let arguments = vec![option("--pool", number)];
         let (takes_orders, keeps_stdout) = (false, false);
-        Ok(Self { name, program, arguments, inherited, calls, takes_orders, keeps_stdout })
+        Ok(Self { name, program, arguments, inherited, calls, group, takes_orders, keeps_stdout })
     }
 
-    /// The master of the pool with this number: of its program, or of PHP workers.
+    /// The master of the pool with this number: of its program, or of PHP workers. It enters the control group, if there is one.
     ///
     /// # Errors
     /// A program is missing, or a socket cannot be had.
@@ -140,10 +145,11 @@ impl Recipe {
         number: usize,
         sealed: OwnedFd,
         pool: OwnedFd,
+        group: Option<PoolGroup>,
     ) -> Result<Self, Failure> {
         match &config.pools[number].program {
-            None => Self::php_master(config, number, sealed, pool),
-            Some(_) => Self::program_master(config, number, sealed, pool),
+            None => Self::php_master(config, number, sealed, pool, group),
+            Some(_) => Self::program_master(config, number, sealed, pool, group),
         }
     }
 
@@ -152,6 +158,7 @@ impl Recipe {
         number: usize,
         sealed: OwnedFd,
         pool: OwnedFd,
+        group: Option<PoolGroup>,
     ) -> Result<Self, Failure> {
         let name = &config.pools[number].name;
         let failed = Failure::system(format!("cannot listen for pool {name}"));
@@ -168,6 +175,7 @@ impl Recipe {
             arguments: vec!["program".into(), option("--pool", number)],
             inherited,
             calls: None,
+            group,
             takes_orders: false,
             keeps_stdout: false,
         })
@@ -186,6 +194,7 @@ impl Recipe {
             arguments: vec!["acme".into()],
             inherited,
             calls: None,
+            group: None,
             takes_orders: false,
             keeps_stdout: false,
         })
@@ -257,7 +266,10 @@ impl Recipe {
         let orders = self.takes_orders.then(orders::sockets).transpose();
         let (orders, theirs) = orders.map_err(Failure::system(failed()))?.unzip();
         let theirs = theirs.map(|fd| Inherited::one("--orders-fd", fd));
-        let inherited = || self.inherited.iter().chain(&theirs);
+        let group = self.group.as_ref().map(PoolGroup::open).transpose();
+        let group = group.map_err(Failure::system(format!("{}: its control group", failed())))?;
+        let group = group.map(|fd| Inherited::one("--group-fd", fd));
+        let inherited = || self.inherited.iter().chain(&theirs).chain(&group);
         let inherit = |flags| -> io::Result<()> {
             let mut descriptors = inherited().flat_map(|of| of.descriptors.iter().flatten());
             descriptors.try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))

@@ -4,12 +4,14 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use sendoff_sandbox::MemoryWatch;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -32,6 +34,8 @@ pub(crate) struct Kept {
     state: State,
     /// How long the next start waits if the child lives shortly.
     pause: Duration,
+    /// Tells whether the child was ended for want of memory.
+    memory: MemoryWatch,
 }
 
 #[derive(Debug)]
@@ -64,7 +68,7 @@ impl Kept {
             None => State::running(recipe.start()?),
             Some(_) => State::Resting,
         };
-        Ok(Self { recipe, state, pause: FIRST_PAUSE })
+        Ok(Self { recipe, state, pause: FIRST_PAUSE, memory: MemoryWatch::new(None) })
     }
 
     /// Ends when the child dies before it was of any use.
@@ -100,7 +104,12 @@ impl Kept {
                         self.state = State::Resting;
                         continue;
                     }
-                    tracing::error!("the {} {}, it is started again", self.recipe.name, how(ended));
+                    let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
+                    let is_killed = signal == Some(Signal::KILL.as_raw());
+                    let why = if is_killed { self.memory.why_killed() } else { None };
+                    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                    let name = &self.recipe.name;
+                    tracing::error!("the {name} {}{why}, it is started again", how(ended));
                     let lived = since.elapsed();
                     let until = if lived < SHORT_LIFE {
                         self.next_attempt()

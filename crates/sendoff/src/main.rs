@@ -10,6 +10,7 @@ mod explain;
 mod failure;
 mod front;
 mod generate;
+mod groups;
 mod htaccess;
 mod kept;
 mod listen;

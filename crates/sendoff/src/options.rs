@@ -439,6 +439,9 @@ pub(crate) struct OfProgram {
     /// The inode of that socket.
     #[arg(long)]
     pub(crate) inode_fd: RawFd,
+    /// The folder of the pool's control group, if it has one.
+    #[arg(long)]
+    pub(crate) group_fd: Option<RawFd>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

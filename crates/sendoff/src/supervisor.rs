@@ -21,6 +21,7 @@ use crate::children::Recipe;
 use crate::control::{Answer, Command, Commands};
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::groups::Groups;
 use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
 use crate::orders::ToFront;
@@ -88,9 +89,10 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
     make_room_for(config.pools.len());
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
-    for number in 0..config.pools.len() {
+    let groups = Groups::new(predecessor.is_some());
+    for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
-        masters.push(Recipe::master(&config, number, sealed()?, php)?);
+        masters.push(Recipe::master(&config, number, sealed()?, php, group)?);
         pools.push(front);
     }
     let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
@@ -121,6 +123,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
             line,
             front,
             masters,
+            groups,
             leaving: Vec::new(),
             source,
             php_ini,

@@ -10,9 +10,9 @@ use crate::words::{
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat,
-    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, ProxyField,
-    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template,
-    Time, TlsVersion, Umask, UrlPath,
+    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, Processors,
+    ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks,
+    Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -594,6 +594,17 @@ section! {
     /// The core file of a worker that crashes.
     max_core: Size, unless "the limit of the server",
         example "\"0\"", also "rlimit_core";
+    /// The memory of all processes of the pool together, with what they have started. The kernel ends a process if it cannot free
+    /// enough; the log says so, and another one starts. (`memory_limit` is for each worker.) This key and the next two take a control group
+    /// that the server may divide (security.md).
+    total_memory: Size, unless "any",
+        example "\"2G\"", also "memory_max" "MemoryMax" "memory.max" "MemoryLimit";
+    /// The processors that all processes of the pool together keep busy: a number, or a share of the machine's.
+    total_cpu: Processors, unless "all",
+        example "\"1.5\"", also "cpu_max" "cpu.max" "CPUQuota";
+    /// The processes and threads of the pool, its master included; a script that would start one more is refused.
+    total_processes: Number<2, 4194304>, unless "any",
+        example "200", also "pids_max" "pids.max" "TasksMax";
     /// Whether scripts do without programs that change their user, such as `sudo` and most forms of `sendmail`, and can send signals to
     /// nothing but themselves and what they have started (security.md).
     no_new_privileges: bool = false,

@@ -14,6 +14,7 @@ use sendoff_server::upstream::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::Confinement;
+use crate::groups::{GroupReport, PoolGroup};
 
 /// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
 const MOST_SHOWN: usize = 32;
@@ -85,6 +86,8 @@ pub(crate) struct PoolReport {
     pub(crate) program: Option<ProgramReport>,
     /// What its workers have said of PHP; `None`: nothing yet.
     pub(crate) php: Option<PhpReport>,
+    /// What limits all its processes together; `None`: nothing.
+    pub(crate) group: Option<GroupReport>,
 }
 
 /// The state of a program.
@@ -107,14 +110,15 @@ pub(crate) struct WorkerReport {
 }
 
 impl PoolReport {
-    /// A pool of which nothing but its configuration is known.
-    pub(crate) fn new(pool: &PoolConfig) -> Self {
+    /// A pool of which nothing but its configuration and its control group is known.
+    pub(crate) fn new(pool: &PoolConfig, group: Option<&PoolGroup>) -> Self {
         let program = pool.program.as_ref().map(|program| ProgramReport {
             command: program.command.clone(),
             status: ProgramStatus::default(),
         });
         let (name, workers) = (pool.name.clone(), Vec::new());
-        Self { name, waiting: 0, requests: 0, workers, program, php: None }
+        let group = GroupReport::new(pool.group, group);
+        Self { name, waiting: 0, requests: 0, workers, program, php: None, group }
     }
 }
 
@@ -228,7 +232,7 @@ impl Report {
 
 impl fmt::Display for PoolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, waiting, requests, workers, program, php } = self;
+        let Self { name, waiting, requests, workers, program, php, group } = self;
         if let Some(program) = program {
             return self.write_program(f, program);
         }
@@ -242,6 +246,7 @@ impl fmt::Display for PoolReport {
         if let Some(php) = php {
             writeln!(f, "             {}", Php(php))?;
         }
+        write_group(f, group.as_ref())?;
         let (shown, others) = busiest(workers, MOST_SHOWN, |worker| worker.request.is_some());
         for WorkerReport { pid, request, memory } in shown {
             let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
@@ -253,6 +258,38 @@ impl fmt::Display for PoolReport {
             _ => writeln!(f, "            and {others} other workers: see --json"),
         }
     }
+}
+
+/// Limits of all processes of a pool together, for people.
+fn write_group(f: &mut fmt::Formatter<'_>, group: Option<&GroupReport>) -> fmt::Result {
+    let Some(GroupReport { memory_limit, cpu_limit, processes_limit, used }) = group else {
+        return Ok(());
+    };
+    let part = |used: Option<String>, limit: String| match used {
+        Some(used) => format!("{used} of {limit}"),
+        None => format!("at most {limit}"),
+    };
+    let use_of = used.unwrap_or_default();
+    let memory = memory_limit.map(|limit| {
+        let used = use_of.memory.map(|bytes| format!("{:.1}", mega(bytes)));
+        part(used, format!("{:.1} MB of memory", mega(limit)))
+    });
+    let processes = processes_limit.map(|limit| {
+        part(
+            use_of.processes.map(|count| count.to_string()),
+            format!("{limit} processes and threads"),
+        )
+    });
+    let cpu = cpu_limit.map(|limit| format!("at most {limit} processors"));
+    let all: Vec<_> = [memory, processes, cpu].into_iter().flatten().collect();
+    write!(f, "             together {}", all.join(", "))?;
+    match (used, use_of.out_of_memory) {
+        (None, _) => f.write_str(", which does not hold: the log says why")?,
+        (Some(_), 0) => {}
+        (Some(_), 1) => f.write_str(", 1 process ended for want of memory")?,
+        (Some(_), count) => write!(f, ", {count} processes ended for want of memory")?,
+    }
+    writeln!(f)
 }
 
 /// What PHP has at work, for people.
@@ -318,7 +355,7 @@ fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt:
 
 impl PoolReport {
     fn write_program(&self, f: &mut fmt::Formatter<'_>, of: &ProgramReport) -> fmt::Result {
-        let Self { name, waiting, requests, workers, .. } = self;
+        let Self { name, waiting, requests, workers, group, .. } = self;
         let ProgramReport { command, status: ProgramStatus { busy, down } } = of;
         let processes = match workers.len() {
             1 => "1 process".to_owned(),
@@ -329,6 +366,7 @@ impl PoolReport {
             f,
             "pool         {name}: {processes}, {busy} busy, {waiting} waiting, {requests}: {command}"
         )?;
+        write_group(f, group.as_ref())?;
         let (shown, others) = busiest(workers, MOST_SHOWN, |_| ());
         for WorkerReport { pid, memory, .. } in shown {
             let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
@@ -425,6 +463,7 @@ impl fmt::Display for Ago {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::GroupUse;
 
     #[test]
     fn the_busiest_are_shown_in_their_order() {
@@ -488,6 +527,16 @@ mod tests {
                         }),
                         apcu: Some(33_554_432),
                     }),
+                    group: Some(GroupReport {
+                        memory_limit: Some(1_500_000_000),
+                        cpu_limit: Some(1.5),
+                        processes_limit: Some(64),
+                        used: Some(GroupUse {
+                            memory: Some(123_456_789),
+                            processes: Some(3),
+                            out_of_memory: 2,
+                        }),
+                    }),
                 },
                 PoolReport {
                     name: "shop".to_owned(),
@@ -496,6 +545,12 @@ mod tests {
                     workers: vec![worker(12, None)],
                     program: program(1, None),
                     php: None,
+                    group: Some(GroupReport {
+                        memory_limit: None,
+                        cpu_limit: Some(0.5),
+                        processes_limit: None,
+                        used: None,
+                    }),
                 },
                 PoolReport {
                     name: "wiki".to_owned(),
@@ -504,6 +559,7 @@ mod tests {
                     workers: Vec::new(),
                     program: program(0, Some("ended (exit status: 1)")),
                     php: None,
+                    group: None,
                 },
             ],
             upstreams: vec![UpstreamStatus {
@@ -537,9 +593,11 @@ mod tests {
             site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
             \u{20}            PHP 8.2.36, opcache 134.2 MB, no JIT, preloaded by /srv/preload.php, APCu 33.6 MB\n\
+            \u{20}            together 123.5 of 1500.0 MB of memory, 3 of 64 processes and threads, at most 1.5 processors, 2 processes ended for want of memory\n\
             \u{20}       10    12.3 MB  idle\n\
             \u{20}       11    12.3 MB  GET /a\n\
             pool         shop: 1 process, 1 busy, 2 waiting, 3 requests: rackup -q\n\
+            \u{20}            together at most 0.5 processors, which does not hold: the log says why\n\
             \u{20}       12    12.3 MB\n\
             pool         wiki: 0 processes, 0 busy, 0 waiting, 0 requests: rackup -q\n\
             \u{20}           it does not run: the last process ended (exit status: 1)\n\

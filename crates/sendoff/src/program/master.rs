@@ -13,7 +13,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
-use sendoff_pool::{MAX_MESSAGE, ProgramState, ToMaster};
+use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
+use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -76,6 +77,8 @@ pub(super) struct Master<'a> {
     slots: Vec<Slot>,
     outputs: Vec<Output>,
     log: Log<'a>,
+    /// Tells which processes were ended for want of memory.
+    memory: MemoryWatch,
     /// How the last process ended that did.
     last_end: Option<String>,
     /// What the front was told last; `None`: it must be told.
@@ -95,6 +98,7 @@ impl<'a> Master<'a> {
         program: &'a Program,
         listener: PoolListener,
         socket: OwnedFd,
+        memory: MemoryWatch,
     ) -> io::Result<Self> {
         Ok(Self {
             config,
@@ -106,6 +110,7 @@ impl<'a> Master<'a> {
             slots: (0..pool.processes()).map(|_| Slot::new()).collect(),
             outputs: Vec::new(),
             log: Log::new(&pool.name),
+            memory,
             last_end: None,
             told: None,
             tell_at: None,
@@ -281,6 +286,15 @@ impl<'a> Master<'a> {
     fn report(&mut self, pid: Pid, ended: Ended, pause: Duration) {
         let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
         let file = self.program.file.display();
+        let mut why = String::new();
+        if ended.is_kill()
+            && let Some(cause) = self.memory.why_killed()
+        {
+            why = format!(": {cause}");
+            // It is a count; a front that is gone or far behind misses it.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&self.socket, &OUT_OF_MEMORY, flags);
+        }
         let next = match pause {
             Duration::ZERO => "another one is started".to_owned(),
             pause => format!("another one is started in {pause:?}"),
@@ -288,9 +302,9 @@ impl<'a> Master<'a> {
         if ended.is_success() && pause.is_zero() {
             tracing::info!(pool, process, "{file} {ended}, {next}");
         } else {
-            tracing::error!(pool, process, "{file} {ended}, {next}");
+            tracing::error!(pool, process, "{file} {ended}{why}, {next}");
         }
-        self.last_end = Some(ended.to_string());
+        self.last_end = Some(format!("{ended}{why}"));
     }
 
     /// Asks the processes to end and waits for that; kills them when they take too long, or at a SIGTERM beyond the first. `told`: how

@@ -7,6 +7,7 @@ mod slot;
 mod socket;
 
 use sendoff_config::Config;
+use sendoff_sandbox::{MemoryWatch, PoolGroup};
 use sendoff_sys::process::exit_now;
 use sendoff_sys::title;
 
@@ -34,6 +35,9 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     let listener =
         PoolListener { socket: take(inherited.listener_fd)?, inode: take(inherited.inode_fd)? };
     let socket = take(inherited.pool_fd)?;
+    let group = inherited.group_fd.map(take).transpose()?;
+    let group = group.map(PoolGroup::enter).transpose();
+    let group = group.map_err(Failure::system("cannot enter the control group of its pool"))?;
     let pool = config.pools.get(inherited.pool);
     let program = pool.and_then(|pool| Some((pool, pool.program.as_ref()?)));
     let (pool, program) = program.ok_or_else(|| {
@@ -41,7 +45,8 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     })?;
     title::set(&format!("sendoff: program master, pool {}", pool.name));
     process::check(pool)?;
-    let role = Master::new(&config, pool, program, listener, socket).and_then(Master::run);
+    let role = Master::new(&config, pool, program, listener, socket, MemoryWatch::new(group))
+        .and_then(Master::run);
     match role.map_err(Failure::system("cannot keep the processes of a program"))? {
         Role::Master => Ok(()),
         Role::Process(start) => {

@@ -39,6 +39,10 @@ impl Ended {
     pub(super) fn is_success(self) -> bool {
         self.0.exit_status() == Some(0)
     }
+
+    pub(super) fn is_kill(self) -> bool {
+        self.0.terminating_signal() == Some(Signal::KILL.as_raw())
+    }
 }
 
 impl fmt::Display for Ended {

@@ -205,9 +205,12 @@ impl Supervisor {
         let sources = sources(&self.config, &config, may_stay);
         let sealed = || config.seal().map_err(|e| format!("cannot store the configuration: {e}"));
         let mut new = Vec::new();
-        for number in (0..config.pools.len()).filter(|number| sources[*number].is_none()) {
+        let is_new = |number: &usize| sources[*number].is_none();
+        let numbers: Vec<_> = (0..config.pools.len()).filter(is_new).collect();
+        let groups = self.groups.of(numbers.iter().map(|number| &config.pools[*number]));
+        for (number, group) in numbers.into_iter().zip(groups) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
-            let recipe = Recipe::master(&config, number, sealed()?, php);
+            let recipe = Recipe::master(&config, number, sealed()?, php, group);
             let master =
                 recipe.and_then(kept::Kept::start).map_err(|failure| failure.to_string())?;
             let runs = if config.pools[number].program.is_none() { "PHP" } else { "program's" };

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::control::{Answer, Confinement, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::groups::Groups;
 use crate::kept::Kept;
 use crate::listen::SocketFile;
 use crate::log::open_target;
@@ -54,6 +55,8 @@ pub(super) struct Supervisor {
     pub(super) front: Kept,
     /// One for each pool.
     pub(super) masters: Vec<Kept>,
+    /// Makes the control groups of pools.
+    pub(super) groups: Groups,
     /// Masters of pools that a reload has replaced. They end when no request needs them any more.
     pub(super) leaving: Vec<Kept>,
     /// Where the configuration comes from.
@@ -173,6 +176,7 @@ impl Supervisor {
             ago: at.elapsed().as_secs(),
             error: error.clone(),
         };
+        let pools = self.config.pools.iter().zip(&self.masters);
         let report = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -186,7 +190,9 @@ impl Supervisor {
             idle_connections: None,
             limits: BTreeMap::new(),
             tls: Encryption::None,
-            pools: self.config.pools.iter().map(PoolReport::new).collect(),
+            pools: pools
+                .map(|(pool, master)| PoolReport::new(pool, master.recipe.group.as_ref()))
+                .collect(),
             upstreams: Vec::new(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,

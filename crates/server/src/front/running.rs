@@ -146,8 +146,10 @@ impl Running {
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let receives = spawn_local(async move {
             let mut answers = Tasks::default();
+            let ended = Arc::clone(&pool);
+            let out_of_memory = || ended.note_out_of_memory();
             let result = match program {
-                Some(NewProgram { program, .. }) => program.receive(socket).await,
+                Some(NewProgram { program, .. }) => program.receive(socket, out_of_memory).await,
                 None => {
                     let failing = Arc::clone(&pool);
                     let answers = |questions| {
@@ -156,7 +158,8 @@ impl Running {
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
                     let cannot_start = || failing.set_cannot_start();
-                    receive_workers(place, socket, &links, answers, cannot_start).await
+                    receive_workers(place, socket, &links, answers, cannot_start, out_of_memory)
+                        .await
                 }
             };
             match at_end.get() {

@@ -325,13 +325,32 @@ impl RunningLoop {
         let pool = |pool: &LocalPool| {
             let place = places.iter().find(|place| Arc::ptr_eq(&place.pool.shared, &pool.shared));
             match place.and_then(|place| place.program.as_ref()) {
-                Some(program) => program.status(),
+                Some(program) => {
+                    let out_of_memory = pool.shared.report().out_of_memory;
+                    PoolStatus { out_of_memory, ..program.status() }
+                }
                 None => {
-                    let PoolReport { waiting, requests, limit_reached, slow, php, .. } =
-                        pool.shared.report();
+                    let PoolReport {
+                        waiting,
+                        requests,
+                        limit_reached,
+                        slow,
+                        out_of_memory,
+                        php,
+                        ..
+                    } = pool.shared.report();
                     let workers = pool.links.borrow().values().map(worker).collect();
                     let program = None;
-                    PoolStatus { waiting, requests, limit_reached, slow, workers, program, php }
+                    PoolStatus {
+                        waiting,
+                        requests,
+                        limit_reached,
+                        slow,
+                        out_of_memory,
+                        workers,
+                        program,
+                        php,
+                    }
                 }
             }
         };

@@ -146,7 +146,10 @@ impl Metrics {
         let help = "How often requests called for more workers than there may be";
         out.counters("pool_workers_limit_reached", help, limit)?;
         let slow = all().map(|(name, pool)| (vec![("pool", name)], pool.slow));
-        out.counters("pool_slow_requests", "Requests that the slow log has", slow)
+        out.counters("pool_slow_requests", "Requests that the slow log has", slow)?;
+        let ended = all().map(|(name, pool)| (vec![("pool", name)], pool.out_of_memory));
+        let help = "Processes that the kernel has ended because there was no memory left";
+        out.counters("pool_processes_out_of_memory", help, ended)
     }
 }
 

@@ -367,6 +367,7 @@ mod tests {
             most_busy: 3,
             limit_reached: 6,
             slow: 8,
+            out_of_memory: 0,
             php: None,
         };
         let workers = Some(vec![worker]);

@@ -82,6 +82,8 @@ pub struct PoolStatus {
     pub limit_reached: u64,
     /// Requests that the slow log has.
     pub slow: u64,
+    /// Processes that the kernel has ended because there was no memory left.
+    pub out_of_memory: u64,
     /// The workers, by process id.
     pub workers: Vec<WorkerStatus>,
     /// What is known of the pool's program; `None`: its workers run PHP.
@@ -156,6 +158,7 @@ impl Status {
             pool.waiting = pool.waiting.max(other.waiting);
             pool.limit_reached = pool.limit_reached.max(other.limit_reached);
             pool.slow = pool.slow.max(other.slow);
+            pool.out_of_memory = pool.out_of_memory.max(other.out_of_memory);
             pool.program = other.program.or(pool.program.take());
             pool.php = other.php.or(pool.php.take());
             for worker in other.workers {
@@ -179,19 +182,21 @@ mod tests {
     fn a_worker_is_listed_once_with_the_request_that_one_loop_knows() {
         let worker =
             |pid, request: Option<&str>| WorkerStatus { pid, request: request.map(str::to_owned) };
+        let pool = |workers| PoolStatus {
+            waiting: 3,
+            requests: 5,
+            workers,
+            slow: 2,
+            out_of_memory: 3,
+            ..PoolStatus::default()
+        };
         let of_loop = |workers| Status {
             connections: 2,
             idle_connections: 1,
             tls: Encryption::ByKernel(2),
             refused: 1,
             sites: vec![SiteStatus { requests: 2, handed_over: 3, copied: 4 }],
-            pools: vec![PoolStatus {
-                waiting: 3,
-                requests: 5,
-                workers,
-                slow: 2,
-                ..PoolStatus::default()
-            }],
+            pools: vec![pool(workers)],
             upstreams: vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }],
             limits: BTreeMap::from([("rate".to_owned(), 7)]),
         };
@@ -199,8 +204,7 @@ mod tests {
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
         sum.add(of_loop(vec![worker(4, None), worker(9, Some("GET /b"))]));
         let workers = vec![worker(4, Some("GET /a")), worker(9, Some("GET /b"))];
-        let pools =
-            vec![PoolStatus { waiting: 3, requests: 5, workers, slow: 2, ..PoolStatus::default() }];
+        let pools = vec![pool(workers)];
         let sites = vec![SiteStatus { requests: 4, handed_over: 6, copied: 8 }];
         let tls = Encryption::ByKernel(4);
         let upstreams = vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }];

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sendoff_config::{
-    Account, Address, Bounds, Delivery, Handler, PoolConfig, Site, SlowLog, WorkerScript, Workers,
+    Account, Address, Bounds, Delivery, GroupLimits, Handler, PoolConfig, Site, SlowLog,
+    WorkerScript, Workers,
 };
 
 use super::context::{Context, unusable};
@@ -320,6 +321,11 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         max_open_files: section.max_open_files.map(|number| number.value.0),
         max_processes: section.max_processes.map(|number| number.value.0),
         max_core: section.max_core.map(|size| size.value.0),
+        group: GroupLimits {
+            memory: section.total_memory.map(|size| size.value.0),
+            cpu: section.total_cpu.map(|cpu| cpu.value.resolved(context.machine.cores())),
+            processes: section.total_processes.map(|number| number.value.0),
+        },
         no_new_privileges: section.no_new_privileges.value,
         status_path: section.status_path.as_ref().map(|path| path.value.0.clone()),
         ping_path: section.ping_path.as_ref().map(|path| path.value.0.clone()),

@@ -5,6 +5,7 @@ mod choice;
 mod command;
 mod keep;
 mod plain;
+mod processors;
 mod proxy;
 mod rate;
 mod rules;
@@ -22,6 +23,7 @@ pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,
 };
+pub use processors::Processors;
 pub use proxy::{ForwardedFields, HostText, ProxyHost, ProxyScheme, ProxyUrl};
 pub use rate::Frequency;
 pub use rules::{

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use sendoff_pool::{MAX_STATE, ProgramState};
+use sendoff_pool::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -47,7 +47,7 @@ impl Program {
     ///
     /// # Errors
     /// The pool socket cannot be read.
-    pub async fn receive(&self, pool_socket: OwnedFd) -> io::Result<()> {
+    pub async fn receive(&self, pool_socket: OwnedFd, out_of_memory: impl Fn()) -> io::Result<()> {
         let packets = Packets::new(pool_socket)?;
         loop {
             let (message, mut fds) = match packets.next(MAX_STATE).await {
@@ -62,6 +62,10 @@ impl Program {
                 }
                 Err(error) => return Err(error),
             };
+            if *message == OUT_OF_MEMORY {
+                out_of_memory();
+                continue;
+            }
             match (ProgramState::decode(&message), fds.pop_front()) {
                 (Some(state), Some(socket)) => {
                     let socket = Some(Arc::new(socket));

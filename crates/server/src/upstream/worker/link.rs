@@ -3,7 +3,7 @@
 //! What may come when is decided in [`sendoff_link::front`].
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +33,7 @@ pub(in crate::upstream) mod tests;
 const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The links of one event loop to the workers of a pool.
-pub type Links = RefCell<HashMap<WorkerId, Rc<Link>>>;
+pub type Links = RefCell<BTreeMap<WorkerId, Rc<Link>>>;
 
 /// A pool as one event loop has it.
 #[derive(Debug, Clone)]
@@ -246,7 +246,7 @@ impl Link {
         // A worker that is killed at its deadline may leave half a record.
         let is_late = held.as_ref().is_some_and(|work| work.watch.borrow().has_expired());
         if let Some(why) = why.as_ref().filter(|_| !is_late) {
-            self.log_broken(why);
+            self.log_broken(why, held.as_ref());
         }
         if let Some((inbox, retry)) = recipient {
             inbox.push(Event::Failed(match why {
@@ -277,12 +277,14 @@ impl Link {
 
     /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
     pub(super) fn break_off(&self, why: &str) {
-        self.log_broken(why);
+        self.log_broken(why, self.front.borrow().held());
         self.close();
     }
 
-    fn log_broken(&self, why: &str) {
-        tracing::error!(worker = self.pid, "broken worker, its link is closed: {why}");
+    fn log_broken(&self, why: &str, held: Option<&Work>) {
+        // Not the request's fault; but its response is what the worker broke.
+        let request = held.map_or("no request", |work| &*work.label);
+        tracing::error!(worker = self.pid, request, "broken worker, its link is closed: {why}");
     }
 
     /// Passes a part of the response on, if it is wanted.

@@ -1,6 +1,6 @@
 //! Which worker takes the next request. The event loops share the pool.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::queue::{Number, QueueLimits, WaitQueue};
 
 /// Names a worker for the life of the front.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
 /// The workers and the requests that wait for one.
@@ -39,7 +39,8 @@ struct State {
     idle: Vec<WorkerId>,
     /// By the number of the event loop.
     waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
-    workers: HashMap<WorkerId, Worker>,
+    /// Few, so a tree finds one sooner than a table that hashes.
+    workers: BTreeMap<WorkerId, Worker>,
     /// Workers that take requests: those of which no link is missing.
     complete: usize,
     /// The fewest that were idle at a time since the last [`Pool::take_load`].
@@ -81,6 +82,7 @@ struct Counts {
     most_busy: usize,
     limit_reached: u64,
     slow: u64,
+    out_of_memory: u64,
 }
 
 /// What the pool has had to do lately.
@@ -132,7 +134,7 @@ impl Pool {
         let state = State {
             idle: Vec::new(),
             waiting: WaitQueue::new(),
-            workers: HashMap::new(),
+            workers: BTreeMap::new(),
             complete: 0,
             least_idle: 0,
             cannot_start: false,
@@ -243,7 +245,8 @@ impl Pool {
     #[must_use]
     pub fn report(&self) -> PoolReport {
         let state = self.state();
-        let Counts { requests, most_waiting, most_busy, limit_reached, slow } = state.counts;
+        let Counts { requests, most_waiting, most_busy, limit_reached, slow, out_of_memory } =
+            state.counts;
         PoolReport {
             started: self.started,
             requests,
@@ -255,6 +258,7 @@ impl Pool {
             most_busy,
             limit_reached,
             slow,
+            out_of_memory,
             php: state.php.clone(),
         }
     }
@@ -283,6 +287,11 @@ impl Pool {
     #[must_use]
     pub fn describes(&self) -> bool {
         self.describes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a process that the kernel has ended because there was no memory left.
+    pub fn note_out_of_memory(&self) {
+        self.state().counts.out_of_memory += 1;
     }
 
     /// Counts a request that is slow.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::process::Pid;
+use sendoff_pool::OUT_OF_MEMORY;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::pool::WorkerId;
@@ -50,7 +51,8 @@ const CANNOT_START: [u8; MESSAGE_LEN] = [0, 0, 0, 0, 255, 255, 255, 255];
 
 /// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. `questions` gets
 /// the sockets on which workers ask for the state of the pool, one from each master; `cannot_start` is called when the worker script
-/// of the pool has failed to boot. Ends when the supervisor closes the other side.
+/// of the pool has failed to boot, `out_of_memory` when the kernel has ended a process of it for want of memory. Ends when the supervisor
+/// closes the other side.
 ///
 /// # Errors
 /// The pool socket cannot be read.
@@ -60,6 +62,7 @@ pub async fn receive_workers(
     loops: &[UnboundedSender<NewLink>],
     mut questions: impl FnMut(OwnedFd),
     cannot_start: impl Fn(),
+    out_of_memory: impl Fn(),
 ) -> io::Result<()> {
     let packets = Packets::new(pool_socket)?;
     let mut next = 0;
@@ -79,6 +82,10 @@ pub async fn receive_workers(
         }
         if *message == CANNOT_START {
             cannot_start();
+            continue;
+        }
+        if *message == OUT_OF_MEMORY {
+            out_of_memory();
             continue;
         }
         let origin = Origin::Pool { pool, worker: WorkerId(next) };

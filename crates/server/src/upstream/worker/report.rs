@@ -29,6 +29,8 @@ pub struct PoolReport {
     pub limit_reached: u64,
     /// Requests that the slow log has.
     pub slow: u64,
+    /// Processes that the kernel has ended because there was no memory left.
+    pub out_of_memory: u64,
     /// What its workers have said of PHP; `None`: nothing yet.
     pub php: Option<PhpReport>,
 }

@@ -1,0 +1,464 @@
+//! Control groups of pools (cgroups(7), version 2): what limits all processes of a pool together.
+//!
+//! ```text
+//! BASE               the control group that the server was started in
+//!  ├─ sendoff-server   supervisor, front, and the rest: BASE may have no processes itself when it divides what it has
+//!  ├─ pool-www         master and workers of pool www
+//!  └─ pool-www.2       the same after a reload or an upgrade, while the first ones finish their requests
+//! ```
+//!
+//! A server whose pools have no such limits leaves control groups alone.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use sendoff_config::{GroupLimits, PoolConfig};
+use sendoff_sandbox::MemoryEvents;
+use serde::{Deserialize, Serialize};
+
+/// The group of the server's own processes.
+const SERVER: &str = "sendoff-server";
+/// What the names of pools' groups begin with.
+const POOL: &str = "pool-";
+/// Characters of a pool's name in that of its group.
+const MAX_NAME: usize = 100;
+/// Groups of one pool at a time: one more for each reload whose old workers are still at work.
+const MOST_OF_A_POOL: usize = 100;
+/// Times that processes are moved before it is given up: others may start meanwhile.
+const MOVES: usize = 5;
+/// How long processes may take to leave a group at the end of the server, and how often it is looked at.
+const LEAVING: Duration = Duration::from_millis(500);
+const LEAVING_CHECK: Duration = Duration::from_millis(10);
+/// The period of `cpu.max`, in microseconds: the kernel's default.
+const PERIOD: u64 = 100_000;
+
+/// What to do where the server may not make control groups.
+const REMEDY: &str = "start the server by systemd with Delegate=yes in its unit (docs/security.md)";
+
+/// Makes the control groups of pools.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Where groups are made; `None`: none was needed, or none could be made.
+    base: RefCell<Option<Rc<Base>>>,
+    /// Another server, whose place this one takes, has groups there.
+    has_predecessor: bool,
+}
+
+/// The control group below which pools have theirs.
+#[derive(Debug)]
+struct Base {
+    folder: PathBuf,
+    /// Groups that still had processes when they were to be removed.
+    left: RefCell<Vec<PathBuf>>,
+}
+
+/// The control group of a pool. It is removed when the value is dropped and its processes have ended.
+#[derive(Debug)]
+pub(crate) struct PoolGroup {
+    base: Rc<Base>,
+    folder: PathBuf,
+    limits: GroupLimits,
+    /// Controllers that are not there, whose limits do not hold.
+    missing: Vec<&'static str>,
+}
+
+/// The limits of a pool's processes together, and what they use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GroupReport {
+    /// Bytes.
+    pub(crate) memory_limit: Option<u64>,
+    /// Processors.
+    pub(crate) cpu_limit: Option<f64>,
+    pub(crate) processes_limit: Option<u64>,
+    /// `None`: the limits do not hold, because the server may not make control groups.
+    pub(crate) used: Option<GroupUse>,
+}
+
+/// What a pool's processes use.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct GroupUse {
+    /// Bytes, files in memory included; `None`: not limited, or not known.
+    pub(crate) memory: Option<u64>,
+    pub(crate) processes: Option<u64>,
+    /// Processes that the kernel has ended for want of memory since the group was made.
+    pub(crate) out_of_memory: u64,
+}
+
+impl Groups {
+    /// `has_predecessor`: see the field.
+    pub(crate) fn new(has_predecessor: bool) -> Self {
+        Self { base: RefCell::default(), has_predecessor }
+    }
+
+    /// A control group for each of these pools whose processes are limited together. One line of the log says which limits do not hold.
+    pub(crate) fn of<'p>(
+        &self,
+        pools: impl Iterator<Item = &'p PoolConfig>,
+    ) -> Vec<Option<PoolGroup>> {
+        let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
+        let groups = pools.map(|pool| {
+            if pool.group.is_none() {
+                return None;
+            }
+            let (group, why) = match self.claim(pool) {
+                Ok((group, why)) => (Some(group), why),
+                Err(why) => (None, Some(why)),
+            };
+            if let Some(why) = why {
+                match refused.iter_mut().find(|(known, _)| *known == why) {
+                    Some((_, names)) => names.push(&pool.name),
+                    None => refused.push((why, vec![&pool.name])),
+                }
+            }
+            group
+        });
+        let groups = groups.collect();
+        for (why, names) in refused {
+            let names = names.join(", ");
+            tracing::warn!(
+                "total_memory, total_cpu and total_processes do not hold for {names}: {why}; {REMEDY}"
+            );
+        }
+        groups
+    }
+
+    /// A control group for a pool, and which of its limits do not hold there.
+    fn claim(&self, pool: &PoolConfig) -> Result<(PoolGroup, Option<String>), String> {
+        let base = match &*self.base.borrow() {
+            Some(base) => Rc::clone(base),
+            None => Rc::new(Base::find()?),
+        };
+        let missing = base.enable(pool.group)?;
+        if self.base.borrow().is_none() && !self.has_predecessor {
+            base.clean();
+        }
+        *self.base.borrow_mut() = Some(Rc::clone(&base));
+        base.remove_left();
+        let failed = |error: io::Error| {
+            format!("no control group can be made below {}: {error}", base.folder.display())
+        };
+        let folder = base.new_folder(&pool.name).map_err(failed)?;
+        let group = PoolGroup { base, folder, limits: pool.group, missing };
+        group.limit().map_err(|error| {
+            format!("{} does not take the limits: {error}", group.folder.display())
+        })?;
+        let missing = &group.missing;
+        let why = (!missing.is_empty()).then(|| {
+            let folder = group.base.folder.display();
+            format!("the control group {folder} has no controller {}", missing.join(", "))
+        });
+        Ok((group, why))
+    }
+}
+
+/// The controllers that limits take.
+fn controllers(limits: GroupLimits) -> impl Iterator<Item = &'static str> {
+    let wanted = [
+        ("memory", limits.memory.is_some()),
+        ("cpu", limits.cpu.is_some()),
+        ("pids", limits.processes.is_some()),
+    ];
+    wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name)
+}
+
+impl Base {
+    /// The control group of this process, or the one above if a server has made this one for itself.
+    fn find() -> Result<Self, String> {
+        let unread = |file: &'static str| move |error| format!("{file} cannot be read: {error}");
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").map_err(unread("/proc/self/mountinfo"))?;
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(unread("/proc/self/cgroup"))?;
+        let folder = folder_of(&mounts, &own).ok_or(
+            "the control groups of version 2 that this process belongs to are not mounted",
+        )?;
+        let folder = match folder.parent() {
+            Some(above) if folder.ends_with(SERVER) => above.to_owned(),
+            _ => folder,
+        };
+        Ok(Self { folder, left: RefCell::default() })
+    }
+
+    /// Has the groups below take these limits. Returns the controllers that are missing for that.
+    fn enable(&self, limits: GroupLimits) -> Result<Vec<&'static str>, String> {
+        let shown = self.folder.display();
+        let failed = |error: io::Error| match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => format!("other processes are in the control group {shown}, too"),
+            _ => format!("the control group {shown} may not be divided: {error}"),
+        };
+        let list = |file| fs::read_to_string(self.folder.join(file)).map_err(failed);
+        let (there, on) = (list("cgroup.controllers")?, list("cgroup.subtree_control")?);
+        let has = |list: &str, name: &str| list.split_whitespace().any(|known| known == name);
+        let (wanted, missing): (Vec<_>, Vec<_>) =
+            controllers(limits).partition(|name| has(&there, name));
+        if wanted.is_empty() {
+            return Err(format!(
+                "the control group {shown} has no controller {}",
+                missing.join(", ")
+            ));
+        }
+        let wanted = wanted.into_iter().filter(|name| !has(&on, name));
+        let text: Vec<_> = wanted.map(|name| format!("+{name}")).collect();
+        let divide = || match &text[..] {
+            [] => Ok(()),
+            text => fs::write(self.folder.join("cgroup.subtree_control"), text.join(" ")),
+        };
+        let mut done = Err(Errno::BUSY.into());
+        for _ in 0..=MOVES {
+            if self.is_divisible() {
+                done = divide();
+            }
+            if !matches!(&done, Err(error) if Errno::from_io_error(error) == Some(Errno::BUSY)) {
+                break;
+            }
+            self.move_own(&self.folder, &self.folder.join(SERVER)).map_err(failed)?;
+        }
+        done.map(|()| missing).map_err(|error| {
+            self.move_back();
+            failed(error)
+        })
+    }
+
+    /// Whether the group has no processes, or is the root of all, which may have some. The kernel refuses to divide memory where there are
+    /// processes; processors and numbers of processes it would divide among groups of threads, which no process can enter.
+    fn is_divisible(&self) -> bool {
+        let is_root = !self.folder.join("cgroup.type").exists();
+        is_root
+            || fs::read_to_string(self.folder.join("cgroup.procs")).is_ok_and(|all| all.is_empty())
+    }
+
+    /// Moves the processes of this server from one group to another, which is made if it is missing.
+    fn move_own(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::create_dir(to) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let processes = fs::read_to_string(from.join("cgroup.procs"))?;
+        for process in processes.lines().filter_map(|line| line.parse().ok()) {
+            if is_own(process) {
+                match fs::write(to.join("cgroup.procs"), process.to_string()) {
+                    Err(error) if Errno::from_io_error(&error) != Some(Errno::SRCH) => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the base as it was before a server made its group there, unless another server has processes in it. A base that had
+    /// processes divided nothing before.
+    fn move_back(&self) {
+        let own = self.folder.join(SERVER);
+        if !own.is_dir() {
+            return;
+        }
+        let others = |processes: String| {
+            processes.lines().any(|process| process.parse().is_ok_and(|process| !is_own(process)))
+        };
+        if self.pools().next().is_some()
+            || fs::read_to_string(own.join("cgroup.procs")).is_ok_and(others)
+        {
+            return;
+        }
+        // Each step may be impossible, and then so are those that follow: what remains is an empty group more.
+        let controllers = fs::read_to_string(self.folder.join("cgroup.subtree_control"));
+        for name in controllers.unwrap_or_default().split_whitespace() {
+            let _ = fs::write(self.folder.join("cgroup.subtree_control"), format!("-{name}"));
+        }
+        let _ = self.move_own(&own, &self.folder);
+        let _ = fs::remove_dir(&own);
+    }
+
+    /// The groups of pools that there are.
+    fn pools(&self) -> impl Iterator<Item = PathBuf> {
+        let all = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let pools =
+            all.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(POOL.as_bytes()));
+        pools.map(|entry| entry.path()).filter(|path| path.is_dir())
+    }
+
+    /// Removes what a server has left behind that was killed. Groups with processes stay.
+    fn clean(&self) {
+        self.pools().for_each(|pool| drop(fs::remove_dir(pool)));
+    }
+
+    /// Makes a group for a pool, whose name it has as far as that can be the name of a folder.
+    fn new_folder(&self, pool: &str) -> io::Result<PathBuf> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let plain = pool.chars().map(|c| if is_plain(c) { c } else { '_' });
+        let name: String = plain.take(MAX_NAME).collect();
+        for number in 1..=MOST_OF_A_POOL {
+            let suffix = if number == 1 { String::new() } else { format!(".{number}") };
+            let folder = self.folder.join(format!("{POOL}{name}{suffix}"));
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                done => return done.map(|()| folder),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Removes groups whose processes have ended by now.
+    fn remove_left(&self) {
+        self.left.borrow_mut().retain(|folder| {
+            let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+            !fs::remove_dir(folder).map_or_else(is_gone, |()| true)
+        });
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let until = Instant::now() + LEAVING;
+        self.remove_left();
+        // Processes that the kernel ends with their master take a moment.
+        while !self.left.borrow().is_empty() && Instant::now() < until {
+            std::thread::sleep(LEAVING_CHECK);
+            self.remove_left();
+        }
+        self.move_back();
+    }
+}
+
+impl PoolGroup {
+    /// Sets the limits that hold.
+    fn limit(&self) -> io::Result<()> {
+        let GroupLimits { memory, cpu, processes } = self.limits;
+        let time = cpu.map(|parts| format!("{} {PERIOD}", u64::from(parts) * PERIOD / 1000));
+        let limits = [
+            ("memory", "memory.max", memory.map(|bytes| bytes.to_string())),
+            ("cpu", "cpu.max", time),
+            ("pids", "pids.max", processes.map(|number| number.to_string())),
+        ];
+        for (controller, file, value) in limits {
+            let value = value.filter(|_| !self.missing.contains(&controller));
+            value.map(|value| fs::write(self.folder.join(file), value)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the group's folder for a master, which enters it.
+    ///
+    /// # Errors
+    /// The group has been removed, and cannot be made again.
+    pub(crate) fn open(&self) -> io::Result<OwnedFd> {
+        if let Err(error) = fs::create_dir(&self.folder) {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+        } else {
+            self.limit()?;
+        }
+        Ok(File::open(&self.folder)?.into())
+    }
+
+    /// What the pool's processes use.
+    pub(crate) fn used(&self) -> GroupUse {
+        let read = |file: &str| fs::read_to_string(self.folder.join(file)).ok();
+        let number = |file| read(file)?.trim().parse().ok();
+        let events = read("memory.events").unwrap_or_default();
+        GroupUse {
+            memory: number("memory.current"),
+            processes: number("pids.current"),
+            out_of_memory: MemoryEvents::parse(&events).ended,
+        }
+    }
+}
+
+impl Drop for PoolGroup {
+    fn drop(&mut self) {
+        self.base.left.borrow_mut().push(std::mem::take(&mut self.folder));
+        self.base.remove_left();
+    }
+}
+
+impl GroupReport {
+    /// The limits of a pool, if it has any, and what its group says.
+    pub(crate) fn new(limits: GroupLimits, group: Option<&PoolGroup>) -> Option<Self> {
+        (!limits.is_none()).then(|| Self {
+            memory_limit: limits.memory,
+            cpu_limit: limits.cpu.map(|parts| f64::from(parts) / 1000.0),
+            processes_limit: limits.processes,
+            used: group.map(PoolGroup::used),
+        })
+    }
+}
+
+/// The folder of a process's control group of version 2: `mounts` is its mountinfo (proc_pid_mountinfo(5)), `groups` its `cgroup`.
+fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
+    mounts.lines().find_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, at) = (fields.next()?, fields.next()?);
+        let inside = group.strip_prefix(unescaped(root)).ok()?;
+        let is_below = !inside.components().any(|part| part.as_os_str() == "..");
+        (system.starts_with("cgroup2 ") && is_below).then(|| match inside {
+            // No slash at the end.
+            inside if inside.as_os_str().is_empty() => PathBuf::from(unescaped(at)),
+            inside => Path::new(&unescaped(at)).join(inside),
+        })
+    })
+}
+
+/// A path of mountinfo, where some characters stand as their octal numbers.
+fn unescaped(path: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.into_iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))
+}
+
+/// Whether a process is this one, or was started by it, or by one of those.
+fn is_own(process: u32) -> bool {
+    let parent = |process: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // "12 (its name) S 1 ...", and the name may have parentheses.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let own = std::process::id();
+    std::iter::successors(Some(process), |process| parent(*process).filter(|parent| *parent > 0))
+        .any(|process| process == own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_control_group_is_found_beneath_its_mount() {
+        let v2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        let hybrid = "41 31 0:37 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      42 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let part = "30 23 0:26 /docker/1 /sys/my\\040groups rw - cgroup2 cgroup2 rw\n";
+        let is = |mounts, groups, folder: Option<&str>| {
+            assert_eq!(folder_of(mounts, groups), folder.map(PathBuf::from), "{groups}");
+        };
+        is(
+            v2,
+            "0::/system.slice/sendoff.service\n",
+            Some("/sys/fs/cgroup/system.slice/sendoff.service"),
+        );
+        is(v2, "0::/\n", Some("/sys/fs/cgroup"));
+        is(v2, "9:memory:/x\n", None);
+        is(v2, "0::/../outside\n", None);
+        is(hybrid, "4:memory:/y\n0::/x\n", Some("/sys/fs/cgroup/unified/x"));
+        is(part, "0::/docker/1/a\n", Some("/sys/my groups/a"));
+        is(part, "0::/docker/12\n", None);
+        is("", "0::/\n", None);
+    }
+
+    #[test]
+    fn own_processes_are_known_by_their_parents() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_own(std::process::id()) && is_own(child.id()));
+        assert!(!is_own(1) && !is_own(u32::MAX));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
