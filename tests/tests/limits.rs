@@ -252,7 +252,10 @@ fn who_holds_most_of_the_memory_is_cut_when_it_is_used_up() {
 #[test]
 fn a_route_limits_the_requests_that_a_client_has_under_way() {
     let site = Site::waiting();
-    let pipe = site.fifo("pipe");
+    // Who opens a pipe for writing lets all go on that read from it, so each of two clients has its own.
+    let (pipe, other_pipe) = (site.fifo("pipe"), site.fifo("other"));
+    let script = "<?php echo 'first '; ob_flush(); flush(); file_get_contents($_GET['pipe'] ?? 'pipe'); echo 'last';";
+    site.write("wait.php", script);
     let route = "[[site.route]]\nprefix = '/wait.php'\nconcurrency = 1\n";
     let server = limited(&site, "trusted_proxies = '127.0.0.1'", route);
     let request = Request::get("/wait.php").header("X-Forwarded-For", "192.0.2.1");
@@ -275,11 +278,13 @@ fn a_route_limits_the_requests_that_a_client_has_under_way() {
         next.head().ok().filter(|head| head.status == 200)
     });
     let mut another = server.connect();
-    another.send(Request::get("/wait.php").header("X-Forwarded-For", "192.0.2.2").bytes());
+    let of_other_client =
+        Request::get("/wait.php?pipe=other").header("X-Forwarded-For", "192.0.2.2");
+    another.send(of_other_client.bytes());
     let of_another = another.head().unwrap();
     assert_eq!(of_another.status, 200, "another client");
     pipe.release();
-    pipe.release();
+    other_pipe.release();
     for (mut client, head) in [(next, head), (another, of_another)] {
         assert_eq!(client.body_of(head, "GET").unwrap().text(), "first last");
     }

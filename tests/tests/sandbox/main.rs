@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use sendoff_tests::{Server, Site, dies_with_us};
+use sendoff_tests::{LIMIT, Server, Site, dies_with_us, wait};
 
 const ATTACK: &str = include_str!("attack.php");
 
@@ -118,9 +118,10 @@ fn a_pool_without_new_privileges_signals_nothing_of_the_server() {
     for start in [as_root, as_web_user] {
         let site = site();
         let (server, _) = start(&site, "no_new_privileges = true");
-        for worker in server.workers() {
-            assert_eq!(status(worker, "NoNewPrivs"), "1");
-        }
+        // The front knows a worker from its fork on; it gives up what it had before its first request.
+        let are_confined =
+            || server.workers().into_iter().all(|worker| status(worker, "NoNewPrivs") == "1");
+        assert!(wait::until(LIMIT, are_confined));
         let report = attack(&server, "");
         assert!(successes(&report).is_empty(), "{:#?}", successes(&report));
         assert_eq!(server.page("/ok.php"), "ok");
@@ -139,8 +140,12 @@ fn the_front_has_no_privileges_and_a_user_of_its_own() {
     assert_eq!((&*status(front, "NoNewPrivs"), &*status(front, "Seccomp")), ("1", "2"));
     let users = status(front, "Uid");
     let users: Vec<u32> = users.split_whitespace().map(|id| id.parse().unwrap()).collect();
-    let worker = status(server.workers()[0], "Uid");
-    let of_scripts: u32 = worker.split_whitespace().next().unwrap().parse().unwrap();
+    // The front knows a worker from its fork on; it gives up what it had before its first request.
+    let of_scripts = wait::for_some("a worker with a user of its own", || {
+        let worker = status(server.workers()[0], "Uid");
+        let user: u32 = worker.split_whitespace().next()?.parse().ok()?;
+        (user != 0).then_some(user)
+    });
     let [real, effective, saved, files] = users[..] else { panic!("{users:?}") };
     assert!(real == effective && real == saved, "{users:?}");
     assert!(real != 0 && real != of_scripts && files == of_scripts, "{users:?} {of_scripts}");
