@@ -13,7 +13,7 @@ mod trace;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use measure::{Contestant, Measured, Plan};
-use peers::{Nginx, Peer, Proxied, Responder, Sendoff};
+use peers::{Apache, Lighttpd, Nginx, Peer, Proxied, Responder, Sendoff};
 use site::{Account, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ struct Options {
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Rounds; in each, every server runs once
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only workloads whose name contains this
     #[arg(long, value_name = "PATTERN")]
@@ -45,7 +45,7 @@ struct Options {
     /// Run everything on this many CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
-    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive; with --thesis base_uds, sharedmem, passfd, auto,
+    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive, nginx+fpm-debian, nginx+fpm-tuned, lighttpd+fpm, apache+mod_php; with --thesis base_uds, sharedmem, passfd, auto,
     /// fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff); the first that is left is the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
@@ -128,9 +128,13 @@ impl Options {
                 Box::new(Proxied::Sendoff(sendoff)),
             ],
             None => vec![
-                Box::new(Nginx { keep_upstream: false }),
+                Box::new(Nginx::Unlogged),
                 Box::new(sendoff),
-                Box::new(Nginx { keep_upstream: true }),
+                Box::new(Nginx::KeepAlive),
+                Box::new(Nginx::Debian),
+                Box::new(Nginx::Tuned),
+                Box::new(Lighttpd),
+                Box::new(Apache),
             ],
             Some(application) => modes(&sendoff, application),
         };

@@ -1,11 +1,16 @@
 //! The servers that are compared. Each is started with a configuration of its own, below a folder of its own, on a free port
 //! of 127.0.0.1, and ends with the benchmark.
 
+mod apache;
+mod lighttpd;
 mod nginx;
+mod php_fpm;
 mod proxied;
 mod responder;
 mod sendoff;
 
+pub(crate) use apache::Apache;
+pub(crate) use lighttpd::Lighttpd;
 pub(crate) use nginx::Nginx;
 pub(crate) use proxied::Proxied;
 pub(crate) use responder::Responder;

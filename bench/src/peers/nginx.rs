@@ -1,15 +1,14 @@
 //! Debian's nginx in front of Debian's php-fpm, in an administrator's usual configuration.
 
-use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running};
+use super::php_fpm::{self, SOCKET};
+use super::{Daemon, PHP_WORKERS, Peer, Running};
 use super::{find_program, free_port, path_str, version_line};
 use crate::site::Site;
 use anyhow::{Result, bail};
-use sendoff_config::PHP_VERSION;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread::available_parallelism;
 
@@ -17,42 +16,44 @@ use std::thread::available_parallelism;
 const ETC_NGINX: &str = "/etc/nginx";
 const INCLUDED: &[&str] = &["fastcgi.conf", "mime.types"];
 
-/// php-fpm of the version that the build is for.
-fn fpm() -> Result<PathBuf> {
-    find_program(&[&format!("php-fpm{PHP_VERSION}"), "php-fpm"])
-}
-
-/// nginx + php-fpm, with a new upstream connection for each request (the default) or with kept ones.
-#[derive(Debug)]
-pub(crate) struct Nginx {
-    pub(crate) keep_upstream: bool,
+/// nginx + php-fpm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nginx {
+    /// As Debian ships it, access log included.
+    Debian,
+    /// The same without an access log.
+    Unlogged,
+    /// Without an access log, with connections to php-fpm that are kept.
+    KeepAlive,
+    /// With what administrators change for speed, besides: open files are kept, and buffers hold large responses, which otherwise go through
+    /// a temporary file.
+    Tuned,
 }
 
 impl Peer for Nginx {
     fn name(&self) -> &'static str {
-        if self.keep_upstream { "nginx+fpm-keepalive" } else { "nginx+fpm" }
+        match self {
+            Self::Debian => "nginx+fpm-debian",
+            Self::Unlogged => "nginx+fpm",
+            Self::KeepAlive => "nginx+fpm-keepalive",
+            Self::Tuned => "nginx+fpm-tuned",
+        }
     }
 
     fn version(&self) -> Result<String> {
-        if self.keep_upstream && connections_to_keep() == 0 {
+        if self.keeps_upstream() && connections_to_keep() == 0 {
             bail!(
                 "nginx has a worker per core; keeping a connection each would lock out php-fpm's"
             );
         }
         let nginx = version_line(&find_program(&["nginx"])?, "-v")?;
-        let fpm = version_line(&fpm()?, "-v")?;
+        let fpm = php_fpm::version()?;
         let nginx = nginx.trim_start_matches("nginx version: ");
         Ok(format!("{nginx}, {fpm}"))
     }
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
-        let fpm = fpm()?;
-        let fpm_conf = dir.join("php-fpm.conf");
-        fs::write(&fpm_conf, fpm_config(site, dir))?;
-        let args = ["--nodaemonize", "--fpm-config", path_str(&fpm_conf)?];
-        let mut fpm = Daemon::spawn(&fpm, &args, dir, Stdio::null())?;
-        fpm.wait_until(|| UnixStream::connect(dir.join("fpm.sock")).ok())?;
-
+        let fpm = php_fpm::start(site, dir)?;
         for name in INCLUDED {
             symlink(Path::new(ETC_NGINX).join(name), dir.join(name))?;
         }
@@ -63,9 +64,21 @@ impl Peer for Nginx {
 }
 
 impl Nginx {
+    fn keeps_upstream(self) -> bool {
+        matches!(self, Self::KeepAlive | Self::Tuned)
+    }
+
     /// The `http` block of Debian's nginx.conf and default site, with PHP switched on.
-    fn http_block(&self, site: &Site, dir: &Path, addr: SocketAddr) -> String {
-        let (upstream, keep_conn) = if self.keep_upstream {
+    fn http_block(self, site: &Site, dir: &Path, addr: SocketAddr) -> String {
+        let tuned = match self {
+            Self::Debian => format!("access_log {}/access.log;", dir.display()),
+            Self::Unlogged | Self::KeepAlive => "access_log off;".to_owned(),
+            Self::Tuned => {
+                "access_log off;\n\topen_file_cache max=1000;\n\tfastcgi_buffers 256 16k;"
+                    .to_owned()
+            }
+        };
+        let (upstream, keep_conn) = if self.keeps_upstream() {
             let kept = connections_to_keep();
             (format!("keepalive {kept};"), "fastcgi_keep_conn on;")
         } else {
@@ -77,8 +90,9 @@ impl Nginx {
 	include mime.types;
 	default_type application/octet-stream;
 	gzip on;
+	{tuned}
 	upstream php {{
-		server unix:{dir}/fpm.sock;
+		server unix:{dir}/{SOCKET};
 		{upstream}
 	}}
 	server {{
@@ -101,7 +115,7 @@ impl Nginx {
     }
 }
 
-/// nginx as Debian configures it, with a process per core, everything that it writes in `dir`, and no access log. `http` is what the block
+/// nginx as Debian configures it, with a process per core, and everything that it writes in `dir`. `http` is what the block
 /// of that name has besides.
 pub(super) fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, http: &str) -> Result<Daemon> {
     let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
@@ -117,7 +131,6 @@ events {{ worker_connections 768; }}
 http {{
 	sendfile on;
 	tcp_nopush on;
-	access_log off;
 	client_body_temp_path {shown}/client_body;
 	fastcgi_temp_path {shown}/fastcgi;
 	proxy_temp_path {shown}/proxy;
@@ -142,19 +155,4 @@ http {{
 fn connections_to_keep() -> usize {
     let nginx_workers = available_parallelism().map_or(1, usize::from);
     (PHP_WORKERS - 1) / nginx_workers
-}
-
-fn fpm_config(site: &Site, dir: &Path) -> String {
-    let account = site.account.as_ref().map_or_else(String::new, |a| {
-        let name = &a.name;
-        format!("user = {name}\ngroup = {name}\nlisten.owner = {name}\nlisten.group = {name}\n")
-    });
-    let dir = dir.display();
-    format!(
-        "[global]\npid = {dir}/fpm.pid\nerror_log = /proc/self/fd/2\n\
-         [www]\n{account}listen = {dir}/fpm.sock\n\
-         pm = static\npm.max_children = {PHP_WORKERS}\n\
-         php_admin_value[output_buffering] = {OUTPUT_BUFFERING}\n\
-         php_admin_value[opcache.enable] = 1\n"
-    )
 }

@@ -13,8 +13,8 @@ use std::process::Stdio;
 /// Idle connections to the server behind that nginx keeps per process, and HAProxy in all: no proxy has to make new ones.
 const KEPT: usize = 64;
 
-/// For both of nginx' sides: connections end with the measurement.
-const LASTING: &str = "keepalive_requests 100000000;";
+/// For both of nginx' sides: connections end with the measurement, and nothing is logged.
+const LASTING: &str = "access_log off;\n\tkeepalive_requests 100000000;";
 
 /// A proxy, in the configuration of an administrator who wants kept connections and names the client to the application.
 #[derive(Debug)]

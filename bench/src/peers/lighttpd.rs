@@ -1,0 +1,56 @@
+//! Debian's lighttpd in front of Debian's php-fpm, by mod_fastcgi.
+
+use super::{Daemon, Peer, Running, php_fpm};
+use super::{find_program, free_port, path_str, version_line};
+use crate::site::Site;
+use anyhow::Result;
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread::available_parallelism;
+
+/// lighttpd + php-fpm, with a process per core.
+#[derive(Debug)]
+pub(crate) struct Lighttpd;
+
+impl Peer for Lighttpd {
+    fn name(&self) -> &'static str {
+        "lighttpd+fpm"
+    }
+
+    fn version(&self) -> Result<String> {
+        let lighttpd = version_line(&find_program(&["lighttpd"])?, "-v")?;
+        Ok(format!("{lighttpd}, {}", php_fpm::version()?))
+    }
+
+    fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
+        let fpm = php_fpm::start(site, dir)?;
+        let addr = free_port()?;
+        let account = site.account.as_ref().map_or_else(String::new, |account| {
+            let name = &account.name;
+            format!("server.username = \"{name}\"\nserver.groupname = \"{name}\"\n")
+        });
+        let processes = available_parallelism().map_or(1, usize::from);
+        let (socket, root) = (dir.join(php_fpm::SOCKET), site.root.display());
+        let text = format!(
+            "server.modules = (\"mod_fastcgi\")\n\
+             server.document-root = \"{root}\"\n\
+             server.bind = \"{}\"\nserver.port = {}\n{account}\
+             server.max-worker = {processes}\n\
+             server.max-keep-alive-requests = 100000000\n\
+             index-file.names = (\"index.php\", \"index.html\")\n\
+             fastcgi.server = (\".php\" => ((\"socket\" => \"{}\")))\n",
+            addr.ip(),
+            addr.port(),
+            socket.display()
+        );
+        let config = dir.join("lighttpd.conf");
+        fs::write(&config, text)?;
+        let args = ["-D", "-f", path_str(&config)?];
+        let program = find_program(&["lighttpd"])?;
+        let mut lighttpd = Daemon::spawn(&program, &args, dir, Stdio::null())?;
+        lighttpd.wait_until(|| TcpStream::connect(addr).ok())?;
+        Ok(Running { addr, daemons: vec![lighttpd, fpm] })
+    }
+}
