@@ -156,3 +156,54 @@ fn sigusr2_starts_the_program_that_was_put_in_the_place_of_the_running_one() {
     assert_eq!(Client::connect(server.addr()).ask(&Request::get("/ok.php")).text(), "ok");
     end(new, server);
 }
+
+/// Whether a page was kept, and what it says.
+fn kept(client: &mut Client, target: &str) -> (bool, String) {
+    let page = client.ask(&Request::get(target));
+    let is_hit = page.header("Cache-Status").unwrap().starts_with("sendoff; hit");
+    (is_hit, page.text())
+}
+
+#[test]
+fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
+    let site = site();
+    let [form_begun, form_may_end, page_begun, page_may_end] =
+        ["form_begun", "form", "page_begun", "page"].map(|name| site.fifo(name));
+    site.write("page.php", "<?php echo hrtime(true);");
+    let wait = "<?php file_put_contents('NAME_begun', 'x'); file_get_contents('NAME');";
+    let form = format!("{wait} header('Location: /page.php', true, 303);");
+    site.write("form.php", form.replace("NAME", "form"));
+    site.write("slow.php", format!("{wait} echo 'old';").replace("NAME", "page"));
+    let text = "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
+        [[pool]]\nname = 'www'\nworkers = 4\n\
+        [[site]]\nroot = 'root'\n[[site.route]]\npage_cache = '10m'\n";
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    let address = server.addr();
+    let kept_page = |client: &mut Client| {
+        wait::for_some("a kept page", || Some(kept(client, "/page.php")).filter(|(hit, _)| *hit)).1
+    };
+    let first = kept_page(&mut server.connect());
+    // Two requests keep the old server busy: one that changes a page, and one whose page is to be kept.
+    let (mut form, mut slow) = (server.connect(), server.connect());
+    form.send(Request::post("/form.php", "text/plain", "x").bytes());
+    slow.send(Request::get("/slow.php").bytes());
+    assert_eq!((form_begun.await_script(), page_begun.await_script()), ("x".into(), "x".into()));
+    let new = successor(&server.command(&["upgrade"]).unwrap());
+    let mut client = Client::connect(address);
+    assert_eq!(kept_page(&mut client), first, "the new server has read the page");
+    form_may_end.release();
+    assert_eq!(form.response("POST").status(), 303);
+    let (is_hit, second) = kept(&mut client, "/page.php");
+    assert!(!is_hit && second != first, "the form has changed it");
+    assert_eq!(kept_page(&mut client), second);
+    // What the old server makes of a page that is forgotten meanwhile is kept nowhere.
+    sendoff(site.root(), &["purge", "--all", "--listen", &address.to_string()]).unwrap();
+    page_may_end.release();
+    assert_eq!(slow.response("GET").text(), "old");
+    end(new, server);
+    site.write("slow.php", "<?php echo 'new';");
+    let server = Server::try_run(&config, site.root(), 4).unwrap();
+    server.await_log("kept pages have been read");
+    assert_eq!(kept(&mut server.connect(), "/slow.php"), (false, "new".to_owned()));
+}

@@ -9,11 +9,13 @@
 //!
 //! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
 //! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
-//! while a client gets it, [`purge`] which pages are forgotten before their time is over. The handler is `handler/kept.rs`.
+//! while a client gets it, [`purge`] which pages are forgotten before their time is over, and [`journal`] how other fronts hear of that. The
+//! handler is `handler/kept.rs`.
 
 mod address;
 mod flights;
 mod freshness;
+mod journal;
 mod key;
 mod page;
 mod purge;

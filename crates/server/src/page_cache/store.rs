@@ -18,6 +18,7 @@ use sendoff_config::{Keeping, PageStore};
 use tempfile::{Builder, NamedTempFile};
 
 use super::flights::{Flight, Flights, Ticket};
+use super::journal::{Journal, Past};
 use super::key::{Hash, Key};
 use super::page::{Facts, Made, Page, open};
 use super::purge::{Begun, Purge, Purges};
@@ -57,9 +58,62 @@ struct Inner {
     /// For each key in `pages` the hash of its address, and its own.
     addresses: BTreeSet<(Hash, Hash)>,
     purges: Purges,
+    /// `None`: the folder has not been opened, or has none.
+    journal: Option<Journal>,
 }
 
 impl Inner {
+    /// Takes out what other fronts have purged.
+    fn hear(&mut self) -> Vec<Arc<Page>> {
+        match self.journal.as_mut().map(Journal::news) {
+            Some(Ok(news)) => self.apply(news),
+            Some(Err(error)) => self.is_deaf(&error),
+            None => Vec::new(),
+        }
+    }
+
+    /// Tells other fronts of a purge, and takes out what they have purged.
+    fn tell(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
+        match self.journal.as_mut().map(|journal| journal.note(purge)) {
+            Some(Ok(news)) => self.apply(news),
+            Some(Err(error)) => self.is_deaf(&error),
+            None => Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, purges: Vec<Purge>) -> Vec<Arc<Page>> {
+        let mut gone = Vec::new();
+        for purge in purges {
+            gone.extend(self.purge(&purge));
+        }
+        gone
+    }
+
+    /// What other fronts purge is not known any more.
+    fn is_deaf(&mut self, error: &io::Error) -> Vec<Arc<Page>> {
+        tracing::warn!(%error, "purges of other servers with the same page_cache_folder are not known");
+        self.journal = None;
+        self.purge(&Purge::Everything)
+    }
+
+    /// Notes a purge and takes the pages out that it concerns.
+    fn purge(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
+        self.purges.note(purge.clone());
+        let keys: Vec<_> = match purge {
+            Purge::Page(address) => {
+                let address = address.hash();
+                let keys = self.addresses.range((address, [0; 20])..=(address, [255; 20]));
+                keys.map(|(_, key)| *key).collect()
+            }
+            Purge::Everything | Purge::Beneath(_) => {
+                let pages = self.pages.iter().map(|(key, pages)| (key, &pages[0]));
+                let concerned = pages.filter(|(_, page)| purge.concerns(&page.key().address()));
+                concerned.map(|(key, _)| *key).collect()
+            }
+        };
+        keys.iter().flat_map(|key| self.take(key, |_| true)).collect()
+    }
+
     fn has(&self, hash: &Hash, name: &str) -> bool {
         self.pages.peek(hash).is_some_and(|pages| pages.iter().any(|page| page.name() == name))
     }
@@ -99,6 +153,7 @@ impl PageCache {
             bytes: 0,
             addresses: BTreeSet::new(),
             purges: Purges::default(),
+            journal: None,
         });
         Arc::new(Self {
             folder: config.folder.clone(),
@@ -114,10 +169,21 @@ impl PageCache {
         if self.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
+        let past = match Journal::open(&self.folder) {
+            Ok((journal, past)) => {
+                self.lock().journal = Some(journal);
+                past
+            }
+            Err(error) => {
+                let folder = self.folder.display();
+                tracing::warn!(%error, %folder, "purges of another server with this folder are not known");
+                Past::default()
+            }
+        };
         let (cache, begun) = (Arc::clone(self), self.begun());
         tokio::task::spawn_blocking(move || {
             let folder = cache.folder.display();
-            match cache.load(limit, begun) {
+            match cache.load(limit, begun, &past) {
                 Ok(pages) => tracing::info!(pages, %folder, "kept pages have been read"),
                 Err(error) => tracing::warn!(%error, %folder, "kept pages cannot be read"),
             }
@@ -131,22 +197,28 @@ impl PageCache {
 
     /// What is asked of the application from now on shows what all purges so far have asked for.
     pub(crate) fn begun(&self) -> Begun {
-        self.lock().purges.so_far()
+        let mut inner = self.lock();
+        let gone = inner.hear();
+        let begun = inner.purges.so_far();
+        drop(inner);
+        gone.iter().for_each(|gone| self.remove(gone));
+        begun
     }
 
     /// Forgets pages, and those that are being made. Returns how many were kept. Unless one page is meant, it takes as long as it takes
     /// to look at all of them.
     pub(crate) fn purge(&self, purge: &Purge) -> usize {
         let mut inner = self.lock();
-        inner.purges.note(purge.clone());
+        let heard = inner.tell(purge);
         let gone = match purge {
-            Purge::Page(address) => {
-                let address = address.hash();
-                let keys = inner.addresses.range((address, [0; 20])..=(address, [255; 20]));
-                let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
-                keys.iter().flat_map(|key| inner.take(key, |_| true)).collect::<Vec<_>>()
+            Purge::Page(_) => {
+                let gone = inner.purge(purge);
+                drop(inner);
+                gone.iter().for_each(|gone| self.remove(gone));
+                gone.len()
             }
             Purge::Everything | Purge::Beneath(_) => {
+                inner.purges.note(purge.clone());
                 let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
                 // Event loops need the pages meanwhile.
                 drop(inner);
@@ -155,12 +227,11 @@ impl PageCache {
                 let take = |page: Arc<Page>| {
                     self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
                 };
-                return concerned.flat_map(take).inspect(|gone| self.remove(gone)).count();
+                concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
             }
         };
-        drop(inner);
-        gone.iter().for_each(|gone| self.remove(gone));
-        gone.len()
+        heard.iter().for_each(|gone| self.remove(gone));
+        gone
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -283,25 +354,28 @@ impl PageCache {
 
     /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
     /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
-    /// with other facts.
+    /// with other facts. Also returns what other fronts have purged.
     fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
         let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
         let mut inner = self.lock();
+        let mut gone = inner.hear();
         if inner.purges.concern(&address, begun) {
-            return vec![page];
+            gone.push(page);
+            return gone;
         }
         inner.bytes += page.size();
         inner.addresses.insert((address.hash(), hash));
         let pages = inner.pages.get_or_insert_mut(hash, Vec::new);
-        let mut gone: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
+        let mut replaced: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
         pages.push(page);
         if pages.len() > MOST_VARIANTS {
-            gone.push(pages.remove(0));
+            replaced.push(pages.remove(0));
         }
         let body = pages.last().map(|page| page.facts().body.clone());
-        inner.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
+        inner.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
         drop(inner);
-        gone.retain(|page| Some(&page.facts().body) != body.as_ref());
+        replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
+        gone.append(&mut replaced);
         gone
     }
 
@@ -334,13 +408,17 @@ impl PageCache {
     }
 
     /// Reads what earlier processes have left in the folder. Returns how many keys have pages. It takes as long as it takes to read all of it.
-    fn load(&self, limit: u64, begun: Begun) -> io::Result<usize> {
+    fn load(&self, limit: u64, begun: Begun, past: &Past) -> io::Result<usize> {
         let (mut bodies, mut pages) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
             let Some(name) = name.to_str().map(str::to_owned) else { continue };
             if is_facts(&name) {
                 match self.read_page(&name) {
+                    // The front that was asked to forget it did not know it, or died.
+                    Ok(page) if past.concerns(&page.key().address(), page.made()) => {
+                        self.remove(&page);
+                    }
                     Ok(page) => pages.push((name, page)),
                     Err(error) if is_damage(&error) => {
                         let _ = fs::remove_file(self.folder.join(name));
@@ -471,7 +549,7 @@ mod tests {
         fn read_again(&self) -> usize {
             let config = PageStore { folder: self.folder.path().into(), size: 0 };
             let cache = PageCache::new(&config);
-            cache.load(u64::MAX, cache.begun()).unwrap()
+            cache.load(u64::MAX, cache.begun(), &Past::default()).unwrap()
         }
     }
 

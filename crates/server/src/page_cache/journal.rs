@@ -1,0 +1,289 @@
+//! Purges as other fronts hear of them: a file in the folder of the pages, to which each front adds its own.
+//!
+//! While a server is upgraded, two fronts have the same folder, and each answers requests that change pages. Before a front uses or
+//! keeps a page it looks whether the file has become longer, which costs an fstat(2). A front that starts reads the whole file, because
+//! the folder may have pages of which the front that was asked to forget them did not know.
+//!
+//! A file that has become long is replaced by one with its last lines. Who still has the old one sees that it has no name any more.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::{Deserialize, Serialize};
+
+use super::address::Address;
+use super::purge::Purge;
+
+const NAME: &str = "purges";
+/// The next one, while it is written.
+const NEXT: &str = "purges.next";
+
+/// Bytes of a file that is replaced by one with at most half of them: some 10,000 purges.
+const MOST: u64 = 1 << 20;
+
+/// A line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    /// Counts the lines, those of earlier files too.
+    number: u64,
+    at: SystemTime,
+    /// The front.
+    by: u64,
+    purge: Purge,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Journal {
+    folder: PathBuf,
+    file: File,
+    /// Stands for this front.
+    by: u64,
+    /// Bytes of the file that this front knows.
+    known: u64,
+    /// The number of the last line among them.
+    last: u64,
+}
+
+impl Journal {
+    /// The journal of a folder, and all purges in it.
+    ///
+    /// # Errors
+    /// It can be neither read nor made.
+    pub(super) fn open(folder: &Path) -> io::Result<(Self, Past)> {
+        let by = RandomState::new().hash_one(std::process::id());
+        let file = open(folder)?;
+        let mut journal = Self { folder: folder.to_owned(), file, by, known: 0, last: 0 };
+        let mut past = Past::default();
+        for Entry { at, purge, .. } in journal.read()? {
+            past.note(at, purge);
+        }
+        Ok((journal, past))
+    }
+
+    /// What other fronts have purged since the last look.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn news(&mut self) -> io::Result<Vec<Purge>> {
+        let data = self.file.metadata()?;
+        if data.len() == self.known && data.nlink() > 0 {
+            return Ok(Vec::new());
+        }
+        let last = self.last;
+        let mut entries = self.read()?;
+        if data.nlink() == 0 {
+            (self.file, self.known) = (open(&self.folder)?, 0);
+            entries.extend(self.read()?);
+        }
+        let is_gapless = entries.first().is_none_or(|first| first.number == last + 1)
+            && entries.windows(2).all(|pair| pair[1].number == pair[0].number + 1);
+        if !is_gapless {
+            // More than the file has room for, or a line that was torn when a front died.
+            return Ok(vec![Purge::Everything]);
+        }
+        let others = entries.into_iter().filter(|entry| entry.by != self.by);
+        Ok(others.map(|entry| entry.purge).collect())
+    }
+
+    /// Tells other fronts of a purge. Returns what they have purged since the last look.
+    ///
+    /// # Errors
+    /// The file cannot be read or written: they do not hear of it.
+    pub(super) fn note(&mut self, purge: &Purge) -> io::Result<Vec<Purge>> {
+        let mut news = Vec::new();
+        let lock = loop {
+            let lock = Lock::of(&self.file)?;
+            news.extend(self.news()?);
+            // Another front may have replaced the file while this one waited.
+            if is_same(&lock.0, &self.file)? {
+                break lock;
+            }
+        };
+        let number = self.last + 1;
+        let entry = Entry { number, at: SystemTime::now(), by: self.by, purge: purge.clone() };
+        let end = self.file.metadata()?.len();
+        let mut line = Vec::new();
+        if end > self.known {
+            // What a front has begun to write that died.
+            line.push(b'\n');
+        }
+        serde_json::to_writer(&mut line, &entry)?;
+        line.push(b'\n');
+        (&self.file).write_all(&line)?;
+        (self.known, self.last) = (end + line.len() as u64, number);
+        if self.known > MOST {
+            self.shorten()?;
+        }
+        drop(lock);
+        Ok(news)
+    }
+
+    /// The whole lines behind those that are known and have a number beyond theirs.
+    fn read(&mut self) -> io::Result<Vec<Entry>> {
+        let len = self.file.metadata()?.len();
+        let mut text = vec![0; usize::try_from(len.saturating_sub(self.known)).unwrap_or(0)];
+        self.file.read_exact_at(&mut text, self.known)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.known += whole as u64;
+        let lines = text[..whole].split(|byte| *byte == b'\n');
+        let mut entries: Vec<Entry> =
+            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        entries.retain(|entry| entry.number > self.last);
+        self.last = entries.last().map_or(self.last, |entry| entry.number);
+        Ok(entries)
+    }
+
+    /// Replaces the file by one with its last lines.
+    fn shorten(&mut self) -> io::Result<()> {
+        let mut text = vec![0; usize::try_from(self.known).unwrap_or(0)];
+        self.file.read_exact_at(&mut text, 0)?;
+        let half = text.len() - text.len() / 2;
+        let from = text[half..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(text.len(), |at| half + at + 1);
+        let next = self.folder.join(NEXT);
+        fs::write(&next, &text[from..])?;
+        fs::rename(next, self.folder.join(NAME))?;
+        (self.file, self.known) = (open(&self.folder)?, (text.len() - from) as u64);
+        Ok(())
+    }
+}
+
+/// Purges up to now, with their times.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// By the hash of the address.
+    pages: HashMap<[u8; 20], SystemTime>,
+    /// Of several pages.
+    wider: Vec<(SystemTime, Purge)>,
+}
+
+impl Past {
+    fn note(&mut self, at: SystemTime, purge: Purge) {
+        match purge {
+            Purge::Page(address) => {
+                let last = self.pages.entry(address.hash()).or_insert(at);
+                *last = at.max(*last);
+            }
+            Purge::Everything | Purge::Beneath(_) => self.wider.push((at, purge)),
+        }
+    }
+
+    /// Whether a page that was made at this time was to be forgotten later.
+    pub(super) fn concerns(&self, address: &Address, made: SystemTime) -> bool {
+        self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
+            || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(address))
+    }
+}
+
+/// Only one front writes at a time.
+struct Lock(File);
+
+impl Lock {
+    fn of(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Its failure would leave the file locked until this front closes it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+fn open(folder: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).append(true).create(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(folder.join(NAME))
+}
+
+fn is_same(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(uri: &str) -> Purge {
+        Purge::page("a.test", uri.as_bytes())
+    }
+
+    fn address(uri: &str) -> Address {
+        Address::new("a.test", uri.as_bytes())
+    }
+
+    fn text(folder: &Path) -> String {
+        fs::read_to_string(folder.join(NAME)).unwrap()
+    }
+
+    #[test]
+    fn each_front_hears_what_others_purge_and_nothing_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        assert!(one.note(&page("/1")).unwrap().is_empty());
+        let (mut two, past) = Journal::open(folder.path()).unwrap();
+        assert!(two.news().unwrap().is_empty(), "it was read at the start");
+        let before = SystemTime::UNIX_EPOCH;
+        assert!(past.concerns(&address("/1"), before) && !past.concerns(&address("/2"), before));
+        assert!(
+            !past.concerns(&address("/1"), SystemTime::now() + std::time::Duration::from_secs(1))
+        );
+        assert!(two.note(&page("/2")).unwrap().is_empty());
+        assert_eq!(one.note(&page("/3")).unwrap(), [page("/2")]);
+        assert_eq!(two.news().unwrap(), [page("/3")]);
+        assert!(one.news().unwrap().is_empty() && two.news().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_long_journal_is_replaced_and_still_tells_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        let (mut two, _) = Journal::open(folder.path()).unwrap();
+        let long = page(&format!("/{}", "x".repeat(10_000)));
+        let (mut told, mut longest) = (0, 0);
+        for _ in 0..200 {
+            one.note(&long).unwrap();
+            longest = longest.max(text(folder.path()).len() as u64);
+            for news in two.news().unwrap() {
+                assert_eq!(news, long);
+                told += 1;
+            }
+        }
+        assert_eq!(told, 200);
+        assert!(longest < MOST + 100_000, "{longest}");
+        assert!(two.note(&page("/")).unwrap().is_empty());
+        assert_eq!(one.news().unwrap(), [page("/")]);
+        // Whoever has not looked for too long knows nothing any more.
+        (0..200).for_each(|_| drop(one.note(&long).unwrap()));
+        assert_eq!(two.news().unwrap(), [Purge::Everything]);
+        assert!(two.news().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_was_torn_spoils_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        let (mut two, _) = Journal::open(folder.path()).unwrap();
+        one.note(&page("/1")).unwrap();
+        open(folder.path()).unwrap().write_all(b"{\"number\":2,\"at\":").unwrap();
+        assert_eq!(two.news().unwrap(), [page("/1")]);
+        assert!(two.news().unwrap().is_empty());
+        one.note(&page("/2")).unwrap();
+        assert_eq!(two.news().unwrap(), [page("/2")]);
+        let (_, past) = Journal::open(folder.path()).unwrap();
+        assert!(past.concerns(&address("/2"), SystemTime::UNIX_EPOCH));
+    }
+}
