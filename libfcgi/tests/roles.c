@@ -1,5 +1,7 @@
-/* An application in two roles. The authorizer allows requests with the cookie "user=NAME", and
- * shows others what it was asked; the responder shows whom the authorizer has named. */
+/* An application in all three roles. The authorizer allows requests with the cookie "user=NAME",
+ * and shows others what it was asked; the responder shows whom the authorizer has named; the filter
+ * sends its file in capitals, or does what the query says. */
+#include <ctype.h>
 #include <fcgiapp.h>
 #include <string.h>
 
@@ -48,6 +50,32 @@ static void respond(FCGX_Request *request)
 				 param(request, "AUTH_TYPE"), param(request, "HTTP_PROXY"), rest(request->in));
 }
 
+static void filter(FCGX_Request *request)
+{
+	const char *query = FCGX_GetParam("QUERY_STRING", request->envp);
+	int c;
+
+	if (!strcmp(query, "unchanged")) {
+		FCGX_FPrintF(request->out, "Status: 304\r\n\r\n");
+		return;
+	}
+	FCGX_FPrintF(request->out,
+				 "Content-Type: text/plain\r\nX-Data: %s modified %s\r\n"
+				 "X-Request: %s %s file %s\r\n",
+				 param(request, "FCGI_DATA_LENGTH"), param(request, "FCGI_DATA_LAST_MOD"),
+				 param(request, "REQUEST_METHOD"), param(request, "SCRIPT_NAME"),
+				 param(request, "SCRIPT_FILENAME"));
+	if (!strcmp(query, "head")) {
+		FCGX_FPrintF(request->out, "\r\nnot read");
+		return;
+	}
+	FCGX_FPrintF(request->out, "X-Body: %d\r\n\r\n", rest(request->in));
+	FCGX_StartFilterData(request->in);
+	while ((c = FCGX_GetChar(request->in)) >= 0) {
+		FCGX_PutChar(toupper(c), request->out);
+	}
+}
+
 int main(void)
 {
 	FCGX_Request request;
@@ -57,6 +85,8 @@ int main(void)
 	while (FCGX_Accept_r(&request) == 0) {
 		if (!strcmp(param(&request, "FCGI_ROLE"), "AUTHORIZER")) {
 			authorize(&request);
+		} else if (!strcmp(param(&request, "FCGI_ROLE"), "FILTER")) {
+			filter(&request);
 		} else {
 			respond(&request);
 		}

@@ -104,6 +104,8 @@ pub struct Rules {
     pub auth: Option<BasicAuth>,
     /// An application that is asked whether the client may have what it asks for.
     pub authorize: Option<Authorizer>,
+    /// The number in `Site::fastcgi` of the application that gets static files as the data of a filter (FastCGI 1.0 §6.4).
+    pub filter: Option<usize>,
     /// Which addresses may ask; `None`: all.
     pub clients: Option<Clients>,
     /// Lua scripts that run, in order, before the handler; one of them may answer.

@@ -349,6 +349,10 @@ section! {
     /// (fastcgi.md, "Authorizers").
     authorize: Short<Authorize>,
         example "\"unix:/run/authorizer.sock\"", also "authorizer" "auth_request" "forward_auth" "FastCgiAccessAuthorizer" "FcgidAccessChecker" "external_auth";
+    /// Rule: static files pass through a FastCGI application, which gets each as the data of a filter; its response goes to the client
+    /// (fastcgi.md, "Filters").
+    filter: AppAddress,
+        example "\"unix:/run/filter.sock\"", also "SetOutputFilter" "ExtFilterDefine" "FastCgiFilter";
     /// Rule: only these networks may ask.
     allow_from: List<Client>,
         example "[\"10.0.0.0/8\"]", also "allow" "Require" "remote_ip" "Allow";

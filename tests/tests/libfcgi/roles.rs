@@ -1,4 +1,4 @@
-//! Programs in the role of an authorizer (`docs/fastcgi.md`), with Debian's library and ours.
+//! Programs in the roles of an authorizer and of a filter (`docs/fastcgi.md`), with Debian's library and ours.
 
 use sendoff_tests::{Request, Server, Site};
 
@@ -62,4 +62,77 @@ fn an_authorizer_is_asked_before_whatever_answers() {
             server.await_log("Variable-HTTP_PROXY of an authorizer sets nothing");
         }
     }
+}
+
+/// Files of all sizes that matter: none, less than a record, about a record, many records.
+const SIZES: [usize; 6] = [0, 1, 32 * 1024 - 1, 32 * 1024, 32 * 1024 + 1, 3_000_000];
+
+#[test]
+fn a_filter_gets_the_file_behind_the_body_and_answers_for_it() {
+    let site = Site::with("page.php", "<?php echo 'a script';");
+    site.write("open.txt", "not filtered");
+    site.write("text/index.html", "the index");
+    let text = |size: usize| "abcdefghijklmno\n".repeat(size / 16 + 1)[..size].to_owned();
+    for size in SIZES {
+        site.write(&format!("text/{size}.txt"), text(size));
+    }
+    let root = site.root().display().to_string();
+    let program = program("roles");
+    for library in BOTH {
+        for app in [
+            Application::start(&program, &[], library),
+            Application::start_tcp(&program, &[], library),
+        ] {
+            let routes = "[[site.route]]\nprefix = '/text'\nfilter = 'APP'\n\
+                [[site.route]]\npath = '/page.php'\nfilter = 'APP'\n";
+            let server = serve(&site, &app, routes);
+            for size in SIZES {
+                let target = format!("/text/{size}.txt");
+                let file = std::fs::metadata(site.root().join(&target[1..])).unwrap();
+                let modified = file.modified().unwrap().duration_since(std::time::UNIX_EPOCH);
+                let seconds = modified.unwrap().as_secs();
+                let page = server.get(&target);
+                assert!(page.text() == text(size).to_uppercase(), "{library:?} {target}");
+                assert_eq!(page.header("X-Data").unwrap(), format!("{size} modified {seconds}"));
+                let asked = format!("GET {target} file {root}{target}");
+                assert_eq!(page.header("X-Request"), Some(&*asked));
+                assert_eq!(page.header("X-Body"), Some("0"));
+                assert_eq!((page.header("ETag"), page.header("Accept-Ranges")), (None, None));
+                // A request body comes first.
+                let body = "x".repeat(size % 100_000);
+                let posted = server.ask(&Request::post(&target, "text/plain", body.as_str()));
+                assert!(posted.text() == text(size).to_uppercase(), "{library:?} POST {target}");
+                assert_eq!(posted.header("X-Body").unwrap(), body.len().to_string());
+                // The filter need not read the file, and whatever is left of it is no part of the next request.
+                assert_eq!(server.page(&format!("{target}?head")), "not read");
+                assert_eq!(server.get(&format!("{target}?unchanged")).status(), 304);
+            }
+            assert_eq!(server.page("/text/"), "THE INDEX");
+            let head = server.ask(&Request::new("HEAD", "/text/1.txt"));
+            assert_eq!((head.status(), head.text().as_str()), (200, ""));
+            assert_eq!(server.page("/page.php"), "a script");
+            assert_eq!(server.page("/open.txt"), "not filtered");
+            assert_eq!(
+                (server.get("/text/none").status(), server.get("/text").status()),
+                (404, 301)
+            );
+            let report = server.explain("/text/1.txt", &[]).unwrap();
+            assert!(report.contains("the file passes through a filter"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn without_its_filter_a_file_is_not_sent() {
+    let site = Site::with("text/a.txt", "never seen");
+    let app = Application::start(&program("roles"), &[], BOTH[0]);
+    let gone = "[[site.route]]\nprefix = '/text'\nfilter = 'unix:/nowhere/filter.sock'\n";
+    let both = "[[site.route]]\nfilter = 'APP'\nauthorize = 'APP'\n";
+    let page = serve(&site, &app, gone).get("/text/a.txt");
+    assert_eq!(page.status(), 502);
+    assert!(!page.text().contains("never"), "{}", page.text());
+    let server = serve(&site, &app, both);
+    assert_eq!(server.get("/text/a.txt").status(), 401);
+    let allowed = server.ask(&Request::get("/text/a.txt").header("Cookie", "user=ann"));
+    assert_eq!(allowed.text(), "NEVER SEEN");
 }

@@ -123,7 +123,7 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> (Result<Response, Failed>, Offer) {
         let (message, claim, offer) = match role {
-            Role::Responder(script) => {
+            Role::Responder(script) | Role::Filter(script, _) => {
                 let takes = application.knows_direct();
                 let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
                 let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
@@ -134,7 +134,14 @@ impl Call<'_> {
                     explained,
                     &mut parameters,
                 );
-                (parameters.streamed(&self.context.request.body), claim, offer)
+                let body = &self.context.request.body;
+                let message = match role {
+                    Role::Filter(_, entry) => {
+                        parameters.filtered(body, entry.as_file(), entry.modified)
+                    }
+                    _ => parameters.streamed(body),
+                };
+                (message, claim, offer)
             }
             // Its answer is short: nothing is handed over.
             Role::Authorizer => (parameters.question(), None, Offer::Impossible),

@@ -287,6 +287,7 @@ impl Services {
         if planned.asks_authorizers() {
             Box::pin(planned.authorize(self, request)).await;
         }
+        planned.filter();
         planned
     }
 
@@ -472,6 +473,25 @@ impl Planned {
         !effects.authorizers.is_empty() && is_open && !is_late
     }
 
+    /// A static file goes to the application that a route has it filtered by.
+    fn filter(&mut self) {
+        let (Some(number), Answer::Route(Route::File(entry))) = (self.effects.filter, &self.answer)
+        else {
+            return;
+        };
+        let answer = match self.site.router.filter(entry, number) {
+            Some(script) => {
+                self.effects.filtered = Some(Rc::clone(entry));
+                Answer::Route(Route::Script(script))
+            }
+            None => {
+                let why = "the file that is to be filtered lies in no folder of the site";
+                Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_owned())
+            }
+        };
+        self.answer = answer;
+    }
+
     /// Asks the authorizers, one after the other, until one does not allow the request: the client gets the response of that authorizer.
     /// An authorizer that fails allows nothing.
     async fn authorize(&mut self, services: &Services, request: &Request) {
@@ -560,6 +580,9 @@ async fn answer_explained(
     let answered = answer_or_refuse(context, planned, &mut table).await;
     let (mut report, head) = table.into_report();
     context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
+    if context.effects.filtered.is_some() {
+        report.note("the file passes through a filter".to_owned());
+    }
     if let Some((policy, mut head)) = policy.zip(head) {
         change(context, &mut head);
         let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
@@ -728,6 +751,7 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
     if planned.asks_authorizers() {
         Box::pin(planned.authorize(services, request)).await;
     }
+    planned.filter();
     planned
 }
 

@@ -9,6 +9,7 @@ use crate::compress;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
+use crate::segment::Segment;
 use crate::static_files::{self, Entry};
 
 /// Answers with a file, ranges of it, or 304 if the client's copy is current.
@@ -37,7 +38,7 @@ pub(super) async fn respond(
         }
     } else if context.compression.is_some() && head.status == StatusCode::OK && !body.is_empty() {
         // As a file, so that its compressed form can be kept.
-        body = vec![entry.as_file()];
+        body = vec![Segment::File(entry.as_file())];
     }
     responder::respond(responder, head, body).await?;
     Ok(Outcome::Sent)

@@ -11,6 +11,7 @@ use super::error::Outcome;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead, append_fields};
+use crate::segment::Segment;
 use crate::site::sendable::{Denied, Sendable};
 use crate::static_files::{self, Entry};
 
@@ -91,7 +92,7 @@ pub(super) async fn respond(
     let mut body = response.body;
     if context.compression.is_some() && out.status == StatusCode::OK && !body.is_empty() {
         // As a file, so that its compressed form can be kept.
-        body = vec![entry.as_file()];
+        body = vec![Segment::File(entry.as_file())];
     }
     responder::respond(responder, out, body).await?;
     Ok(Outcome::Sent)

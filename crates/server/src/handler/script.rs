@@ -21,6 +21,7 @@ use crate::observe::mode::Mode;
 use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::site::router::{Script, Upstream};
+use crate::static_files::Entry;
 use crate::upstream::{
     Exchange, LocalPool, RequestMessage, RequestMessageBuilder, Retry, UpstreamErrorKind,
 };
@@ -41,6 +42,8 @@ pub(super) struct Call<'a> {
 pub(super) enum Role<'a> {
     /// It answers, as the script says that leads to it.
     Responder(&'a Script),
+    /// The same, with a file as its data.
+    Filter(&'a Script, &'a Entry),
     /// It says whether the client may have what it asks for.
     Authorizer,
 }
@@ -87,7 +90,10 @@ pub(super) async fn respond(
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
             responder.notes().pool = pool_of(context, number);
-            let role = Role::Responder(script);
+            let role = match context.effects.filtered.as_deref() {
+                Some(entry) => Role::Filter(script, entry),
+                None => Role::Responder(script),
+            };
             Box::pin(call.send_to_host(role, hosts, parameters, responder)).await
         }
     };

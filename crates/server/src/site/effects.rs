@@ -16,6 +16,7 @@ use crate::lua::{ScriptAnswer, Traces};
 use crate::observe::limits::Limit;
 use crate::rates::RouteId;
 use crate::request::Request;
+use crate::static_files::Entry;
 
 /// What routes change beside the choice of the handler.
 #[derive(Debug, Default)]
@@ -54,6 +55,10 @@ pub(crate) struct Effects {
     pub(crate) authorizers: Vec<Rc<Authorizer>>,
     /// What the authorizers that were asked have said.
     pub(crate) authorized: Authorized,
+    /// The number of the FastCGI application that filters static files.
+    pub(crate) filter: Option<usize>,
+    /// The file that it gets.
+    pub(crate) filtered: Option<Rc<Entry>>,
     /// The charset of a static file whose type is text and names none.
     pub(crate) charset: Option<Bytes>,
     /// What Lua scripts leave behind for the response and for applications.

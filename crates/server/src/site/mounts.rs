@@ -78,11 +78,16 @@ impl Mounts {
         entry: &Entry,
         ending: &str,
     ) -> Option<(Vec<u8>, Result<Found, Refusal>)> {
-        let home = entry.home()?;
-        let mount = self.all.get(home.cache)?;
-        let path = [&home.path[..], ending.as_bytes()].concat();
+        let Place { mount, path } = self.place_of(entry)?;
+        let path = [path, ending.as_bytes()].concat();
         let found = mount.files.borrow_mut().lookup(&path);
         Some(([&mount.prefix[..], b"/", &path].concat(), found))
+    }
+
+    /// Where a cache has found a file; `None`: it comes from no cache.
+    pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<Place<'_, 'e>> {
+        let home = entry.home()?;
+        Some(Place { mount: self.all.get(home.cache)?, path: &home.path })
     }
 
     /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.

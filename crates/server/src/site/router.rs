@@ -255,6 +255,14 @@ impl Router {
         (!is_refused && ready.modified >= entry.modified).then_some(ready)
     }
 
+    /// How the FastCGI application with this number is called as the filter of a file; `None`: the site's folders do not have the file.
+    pub(crate) fn filter(&self, entry: &Entry, number: usize) -> Option<Script> {
+        let place = self.mounts.place_of(entry)?;
+        let (filename, name) = (place.filename(), place.site_path());
+        let upstream = Upstream::Application(number);
+        Some(Script { filename, name, path_info: Vec::new(), upstream })
+    }
+
     /// The file at a path, which no script answers for.
     pub(super) fn file(&self, path: &[u8]) -> Route {
         match self.file_or_script(path) {

@@ -87,6 +87,7 @@ struct OneRoute {
     access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     authorize: Option<Rc<Authorizer>>,
+    filter: Option<usize>,
     clients: Option<Clients>,
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
@@ -345,6 +346,7 @@ impl OneRoute {
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             authorize: rules.authorize.clone().map(Rc::new),
+            filter: rules.filter,
             clients: rules.clients.clone(),
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
@@ -495,6 +497,7 @@ impl OneRoute {
             effects.auth = Some(Rc::clone(auth));
         }
         effects.ask(self.authorize.as_ref());
+        effects.filter = self.filter.or(effects.filter);
         effects.compress = self.compress.or(effects.compress);
         effects.max_body = self.max_body.or(effects.max_body);
         effects.stream_body = self.stream_body.or(effects.stream_body);

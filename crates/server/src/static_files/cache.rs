@@ -78,8 +78,8 @@ impl Entry {
     }
 
     /// The whole file as a range of a file, even if its contents lie in memory.
-    pub(crate) fn as_file(&self) -> Segment {
-        Segment::File(FileSegment { file: Rc::clone(&self.file), offset: 0, len: self.size })
+    pub(crate) fn as_file(&self) -> FileSegment {
+        FileSegment { file: Rc::clone(&self.file), offset: 0, len: self.size }
     }
 
     /// `len` bytes of the file from `offset` on; the range must lie inside it.

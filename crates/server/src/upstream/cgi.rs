@@ -2,18 +2,19 @@
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use sendoff_fastcgi::direct;
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{
-    AUTHORIZER, BeginRequest, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT, RESPONDER,
+    AUTHORIZER, BeginRequest, FILTER, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT, RESPONDER,
 };
 pub(super) use sendoff_link::front::REQUEST_ID;
 
 use crate::request::{Body, BodyStream};
+use crate::segment::FileSegment;
 
 /// The `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
@@ -54,6 +55,8 @@ pub struct StreamedRequest {
     pub(super) records: Vec<u8>,
     /// What is still to become `STDIN` records.
     pub(super) body: Rest,
+    /// The file of a filter, which is sent behind the body.
+    pub(super) data: Option<FileSegment>,
 }
 
 /// The part of a request body that is read while it is sent.
@@ -85,6 +88,7 @@ impl StreamedRequest {
             head_len: self.head_len + client.len(),
             records,
             body: self.body.clone(),
+            data: self.data.clone(),
         }
     }
 }
@@ -141,9 +145,28 @@ impl RequestMessageBuilder {
 
     /// The request for a FastCGI application: a large body is read while it is sent, as is one that is still arriving.
     #[must_use]
-    pub fn streamed(mut self, body: &Body) -> StreamedRequest {
+    pub fn streamed(self, body: &Body) -> StreamedRequest {
+        self.with_role(RESPONDER, body)
+    }
+
+    /// The request for a FastCGI application that filters a file with this time of its last change (FastCGI 1.0 §6.4).
+    #[must_use]
+    pub(crate) fn filtered(
+        mut self,
+        body: &Body,
+        data: FileSegment,
+        modified: SystemTime,
+    ) -> StreamedRequest {
+        let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
+        let modified = modified.map_or(0, |since| since.as_secs());
+        self.param(b"FCGI_DATA_LAST_MOD", modified.to_string().as_bytes());
+        self.param(b"FCGI_DATA_LENGTH", data.len.to_string().as_bytes());
+        StreamedRequest { data: Some(data), ..self.with_role(FILTER, body) }
+    }
+
+    fn with_role(mut self, role: u16, body: &Body) -> StreamedRequest {
         let (client, encrypted) = (std::mem::take(&mut self.client), self.encrypted);
-        let mut records = self.head(RESPONDER, 32);
+        let mut records = self.head(role, 32);
         let head_len = records.len();
         let body = match body {
             Body::Memory(bytes) => {
@@ -153,7 +176,7 @@ impl RequestMessageBuilder {
             Body::File { descriptor, len } => Rest::File(Rc::clone(descriptor), *len),
             Body::Stream(stream) => Rest::Stream(stream.clone()),
         };
-        StreamedRequest { client, encrypted, head_len, records, body }
+        StreamedRequest { client, encrypted, head_len, records, body, data: None }
     }
 
     /// The question to an authorizer: parameters (FastCGI 1.0 §6.3), and the end of a body. The specification knows no body here, but
@@ -163,7 +186,8 @@ impl RequestMessageBuilder {
         let mut records = self.head(AUTHORIZER, 32);
         let (client, head_len) = (Vec::new(), records.len());
         push_stream(&mut records, Kind::STDIN, b"");
-        StreamedRequest { client, encrypted: false, head_len, records, body: Rest::Nothing }
+        let body = Rest::Nothing;
+        StreamedRequest { client, encrypted: false, head_len, records, body, data: None }
     }
 
     /// The records up to the end of the parameters, with room for `more` bytes.

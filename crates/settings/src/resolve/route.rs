@@ -100,6 +100,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             authorize: section.authorize.as_ref().and_then(|at| self.authorizer(&at.value.0)),
+            filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
             clients: clients(section),
             lua,
             lua_response,

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind};
 
 use crate::request::{Arrived, BodyReader};
+use crate::segment::FileSegment;
 use crate::upstream::cgi::{Rest, StreamedRequest};
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
@@ -24,6 +25,10 @@ pub(super) struct Outgoing {
     at: usize,
     /// Where the next piece of the body begins.
     body_at: u64,
+    /// The end of the body was among what is sent.
+    body_ended: bool,
+    /// What is left of the file of a filter.
+    data: Option<FileSegment>,
     /// Of a body that is still arriving. `None`: another exchange has it, or the application takes no more.
     reader: Option<BodyReader>,
     /// Bytes sent in all.
@@ -45,7 +50,19 @@ impl Outgoing {
             Rest::Stream(stream) => stream.reader(),
             Rest::Nothing | Rest::File(..) => None,
         };
-        Self { request, id, chunk: None, at: 0, body_at: 0, reader, sent: 0, ended: false }
+        let data = request.data.clone();
+        Self {
+            request,
+            id,
+            chunk: None,
+            at: 0,
+            body_at: 0,
+            body_ended: false,
+            data,
+            reader,
+            sent: 0,
+            ended: false,
+        }
     }
 
     /// Bytes that are missing up to the request body.
@@ -71,6 +88,24 @@ impl Outgoing {
     }
 
     fn next(&mut self) -> Result<Next, UpstreamError> {
+        if !self.body_ended {
+            match self.next_of_body()? {
+                Next::Nothing => self.body_ended = true,
+                other => return Ok(other),
+            }
+        }
+        let Some(data) = &mut self.data else { return Ok(Next::Nothing) };
+        let piece = data.read(usize::from(PIECE)).map_err(|error| {
+            let why = format!("the file for the filter cannot be read: {error}");
+            UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+        })?;
+        if piece.is_empty() {
+            self.data = None;
+        }
+        Ok(Next::Record(record(Kind::DATA, self.id, &piece)))
+    }
+
+    fn next_of_body(&mut self) -> Result<Next, UpstreamError> {
         // A record without content is the end of a stream.
         if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
             return Ok(Next::Nothing);
@@ -148,8 +183,13 @@ fn arrived(reader: &mut BodyReader, id: u16) -> Result<Next, UpstreamError> {
         Arrived::Bytes(bytes) => bytes,
         Arrived::End => bytes::Bytes::new(),
     };
-    let len = u16::try_from(bytes.len()).unwrap_or(PIECE);
-    let mut record = Header::new(Kind::STDIN, id, len).encode().to_vec();
-    record.extend_from_slice(&bytes);
-    Ok(Next::Record(record))
+    Ok(Next::Record(record(Kind::STDIN, id, &bytes)))
+}
+
+/// A record with at most `PIECE` bytes.
+fn record(kind: Kind, id: u16, content: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(content.len()).unwrap_or(PIECE);
+    let mut record = Header::new(kind, id, len).encode().to_vec();
+    record.extend_from_slice(content);
+    record
 }
