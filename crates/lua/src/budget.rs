@@ -1,17 +1,15 @@
 //! What one run of a script may use: instructions, processor time, memory.
 //!
-//! Lua counts instructions, but a single instruction may copy megabytes, and a library function may work for long within one
-//! instruction. So processor time is checked along with the count, and functions of the library that could work for long are
-//! replaced by ones that charge the same budget (`strings.rs`, `prelude.lua`).
+//! Lua counts instructions, in the main coroutine once a run is long (`sys/lua_hook.rs`). But a single instruction may copy
+//! megabytes, and a library function may work for long within one instruction. So processor time is checked along with the count, and
+//! functions of the library that could work for long are replaced by ones that charge the same budget (`strings.rs`, `prelude.lua`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::Error;
-
-/// After that many instructions the budget is checked.
-pub(crate) const CHECK_EVERY: u16 = 100;
+use sendoff_sys::lua_hook::CHECK_EVERY;
 
 /// The limits of one run.
 #[derive(Debug, Clone, Copy)]

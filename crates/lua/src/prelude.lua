@@ -9,7 +9,7 @@ local error, getmetatable, math_type, next, pairs, rawequal, rawget, rawlen, raw
 	error, getmetatable, math.type, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type
 local real_string, real_table = string, table
 local concat, sort, unpack = table.concat, table.sort, table.unpack
-local create, resume, close_coroutine = coroutine.create, coroutine.resume, coroutine.close
+local create, resume, close_coroutine = rust.create_coroutine, coroutine.resume, coroutine.close
 local running, yield = coroutine.running, coroutine.yield
 local protected_call = pcall
 
@@ -188,6 +188,7 @@ local coroutines = {}
 for name, value in pairs(coroutine) do
 	coroutines[name] = value
 end
+coroutines.create = create
 
 -- What a coroutine yields first when the script in it waits for a subrequest. No script can get hold of it.
 local WAITS = {}

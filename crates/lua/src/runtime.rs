@@ -8,9 +8,9 @@ use std::time::Duration;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 
-use sendoff_sys::lua_hook::{self, Check};
+use sendoff_sys::lua_hook::{self, Check, Watched};
 
-use crate::budget::{Budget, CHECK_EVERY, Limits};
+use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, Running};
 use crate::exchange::{Exchange, Outcome, Phase};
 use crate::machine::Machine;
@@ -38,6 +38,7 @@ pub struct Runtime {
     lua: Lua,
     budget: Rc<Budget>,
     check: Check,
+    watched: Watched,
     current: Rc<Current>,
     /// Runs a script that does not wait.
     run: Function,
@@ -97,12 +98,13 @@ impl Runtime {
             };
             checked.check(place).is_ok()
         });
-        lua_hook::install(&lua, CHECK_EVERY)?;
+        let watched = Watched::new(&lua)?;
         let (waiting, own_memory) = (Rc::default(), Cell::default());
         let runtime = Self {
             lua,
             budget,
             check,
+            watched,
             current,
             run,
             start,
@@ -164,7 +166,7 @@ impl Runtime {
     /// Runs a script until it ends or waits.
     pub fn start(&self, script: &Script, exchange: Exchange) -> Step {
         self.budget.begin();
-        lua_hook::set_check(&self.check);
+        let _watch = self.watched.run(&self.check);
         let is_explained = exchange.is_explained;
         self.current.begin(Running { exchange, decided: None });
         let run = if script.may_wait { &self.start } else { &self.run };
@@ -176,7 +178,7 @@ impl Runtime {
     pub fn go_on(&self, waiting: Waiting, reply: std::result::Result<Reply, String>) -> Step {
         let Waiting { script, running, state, left, count, .. } = waiting;
         self.budget.go_on(left);
-        lua_hook::set_check(&self.check);
+        let _watch = self.watched.run(&self.check);
         self.current.begin(running);
         let ran = self.given(state, reply).and_then(|given| self.go_on.call(given));
         self.step(&script, count, ran)
@@ -395,6 +397,7 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
     rust.add("charge", |_, current, steps: i64| {
         current.budget.charge(u64::try_from(steps).unwrap_or(0))
     })?;
+    rust.table.raw_set("create_coroutine", lua_hook::coroutine_create(lua)?)?;
     rust.add("used_memory", |lua, _, ()| Ok(lua.used_memory()))?;
     rust.add("log", |_, current, text: LuaString| {
         let text = current.hand_out(&text)?;

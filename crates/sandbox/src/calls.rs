@@ -47,6 +47,9 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_gettimeofday,
     libc::SYS_nanosleep,
+    libc::SYS_timer_create,
+    libc::SYS_timer_delete,
+    libc::SYS_timer_settime,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     // Descriptors.

@@ -1,39 +1,205 @@
 //! A check that Lua makes every N instructions, and that ends what runs.
 //!
+//! Counting makes each instruction of Lua's machine cost twice as much, and most scripts are over after a few. So the main coroutine of a
+//! state begins without: when the thread has used [`UNCOUNTED`] of processor time, a signal has the instructions of what then runs counted.
+//! The other coroutines count from the beginning, since a signal handler cannot know which of them runs.
+//!
 //! `mlua` has hooks, too. When such a hook fails, `mlua` resets the stack of the function that runs, which calls the `__close`
 //! metamethods of its variables while hooks are off: a metamethod that loops would never end. An error that Lua itself raises leaves
 //! the function first.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
+use std::time::Duration;
 
-use mlua::{Lua, ffi};
+use mlua::{Function, Lua, ffi};
 
 /// Whether what runs may go on. The arguments are the file and the line that are being executed.
 pub type Check = Rc<dyn Fn(&CStr, i32) -> bool>;
 
+/// After that many instructions the check is made.
+pub const CHECK_EVERY: u16 = 100;
+
+/// Processor time after which instructions are counted. The kernel looks at such clocks with its ticks, so it may be 10 ms more.
+const UNCOUNTED: Duration = Duration::from_millis(5);
+
+/// The alarm for virtual time, which no library uses: its clock is that of the whole process.
+const SIGNAL: c_int = libc::SIGVTALRM;
+
 thread_local! {
     /// The check of what runs on this thread.
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
+    static TIMER: OnceCell<Option<Timer>> = const { OnceCell::new() };
+    // What the signal handler looks at. It runs on the same thread, so that program order suffices; none of the three needs a
+    // destructor, so that it is there at any time.
+    /// The state that runs; null: none does.
+    static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(ptr::null_mut()) };
+    /// Whether its instructions are counted.
+    static IS_COUNTED: AtomicBool = const { AtomicBool::new(false) };
+    /// Whether the timer will send a signal.
+    static IS_ARMED: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// Sets the check for what runs on this thread from now on.
-pub fn set_check(check: &Check) {
-    CHECK.with_borrow_mut(|current| *current = Some(Rc::clone(check)));
+/// A state whose runs are checked.
+#[derive(Debug)]
+pub struct Watched {
+    /// The main coroutine, which lives as long as `_lua`.
+    state: NonNull<ffi::lua_State>,
+    _lua: Lua,
 }
 
-/// Has the check called every `instructions` instructions of the state, and of coroutines that it makes from now on.
+/// A run that is checked until this is dropped.
+#[derive(Debug)]
+pub struct Run<'w>(&'w Watched);
+
+impl Watched {
+    /// Watches a state.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn new(lua: &Lua) -> mlua::Result<Self> {
+        let mut main = ptr::null_mut();
+        // SAFETY: the closure leaves the stack as it is: it takes off what it pushes.
+        unsafe {
+            lua.exec_raw::<()>((), |state| {
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_MAINTHREAD);
+                main = ffi::lua_tothread(state, -1);
+                ffi::lua_settop(state, -2);
+            })?;
+        }
+        let Some(state) = NonNull::new(main) else { unreachable!("each state has one") };
+        Ok(Self { state, _lua: lua.clone() })
+    }
+
+    /// What runs in the state from now on is checked. Of the states of a thread, one runs at a time.
+    #[must_use]
+    pub fn run(&self, check: &Check) -> Run<'_> {
+        CHECK.with_borrow_mut(|current| *current = Some(Rc::clone(check)));
+        RUNNING.with(|running| running.store(self.state.as_ptr(), Ordering::Relaxed));
+        compiler_fence(Ordering::SeqCst);
+        // From here on either an alarm comes, or the handler counts already.
+        if !IS_ARMED.with(|armed| armed.load(Ordering::Relaxed)) {
+            self.arm();
+        }
+        Run(self)
+    }
+
+    fn arm(&self) {
+        IS_ARMED.with(|armed| armed.store(true, Ordering::Relaxed));
+        compiler_fence(Ordering::SeqCst);
+        let is_armed =
+            TIMER.with(|timer| timer.get_or_init(Timer::new).as_ref().is_some_and(Timer::arm));
+        if !is_armed {
+            IS_ARMED.with(|armed| armed.store(false, Ordering::Relaxed));
+            count(self.state.as_ptr());
+        }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        RUNNING.with(|running| running.store(ptr::null_mut(), Ordering::Relaxed));
+        compiler_fence(Ordering::SeqCst);
+        if IS_COUNTED.with(|counted| counted.swap(false, Ordering::Relaxed)) {
+            // SAFETY: the state is alive. The handler leaves it alone, since it does not run any more.
+            unsafe { ffi::lua_sethook(self.0.state.as_ptr(), None, 0, 0) };
+        }
+    }
+}
+
+/// Has the instructions of the running state counted. The signal handler calls it, too.
+fn count(state: *mut ffi::lua_State) {
+    IS_COUNTED.with(|counted| counted.store(true, Ordering::Relaxed));
+    // SAFETY: the state is the one that runs on this thread, so it is alive. Lua says that this function may be called by a signal handler
+    // between any two instructions of the processor, as Lua's own interpreter does.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY)) };
+}
+
+/// Calls nothing that a signal handler may not call.
+extern "C" fn alarmed(_: c_int) {
+    IS_ARMED.with(|armed| armed.store(false, Ordering::Relaxed));
+    let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
+    if !state.is_null() {
+        count(state);
+    }
+}
+
+/// A timer of this thread's processor time.
+#[derive(Debug)]
+struct Timer(libc::timer_t);
+
+impl Timer {
+    /// `None`: the system has no more of them, or refuses the signal.
+    fn new() -> Option<Self> {
+        static IS_HANDLED: LazyLock<bool> = LazyLock::new(|| {
+            // SAFETY: zeroes are a valid `sigaction`, and `alarmed` is a handler for as long as the program runs.
+            unsafe {
+                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                action.sa_sigaction = alarmed as extern "C" fn(c_int) as libc::sighandler_t;
+                action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+                libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) == 0
+            }
+        });
+        if !*IS_HANDLED {
+            return None;
+        }
+        let mut timer = MaybeUninit::uninit();
+        // SAFETY: zeroes are a valid `sigevent`; the call fills in `timer` if it returns 0.
+        unsafe {
+            let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = SIGNAL;
+            event.sigev_notify_thread_id = libc::gettid();
+            let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+            let made = libc::timer_create(clock, &raw mut event, timer.as_mut_ptr());
+            (made == 0).then(|| Self(timer.assume_init()))
+        }
+    }
+
+    /// The signal comes once, after [`UNCOUNTED`]. Returns whether it will.
+    fn arm(&self) -> bool {
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = libc::timespec { tv_nsec: UNCOUNTED.subsec_nanos().into(), ..never };
+        let once = libc::itimerspec { it_interval: never, it_value: value };
+        // SAFETY: the timer is this thread's, and the kernel copies the structure.
+        unsafe { libc::timer_settime(self.0, 0, &raw const once, ptr::null_mut()) == 0 }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is this thread's, which ends. A signal that is on its way finds no state that runs.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// The function `coroutine.create`, whose coroutines have their instructions counted.
 ///
 /// # Errors
 /// There is not enough memory.
-pub fn install(lua: &Lua, instructions: u16) -> mlua::Result<()> {
-    // SAFETY: the closure leaves the stack as it is, and `hook` is a function for as long as the program runs.
+pub fn coroutine_create(lua: &Lua) -> mlua::Result<Function> {
+    // SAFETY: `create` keeps to Lua's rules for C functions.
+    unsafe { lua.create_c_function(create) }
+}
+
+/// # Safety
+/// Lua calls it, with its state.
+unsafe extern "C-unwind" fn create(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: Lua leaves room for 20 values on the stack. Nothing is alive here that has a destructor, so that Lua may jump over this
+    // frame when a call fails.
     unsafe {
-        lua.exec_raw((), |state| {
-            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(instructions));
-        })
+        ffi::luaL_checktype(state, 1, ffi::LUA_TFUNCTION);
+        let new = ffi::lua_newthread(state);
+        ffi::lua_sethook(new, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY));
+        ffi::lua_pushvalue(state, 1);
+        ffi::lua_xmove(state, new, 1);
     }
+    1
 }
 
 /// # Safety

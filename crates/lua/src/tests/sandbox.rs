@@ -166,6 +166,10 @@ const ENDLESS: &[&str] = &[
     "goto there ::there:: goto there",
     "setmetatable(_ENV, nil) while true do end",
     "local t = setmetatable({}, { __index = function(t, k) return t[k + 1] end }) return t[1]",
+    "local co = coroutine.create(function() while true do coroutine.yield() end end) while true do coroutine.resume(co) end",
+    "local t = setmetatable({}, { __eq = function() while true do end end }) return t == setmetatable({}, getmetatable(t))",
+    "for _ in pairs(setmetatable({}, { __pairs = function() while true do end end })) do end",
+    "load('while true do end', '@/scripts/test.lua')()",
 ];
 
 #[test]
@@ -178,6 +182,69 @@ fn a_script_that_would_take_for_ever_ends() {
         assert!(why.starts_with("/scripts/test.lua"), "{source}: {why}");
         assert!(began.elapsed() < Duration::from_secs(20), "{source}: {:?}", began.elapsed());
         assert_eq!(sandbox.value("1 + 1"), "2", "after {source}");
+    }
+}
+
+/// The signal that has instructions counted comes once in a while: within a run, between two runs, on each thread by itself.
+#[test]
+fn runs_are_watched_after_others_and_on_each_thread() {
+    let loops = || {
+        let sandbox = Sandbox::new();
+        for _ in 0..3 {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(30) {
+                assert_eq!(sandbox.value("1 + 1"), "2");
+            }
+            for source in both_ways("while true do end") {
+                assert!(sandbox.failure(&source).contains("the script takes more than"));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(loops);
+        }
+    });
+}
+
+/// No signal tells a coroutine that it is to count.
+#[test]
+fn coroutines_count_from_the_beginning() {
+    let sandbox = Sandbox::new();
+    for source in [
+        "local co = coroutine.create(function() for i = 1, 3000000 do end end) coroutine.resume(co)",
+        "coroutine.wrap(function() for i = 1, 3000000 do end end)()",
+        "local f = coroutine.wrap(function() while true do coroutine.yield() for i = 1, 3000000 do end end end) f() f()",
+        "coroutine.wrap(function() coroutine.wrap(function() for i = 1, 3000000 do end end)() end)()",
+        "for i = 1, 3000000 do end --subrequest",
+    ] {
+        let why = sandbox.failure(source);
+        assert_eq!(why, "/scripts/test.lua:1: the script takes more than 2000000 steps");
+    }
+}
+
+/// A limit of the system on timers does not become a way to loop.
+#[test]
+fn without_a_timer_all_instructions_are_counted() {
+    let ran = std::process::Command::new("prlimit")
+        .arg("--sigpending=0")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::sandbox::all_instructions_are_counted", "--ignored"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "holds where there are no timers: without_a_timer_all_instructions_are_counted runs it there"]
+fn all_instructions_are_counted() {
+    let sandbox = Sandbox::new();
+    for source in both_ways("for i = 1, 2000100 do end") {
+        for _ in 0..20 {
+            assert!(sandbox.failure(&source).contains("the script takes more than 2000000 steps"));
+            assert_eq!(sandbox.value("1 + 1"), "2");
+        }
     }
 }
 
