@@ -21,7 +21,8 @@ pub(crate) struct Current {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) exchange: Exchange,
+    /// In a box, because it is large and goes through many hands.
+    pub(crate) exchange: Box<Exchange>,
     /// What a function has decided, whatever the script returns.
     pub(crate) decided: Option<Outcome>,
 }

@@ -198,12 +198,12 @@ impl Exchange {
 
     /// Sets a response field; an empty value removes it. What would break the head is logged and left out; what is about framing is
     /// left out.
-    pub(crate) fn set_field(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn set_field(&mut self, name: &[u8], value: Bytes) {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if ["content-length", "connection", "transfer-encoding"].into_iter().any(is) {
             return;
         }
-        let Some(values) = lines(name, value) else {
+        let Some(values) = lines(name, &value) else {
             let name = name.escape_ascii();
             self.log(&format!("the response field {name} is not valid, and not set"));
             return;
@@ -213,6 +213,13 @@ impl Exchange {
             return;
         }
         let place = self.fields.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
+        // Most fields are new and have one value, which then needs no copy.
+        if place.is_none() && values == [&value[..]] {
+            if !value.is_empty() {
+                self.fields.push((Bytes::copy_from_slice(name), value));
+            }
+            return;
+        }
         self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         let place = place.unwrap_or(self.fields.len()).min(self.fields.len());
         let name = Bytes::copy_from_slice(name);

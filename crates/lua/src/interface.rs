@@ -11,11 +11,11 @@ use crate::current::{Current, Functions, integer, text_or_nil};
 use crate::dictionary::Stored;
 use crate::exchange::{Body, Exchange, MAX_FIELDS, Phase};
 
-/// A table, a key of it, a value.
-type Set = (Value, LuaString, Option<LuaString>);
+/// A table, a key of it, a value. The table is not looked at, and to be true or false is what costs least.
+type Set = (bool, LuaString, Option<LuaString>);
 
 /// A table and a key of it.
-type Get = (Value, LuaString);
+type Get = (bool, LuaString);
 
 /// Pieces of the environment that one request may set, so that its parameters stay within what applications take.
 const MAX_VARIABLES: usize = 256;
@@ -142,7 +142,7 @@ fn fields(functions: &Functions<'_>) -> Result<()> {
         let value = value.map_or(Ok(Bytes::new()), |value| current.hand_out(&value))?;
         current.budget.hand_out(name.as_bytes().len())?;
         current.with(|exchange| {
-            exchange.set_field(&name.as_bytes(), &value);
+            exchange.set_field(&name.as_bytes(), value);
             Ok(())
         })
     })?;
@@ -195,7 +195,7 @@ fn items(functions: &Functions<'_>) -> Result<()> {
             }
         })
     })?;
-    functions.add("set_item", |_, _, (_, key, _): (Value, LuaString, i64)| {
+    functions.add("set_item", |_, _, (_, key, _): (bool, LuaString, i64)| {
         if *key.as_bytes() == *b"keep_alive" {
             return Ok(());
         }
@@ -217,7 +217,7 @@ fn items(functions: &Functions<'_>) -> Result<()> {
             _ => Ok(0),
         })
     })?;
-    functions.add("set_counter", |_, current, (_, key, value): (Value, LuaString, i64)| {
+    functions.add("set_counter", |_, current, (_, key, value): (bool, LuaString, i64)| {
         let key = [b"\0counter:", &*key.as_bytes()].concat();
         current.with(|exchange| {
             exchange.shared.set(&key, Stored::Integer(value), None);

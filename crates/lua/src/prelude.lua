@@ -366,10 +366,17 @@ local header, content, others
 -- Whether the place is noted where a script makes its answer.
 local is_explained
 
+-- A table with room for one name: most scripts set one field.
+local function with_room()
+	local t = { _ = true }
+	t._ = nil
+	return t
+end
+
 setmetatable(lighty, {
 	__index = function(_, key)
 		if key == "header" then
-			header = header or {}
+			header = header or with_room()
 			return header
 		elseif key == "content" then
 			if not content then

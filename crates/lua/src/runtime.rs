@@ -5,10 +5,12 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 
 use sendoff_sys::lua_hook::{self, Check, Watched};
+use sendoff_sys::lua_table;
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, Running};
@@ -32,6 +34,10 @@ const MAX_WAITING: usize = 64;
 
 /// The status by which a script asks for a restart (`lighty.RESTART_REQUEST`).
 const RESTART: i64 = 99;
+
+/// What the prelude's functions return: the status, and the fields and the content of the older interface; or [`Runtime::waits`], what
+/// [`Runtime::go_on`] needs, and what the script waits for.
+type Returned = (Value, Value, Value);
 
 /// A state for scripts.
 pub struct Runtime {
@@ -168,7 +174,7 @@ impl Runtime {
         self.budget.begin();
         let _watch = self.watched.run(&self.check);
         let is_explained = exchange.is_explained;
-        self.current.begin(Running { exchange, decided: None });
+        self.current.begin(Running { exchange: Box::new(exchange), decided: None });
         let run = if script.may_wait { &self.start } else { &self.run };
         let ran = run.call((&script.main, is_explained));
         self.step(script, 0, ran)
@@ -214,19 +220,17 @@ impl Runtime {
     }
 
     /// What has come of a run.
-    fn step(&self, script: &Script, count: u32, ran: Result<MultiValue>) -> Step {
+    fn step(&self, script: &Script, count: u32, ran: Result<Returned>) -> Step {
         let Some(mut running) = self.current.end() else { unreachable!("it began before") };
-        let mut values = match ran {
-            Ok(values) => values,
+        let (status, header, content) = match ran {
+            Ok(returned) => returned,
             Err(error) => return self.failed_step(script, running, &error),
         };
-        let status = values.pop_front().unwrap_or(Value::Nil);
         if let Value::Table(table) = &status
             && *table == self.waits
         {
-            return self.wait(script, count, running, values);
+            return self.wait(script, count, running, header, &content);
         }
-        let (header, content) = (values.pop_front(), values.pop_front());
         if let Err(error) = self.older(&mut running, header, content, &status) {
             return self.failed_step(script, running, &error);
         }
@@ -235,15 +239,20 @@ impl Runtime {
 
     fn failed_step(&self, script: &Script, running: Running, error: &Error) -> Step {
         let outcome = Outcome::Failed(self.failed(&script.name, error));
-        Step::Done(Box::new(running.exchange), outcome)
+        Step::Done(running.exchange, outcome)
     }
 
-    fn wait(&self, script: &Script, count: u32, running: Running, mut values: MultiValue) -> Step {
-        let (Some(Value::Table(state)), wish) = (values.pop_front(), values.pop_front()) else {
-            unreachable!("the prelude returns both")
-        };
+    fn wait(
+        &self,
+        script: &Script,
+        count: u32,
+        running: Running,
+        state: Value,
+        wish: &Value,
+    ) -> Step {
+        let Value::Table(state) = state else { unreachable!("the prelude returns a table") };
         let count = count + 1;
-        let wish = match wait::read(&self.budget, &wish.unwrap_or(Value::Nil), count) {
+        let wish = match wait::read(&self.budget, wish, count) {
             Ok(wish) => wish,
             Err(error) => return self.failed_step(script, running, &error),
         };
@@ -277,28 +286,30 @@ impl Runtime {
         if phase != Phase::Response && matches!(outcome, Outcome::GoOn | Outcome::Restart) {
             exchange.content = None;
         }
-        Step::Done(Box::new(exchange), outcome)
+        Step::Done(exchange, outcome)
     }
 
     /// Takes what the older interface has: `lighty.header` and, if the script answers, `lighty.content`.
     fn older(
         &self,
         running: &mut Running,
-        header: Option<Value>,
-        content: Option<Value>,
+        header: Value,
+        content: Value,
         status: &Value,
     ) -> Result<()> {
         let exchange = &mut running.exchange;
-        if let Some(Value::Table(header)) = header {
-            header.for_each(|name: Value, value: Value| {
-                if let (Value::String(name), Some(value)) = (name, self.lua.coerce_string(value)?) {
-                    let value = self.current.hand_out(&value)?;
-                    exchange.set_field(&name.as_bytes(), &value);
+        if let Value::Table(header) = header {
+            let mut handed_out = Ok(());
+            lua_table::each_text(&self.lua, &header, |name, value| {
+                handed_out = self.budget.hand_out(value.len());
+                if handed_out.is_ok() {
+                    exchange.set_field(name, Bytes::copy_from_slice(value));
                 }
-                Ok(())
+                handed_out.is_ok()
             })?;
+            handed_out?;
         }
-        if let Some(Value::Table(list)) = content
+        if let Value::Table(list) = content
             && matches!(status, Value::Integer(200..))
         {
             let values = list.sequence_values::<Value>();

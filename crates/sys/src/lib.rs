@@ -8,6 +8,8 @@ pub mod ktls;
 pub mod lease;
 #[cfg(feature = "lua")]
 pub mod lua_hook;
+#[cfg(feature = "lua")]
+pub mod lua_table;
 pub mod mapping;
 pub mod master;
 pub mod memfd;
