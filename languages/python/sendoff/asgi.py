@@ -10,12 +10,14 @@ import asyncio
 import http
 import os
 import queue
+import sys
 import threading
 import traceback
 
 from .files import FileWrapper
 from .head import Head
 from .log import log
+from .ranges import range_of
 from .streams import Errors
 from .wsgi import PROMISED, Response, complete, content_length, report
 
@@ -107,6 +109,18 @@ class Exchange:
             response.flush()
         self.complete = is_last
 
+    def _send_range(self, file, start, first_piece):
+        response = self.response
+        response.head = self.head
+        file.seek(start)
+        if response.send_file(FileWrapper(file)):
+            # The application, which reads on, finds the end.
+            file.seek(0, os.SEEK_END)
+            self.complete = True
+        else:
+            file.seek(start + len(first_piece))
+            self._write(first_piece, False)
+
     def _send_path(self, path):
         response = self.response
         response.head = self.head
@@ -124,6 +138,16 @@ class Exchange:
         answer = self.loop.create_future()
         self.orders.put((call, arguments, answer))
         return await answer
+
+    def _order_for(self, piece, sender):
+        """What the thread has to do with a piece of the body. ``sender``: the frame that waits for it."""
+        if self.complete:
+            return None  # It belongs to a range that was sent as a whole.
+        if self.head.code == "206" and not self.ended and not self.response.sent:
+            part = range_of(self.send, sender, piece, self.head.announced())
+            if part is not None:
+                return (self._send_range, *part, piece)
+        return (self._write, bytes(piece), self.ended)
 
     async def receive(self):
         """The application's `receive`."""
@@ -155,14 +179,15 @@ class Exchange:
             raise RuntimeError(f"{kind} was sent {when}")
         if kind == "http.response.body":
             self.ended = not message.get("more_body", False)
-            order = (self._write, bytes(message.get("body", b"")), self.ended)
+            order = self._order_for(message.get("body", b""), sys._getframe(1))
         elif kind == "http.response.pathsend":
             self.ended = True
             order = (self._send_path, message["path"])
         else:
             raise RuntimeError(f"{kind} is not known here")
         try:
-            await self._ask(*order)
+            if order is not None:
+                await self._ask(*order)
         except BrokenPipeError:
             if not self.response.gone:
                 raise

@@ -11,7 +11,8 @@ use std::time::SystemTime;
 use crate::valgrind;
 use rustix::process::Signal;
 use sendoff_tests::{
-    Client, LIMIT, Request, Response, Server, Site, dies_with_us, processes, static_library, wait,
+    Client, LIMIT, Request, Response, Server, Site, dies_with_us, processes, repository,
+    static_library, wait,
 };
 
 /// Debian's, whose packages are the applications of the tests.
@@ -66,6 +67,14 @@ fn quiet(mut command: Command, folder: &Path, log: &Path) -> Command {
     command
 }
 
+/// The folder with Starlette, FastAPI and uvicorn, which are fetched if they are not there.
+pub fn starlette() -> PathBuf {
+    let done = Command::new(repository::root().join("tools/starlette")).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "tools/starlette: {said}");
+    PathBuf::from(String::from_utf8(done.stdout).unwrap().trim())
+}
+
 /// A running `sendoff-python`, and its folder.
 pub struct Python {
     pub site: Site,
@@ -81,6 +90,15 @@ impl Python {
     pub fn start_in(site: Site, application: &str, options: &[&str]) -> Self {
         site.write_at(site.outside("conformance.py"), include_bytes!("conformance.py"));
         let python = Self::spawn(site, application, options, Stdio::null());
+        python.await_log("ready: ");
+        python
+    }
+
+    /// The same with the packages of a folder.
+    pub fn start_beside(packages: &Path, site: Site, application: &str, options: &[&str]) -> Self {
+        let mut program = dies_with_us(&programs().join("sendoff-python"), "KILL");
+        program.env("PYTHONPATH", packages);
+        let python = Self::spawn_by(program, site, application, options, Stdio::null());
         python.await_log("ready: ");
         python
     }
@@ -211,6 +229,14 @@ server.serve_forever()";
     pub fn gunicorn(site: &Site, application: &str) -> Self {
         let mut command = dies_with_us(Path::new("/usr/bin/gunicorn"), "KILL");
         command.args(["--bind", "127.0.0.1:0", "--log-file", "-", application]);
+        Self::start(command, site)
+    }
+
+    /// PyPI's uvicorn, in the folder of packages.
+    pub fn uvicorn(packages: &Path, site: &Site, application: &str) -> Self {
+        let mut command = dies_with_us(Path::new(PYTHON), "KILL");
+        command.env("PYTHONPATH", packages);
+        command.args(["-m", "uvicorn", "--port", "0", "--ws", "none", application]);
         Self::start(command, site)
     }
 

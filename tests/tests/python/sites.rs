@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use sendoff_tests::{Progress, Request, Response, Server, Site, pattern, processes};
 
-use crate::server::{Python, Reference};
+use crate::server::{Python, Reference, starlette};
 use crate::{APPLICATION, MB, facts, from_files, from_files_with, made};
 
 /// A site with a downloadable file and one of the applications.
@@ -194,6 +194,103 @@ fn a_site_on_django_is_the_same_as_in_gunicorn() {
     // Root's: the process has kept the right to guard it. (The front sends small files from memory.)
     let table = server.explain(css, &[]).unwrap();
     assert!(table.contains("it hands over files"), "{table}");
+}
+
+#[test]
+#[ignore = "heavy: FastAPI, which is fetched, in two servers"]
+fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
+    let site = site("starlette_site", include_bytes!("starlette_site.py"));
+    let application = "starlette_site:application";
+    let packages = starlette();
+    let options = ["--workers", "1", "--threads", "4"];
+    let python = Python::start_beside(&packages, site, application, &options);
+    let uvicorn = Reference::uvicorn(&packages, &python.site, application);
+    let server = python.front(&[]);
+    let ranges = [
+        "bytes=0-299999",
+        "bytes=1000-150000",
+        "bytes=1000-1999",
+        "bytes=70001-",
+        "bytes=-100000",
+        "bytes=299999-400000",
+        "bytes=0-65535",
+        "bytes=0-65536",
+        "bytes=0-70000,100000-200000",
+        "bytes=0-70000,50000-200000",
+        "bytes=300000-",
+        "bytes=9-8",
+        "lines=1-2",
+    ];
+    let origin = "https://shop.example";
+    let etag = server.get("/download").header("ETag").map(str::to_owned).unwrap_or_default();
+    for target in
+        ["/download", "/static/a", "/gzip/a", "/changing/a", "/hidden/a", "/own", "/read", "/none"]
+    {
+        let get = Request::get(target).header("Host", "shop.example").header("Origin", origin);
+        let head = Request::new("HEAD", target).header("Host", "shop.example");
+        // Middleware that changes bodies does not change those that Starlette hands to the server whole.
+        let is_changed = ["/gzip/a", "/changing/a", "/hidden/a"].contains(&target);
+        for request in [&get, &head].into_iter().filter(|_| !is_changed) {
+            assert_alike(target, server.ask(request), uvicorn.ask(request));
+        }
+        for range in ranges {
+            for request in [&get, &head] {
+                let request = request.clone().header("Range", range);
+                let what = format!("{target} {range}");
+                let [ours, theirs] =
+                    [server.ask(&request), uvicorn.ask(&request)].map(|mut response| {
+                        without_boundary(&mut response);
+                        response
+                    });
+                assert_alike(&what, ours, theirs);
+            }
+        }
+        if is_changed {
+            continue;
+        }
+        for validator in [&etag, "\"other\"", "Sun, 06 Nov 1994 08:49:37 GMT"] {
+            let request =
+                get.clone().header("Range", "bytes=5-200000").header("If-Range", validator);
+            assert_alike(target, server.ask(&request), uvicorn.ask(&request));
+        }
+    }
+    let from_files = |target: &str, range: &str| {
+        from_files_with(&server, target, &["-H", &format!("Range: bytes={range}")])
+    };
+    for target in ["/download", "/static/a"] {
+        assert_eq!(from_files(target, "0-299999"), 300_000, "{target}");
+        assert_eq!(from_files(target, "1000-150000"), 149_001, "{target}");
+        assert_eq!(from_files(target, "-100000"), 100_000, "{target}");
+        // Ranges in several parts are read, and so is what one piece holds.
+        assert_eq!(from_files(target, "0-70000,100000-200000"), 0, "{target}");
+        assert_eq!(from_files(target, "0-65535"), 0, "{target}");
+    }
+    for target in ["/gzip/a", "/changing/a", "/hidden/a", "/late/a", "/own", "/read"] {
+        assert_eq!(from_files(target, "1000-150000"), 0, "{target}");
+    }
+    let request = Request::get("/task").header("Range", "bytes=1000-150000");
+    assert!(server.ask(&request).expect(206) == &pattern(8, 300_000)[1000..150_001]);
+    assert_eq!(server.page("/done"), "1");
+    let request = Request::get("/shrinks").header("Range", "bytes=1000-280000");
+    assert!(server.connect().try_ask(&request).is_err());
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+/// Puts the same text in place of the boundary between parts, which is random.
+fn without_boundary(response: &mut Response) {
+    let Some(kind) =
+        response.head.headers.iter_mut().find(|(_, value)| value.contains("boundary="))
+    else {
+        return;
+    };
+    let boundary = kind.1.split_off(kind.1.find('=').unwrap() + 1);
+    let mut body = Vec::new();
+    let mut rest = &response.body[..];
+    while let Some(at) = rest.windows(boundary.len()).position(|part| part == boundary.as_bytes()) {
+        body.extend_from_slice(&rest[..at]);
+        rest = &rest[at + boundary.len()..];
+    }
+    response.body = [&body, rest].concat();
 }
 
 #[test]
