@@ -203,6 +203,62 @@ fn files_are_handed_over() {
     assert!(!relay.front_has("5m"));
 }
 
+/// The class, method, file and line of the statement in the conformance servlet that holds this text.
+fn place(method: &str, statement: &str) -> String {
+    let source =
+        include_str!("../../../languages/java/src/test/java/sendoff/tomcat/Conformance.java");
+    let lines = source.lines().enumerate();
+    let (line, _) = lines
+        .skip_while(|(_, line)| !line.contains(&format!("void {method}(")))
+        .find(|(_, line)| line.contains(statement))
+        .unwrap();
+    format!("sendoff.tomcat.Conformance.{method}(Conformance.java:{})", line + 1)
+}
+
+#[test]
+#[ignore = "heavy: starts Tomcat"]
+fn explain_names_the_statements_that_made_the_response() {
+    let pair = Pair::start("threads=\"10\"", &[]);
+    pair.server.get("/1k");
+    let file =
+        format!("/servlet/file?path={}&start=0&end=61440", pair.tomcat.path("60k").display());
+    let named = place("file", "\"org.apache.tomcat.sendfile.filename\"");
+    let jsp = "org.apache.jsp.page_jsp._jspService(page_jsp.java:";
+    for (target, expected) in [
+        ("/servlet/size?n=1000", [place("size", "write(bytes)"), "1 write".into()]),
+        ("/servlet/size?n=100000", [place("size", "write(bytes)"), "1 write".into()]),
+        (
+            "/servlet/pieces?n=50000&piece=1000&flushes=0",
+            [place("pieces", "out.write("), "50 writes".into()],
+        ),
+        ("/servlet/fields", [place("fields", "getWriter().print("), "1 write".into()]),
+        (
+            "/servlet/committed",
+            [place("committed", "out.print("), format!(" to {}", place("committed", "too late"))],
+        ),
+        (&file, [named, pair.tomcat.path("60k").display().to_string()]),
+        ("/page.jsp", [jsp.into(), "writes".into()]),
+        (
+            "/1k",
+            ["org.apache.catalina.servlets.DefaultServlet.".into(), "below sendfileSize".into()],
+        ),
+        ("/5m", ["org.apache.catalina.servlets.DefaultServlet.".into(), "file, sendfile".into()]),
+        (
+            "/no/such/file",
+            ["org.apache.catalina.valves.ErrorReportValve.report(".into(), "write".into()],
+        ),
+    ] {
+        let table = pair.server.explain(target, &[]).unwrap();
+        for text in expected {
+            assert!(table.contains(&text), "{target}: {text}\n{table}");
+        }
+        // The next request on the connection is not explained, and is the same.
+        if !target.contains("fields") {
+            pair.same(&get(target));
+        }
+    }
+}
+
 #[test]
 #[ignore = "heavy: starts Tomcat"]
 fn what_fails_after_the_head_is_no_complete_response() {

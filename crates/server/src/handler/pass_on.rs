@@ -179,9 +179,9 @@ fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
 fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     let Some(report) = responder.report() else { return };
     report.answered_by(exchange.who());
-    let mut from = String::new();
+    let mut told = Remark::default();
     for remark in begun.explanations.iter().map(|text| Remark::decode(text)) {
-        from.clone_from(&remark.from);
+        told.clone_from(&remark);
         report.remark(remark);
     }
     let named = named::named(&begun.head).map(|name| name.text());
@@ -191,11 +191,12 @@ fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
     if let Some(what) = named.or_else(ranges) {
         report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
     } else if let Exchange::Application(exchange) = exchange {
+        let or = |told: String, known: &str| if told.is_empty() { known.to_owned() } else { told };
         report.remark(Remark {
             how: "bytes".to_owned(),
-            from,
-            what: "a FastCGI application".to_owned(),
-            why: handover(exchange.application(), exchange.is_framed()).to_owned(),
+            from: told.from,
+            what: or(told.what, "a FastCGI application"),
+            why: or(told.why, handover(exchange.application(), exchange.is_framed())),
         });
     } else if let Exchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().proxy().protocol {

@@ -275,6 +275,25 @@ NATIVE(void, sendFile)
 	}
 }
 
+NATIVE(jboolean, explains)(JNIEnv *env, jclass class, jlong address)
+{
+	(void)env;
+	(void)class;
+	return sendoff_explains(worker_at(address)) ? JNI_TRUE : JNI_FALSE;
+}
+
+NATIVE(void, explain)(JNIEnv *env, jclass class, jlong address, jbyteArray text)
+{
+	jsize len = (*env)->GetArrayLength(env, text);
+	jbyte *bytes = (*env)->GetByteArrayElements(env, text, NULL);
+
+	(void)class;
+	if (bytes != NULL) {
+		sendoff_explain(worker_at(address), (const char *)bytes, (size_t)len);
+		(*env)->ReleaseByteArrayElements(env, text, bytes, JNI_ABORT);
+	}
+}
+
 NATIVE(void, stop)(JNIEnv *env, jclass class, jlong address)
 {
 	(void)env;

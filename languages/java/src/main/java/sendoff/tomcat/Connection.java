@@ -75,6 +75,16 @@ final class Connection {
         isOpen = false;
     }
 
+    /** Whether the front wants the response explained. */
+    boolean explains() {
+        return Native.explains(worker);
+    }
+
+    /** Explains the output that follows, in the form of docs/handover.md (EXPLAIN), in UTF-8. */
+    void explain(byte[] text) {
+        Native.explain(worker, text);
+    }
+
     private synchronized void setIdle(boolean isIdle) {
         this.isIdle = isIdle;
     }

@@ -65,6 +65,10 @@ final class Native {
     static native void sendFile(long worker, ByteBuffer buffer, int headLength, byte[] path, long start, long length)
             throws IOException;
 
+    static native boolean explains(long worker);
+
+    static native void explain(long worker, byte[] text);
+
     static native void stop(long worker);
 
     static native void release(long worker, boolean isWhole);

@@ -21,6 +21,9 @@ final class ResponseBody {
     /** Holds a head that is longer. */
     private ByteBuffer buffer = gathered;
     private Connection connection;
+    /** Null if the response is not explained. */
+    private Explanation explanation;
+    private boolean useSendfile;
     private int headLength;
     private long written;
     private boolean isFinished;
@@ -32,6 +35,13 @@ final class ResponseBody {
         headLength = 0;
         written = 0;
         isFinished = false;
+        explanation = null;
+    }
+
+    /** Tells the front where this response comes from. */
+    void explain(Explanation explanation, boolean useSendfile) {
+        this.explanation = explanation;
+        this.useSendfile = useSendfile;
     }
 
     long written() {
@@ -77,6 +87,9 @@ final class ResponseBody {
     /** Ends the response with a range of a file, which is the whole body. */
     void finish(FileRange file) throws IOException {
         isFinished = true;
+        if (explanation != null) {
+            connection.explain(explanation.ofFile(file));
+        }
         connection.sendFile(buffer, headLength, file.path(), file.start(), file.length());
         written += file.length();
     }
@@ -86,6 +99,10 @@ final class ResponseBody {
         int length = buffer.position();
         headLength = 0;
         buffer.clear();
+        byte[] text = explanation == null ? null : explanation.take(useSendfile);
+        if (text != null) {
+            connection.explain(text);
+        }
         connection.send(buffer, head, length, then);
     }
 }

@@ -10,6 +10,8 @@ import java.security.cert.X509Certificate;
 
 import jakarta.servlet.ServletConnection;
 
+import org.apache.catalina.connector.Connector;
+import org.apache.catalina.connector.CoyoteAdapter;
 import org.apache.coyote.AbstractProcessor;
 import org.apache.coyote.ActionCode;
 import org.apache.coyote.Adapter;
@@ -45,6 +47,8 @@ final class SendoffProcessor extends AbstractProcessor {
     private final ResponseBody responseBody = new ResponseBody();
     private Connection connection;
     private FileRange file;
+    /** Null if the response is not explained. */
+    private Explanation explanation;
     private boolean dropsBody;
 
     SendoffProcessor(SendoffProtocol protocol, Adapter adapter) {
@@ -91,6 +95,7 @@ final class SendoffProcessor extends AbstractProcessor {
                 getAdapter().log(request, response, 0);
             } else {
                 request.getRequestProcessor().setStage(Constants.STAGE_SERVICE);
+                beginExplanation();
                 getAdapter().service(request, response);
             }
         } catch (InterruptedIOException e) {
@@ -101,6 +106,24 @@ final class SendoffProcessor extends AbstractProcessor {
             response.setStatus(500);
             setErrorState(ErrorState.CLOSE_CLEAN, t);
             getAdapter().log(request, response, 0);
+        }
+    }
+
+    private void beginExplanation() {
+        Connector connector = protocol.getConnector();
+        if (connector != null && connection.explains()) {
+            explanation = new Explanation(connector, request, response);
+            responseBody.explain(explanation, protocol.getUseSendfile());
+        }
+    }
+
+    private void endExplanation() {
+        if (explanation != null) {
+            explanation.end();
+            explanation = null;
+        } else if (protocol.getConnector() == null
+                && request.getNote(CoyoteAdapter.ADAPTER_NOTES) instanceof org.apache.catalina.connector.Request seen) {
+            protocol.setConnector(seen.getConnector());
         }
     }
 
@@ -127,6 +150,7 @@ final class SendoffProcessor extends AbstractProcessor {
     @Override
     public void recycle() {
         getAdapter().checkRecycled(request, response);
+        endExplanation();
         super.recycle();
         request.recycle();
         response.recycle();

@@ -1,5 +1,6 @@
 package sendoff.tomcat;
 
+import org.apache.catalina.connector.Connector;
 import org.apache.coyote.AbstractProtocol;
 import org.apache.coyote.Processor;
 import org.apache.coyote.UpgradeProtocol;
@@ -24,10 +25,20 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
 
     private boolean tomcatAuthentication = true;
     private boolean tomcatAuthorization;
+    /** The connector, after its first request: Tomcat does not tell protocols. */
+    private volatile Connector connector;
 
     /** Called by Tomcat for the attribute {@code protocol}. */
     public SendoffProtocol() {
         super(new SendoffEndpoint());
+    }
+
+    Connector getConnector() {
+        return connector;
+    }
+
+    void setConnector(Connector connector) {
+        this.connector = connector;
     }
 
     private SendoffEndpoint endpoint() {
