@@ -19,3 +19,4 @@ pub(crate) use piece::Piece;
 pub use queue::{Progress, SendQueue};
 pub(crate) use send_timer::{SendLimits, SendTimer};
 pub use snapshots::{SnapshotLimits, SnapshotUsage, Snapshots};
+pub(crate) use spool::{Spool, Spooled};

@@ -18,7 +18,7 @@ pub(super) const GATHER: usize = 32 * 1024;
 /// Grows while the response is produced faster than the client takes it. Dropped, with its disk blocks, after its last
 /// byte has been sent.
 #[derive(Debug, Default)]
-pub(super) struct Spool {
+pub(crate) struct Spool {
     /// Created at the first write.
     file: Option<File>,
     /// Bytes in the file.
@@ -30,7 +30,7 @@ pub(super) struct Spool {
 
 /// Where a range of the spool lies.
 #[derive(Debug)]
-pub(super) enum Spooled<'a> {
+pub(crate) enum Spooled<'a> {
     /// In the file, with this number of bytes up to the end of the file.
     InFile(&'a File, u64),
     /// In memory; not empty.
@@ -39,7 +39,7 @@ pub(super) enum Spooled<'a> {
 
 impl Spool {
     /// Stores `data` at the end.
-    pub(super) fn append(&mut self, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, data: &[u8]) -> io::Result<()> {
         let stored = self.store(data);
         self.counted.set(self.gathered.capacity());
         stored
@@ -100,12 +100,12 @@ impl Spool {
     }
 
     /// Bytes stored since the spool was created, sent or not.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.written + self.gathered.len() as u64
     }
 
     /// The bytes from `offset` on; `None` at the end. Stored bytes never change.
-    pub(super) fn read(&self, offset: u64) -> Option<Spooled<'_>> {
+    pub(crate) fn read(&self, offset: u64) -> Option<Spooled<'_>> {
         match (&self.file, offset.checked_sub(self.written)) {
             (Some(file), None) => Some(Spooled::InFile(file, self.written - offset)),
             (_, Some(offset)) => {
@@ -117,7 +117,7 @@ impl Spool {
     }
 
     /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or no file could be made.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len() >= SPOOL_LIMIT || self.file.is_none() && self.gathered.len() >= GATHER
     }
 }

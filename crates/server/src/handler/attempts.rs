@@ -19,7 +19,7 @@ use super::status::Failure;
 use crate::responder::{Responder, unless_gone};
 use crate::upstream::hosts::Tried;
 use crate::upstream::{
-    Application, Attached, Claim, Exchange, RequestMessageBuilder, Retry, StreamedRequest,
+    Application, Attached, Claim, Exchange, Over, RequestMessageBuilder, Retry, StreamedRequest,
     UpstreamError, UpstreamErrorKind,
 };
 
@@ -162,7 +162,8 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> Result<Response, Failed> {
         let is_repeatable = self.is_repeatable();
-        let (mut over_kept, mut deaths, mut pause) = (is_repeatable, 0_u32, PAUSE);
+        let mut over = if is_repeatable { Over::Any } else { Over::Busy };
+        let (mut deaths, mut pause) = (0_u32, PAUSE);
         let storm_ends = Instant::now() + STORM;
         loop {
             let gone_before = application.connections_lost();
@@ -171,7 +172,7 @@ impl Call<'_> {
             let socket = responder.lender().and_then(|lender| lender.socket());
             let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
             let client = socket.as_ref().map(AsFd::as_fd);
-            let begun = application.begin(message, over_kept, client, log_name);
+            let begun = application.begin(message, over, client, log_name);
             let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
             let mut exchange = Exchange::Application(exchange);
             let why = match answer::read(&exchange, self.context.request, responder).await? {
@@ -184,12 +185,18 @@ impl Call<'_> {
                 Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
                 Err(NoAnswer::Silent(why)) => why,
             };
-            if why.kind() != UpstreamErrorKind::Died {
+            let is_shared =
+                matches!(&exchange, Exchange::Application(exchange) if exchange.is_shared());
+            // It was refused, or not sent, because others share the connection.
+            let needs_own =
+                is_shared && why.retry() == Retry::Safe && !self.context.request.body.is_spent();
+            if why.kind() != UpstreamErrorKind::Died && !needs_own {
                 return Err(Failed::Silent(why));
             }
-            let is_unread = over_kept && why.retry() == Retry::Safe;
-            over_kept = false;
-            if !is_repeatable || !is_untouched(responder) || (!is_unread && !is_only_host) {
+            let is_unread = needs_own || (over == Over::Any && why.retry() == Retry::Safe);
+            over = Over::Own;
+            let may_repeat = is_repeatable || needs_own;
+            if !may_repeat || !is_untouched(responder) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
             if is_unread {

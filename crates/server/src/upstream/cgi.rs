@@ -71,17 +71,17 @@ pub(super) enum Rest {
 }
 
 impl StreamedRequest {
+    /// Whether there is a request body: more than the record that ends it.
+    pub(super) fn has_body(&self) -> bool {
+        !matches!(self.body, Rest::Nothing) || self.records.len() > self.head_len + HEADER_LEN
+    }
+
     /// The same under another id, and with the `CLIENT` record if it `lends`.
     pub(super) fn with(&self, id: u16, lends: bool) -> Self {
         let client = if lends { &self.client[..] } else { &[] };
         let (begin, rest) = self.records.split_at(BEGIN_LEN);
         let mut records = [begin, client, rest].concat();
-        let mut at = 0;
-        while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
-            header[2..4].copy_from_slice(&id.to_be_bytes());
-            let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
-            at += HEADER_LEN + content + usize::from(header[6]);
-        }
+        renumber(&mut records, id);
         Self {
             client: Vec::new(),
             encrypted: self.encrypted,
@@ -90,6 +90,16 @@ impl StreamedRequest {
             body: self.body.clone(),
             data: self.data.clone(),
         }
+    }
+}
+
+/// Gives whole records another id.
+pub(super) fn renumber(records: &mut [u8], id: u16) {
+    let mut at = 0;
+    while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
+        header[2..4].copy_from_slice(&id.to_be_bytes());
+        let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        at += HEADER_LEN + content + usize::from(header[6]);
     }
 }
 

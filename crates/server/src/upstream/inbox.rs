@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
@@ -11,13 +13,17 @@ use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::CgiHead;
 use tokio::sync::Notify;
 
-use super::error::UpstreamError;
+use super::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::delivery::{Spool, Spooled};
 use crate::segment::Segment;
 
 /// Bytes that may wait for the connection's task before the upstream is no longer read.
 const INBOX_LIMIT: usize = 256 * 1024;
 /// Events that may wait before the upstream is no longer read: those that bring files have no bytes in memory.
 pub(super) const INBOX_EVENTS: usize = 1024;
+
+/// Bytes that are read from the disk at a time.
+const PIECE: usize = 64 * 1024;
 
 /// A part of a response, in order.
 #[derive(Debug)]
@@ -96,6 +102,51 @@ pub(super) struct Inbox {
     reader: RefCell<Option<Waker>>,
     /// For the upstream's task: the inbox has room again.
     pub(super) room: Notify,
+    /// The same for a task that looks after many inboxes.
+    room_waker: RefCell<Option<Waker>>,
+    /// What comes after the events.
+    backlog: RefCell<Option<Backlog>>,
+}
+
+/// Bytes on disk, from a task that cannot wait for this one client: others share its connection.
+#[derive(Debug, Default)]
+struct Backlog {
+    spool: Spool,
+    /// Bytes of it that were taken.
+    taken: u64,
+    /// How the response has ended.
+    last: Option<Event>,
+}
+
+/// Why bytes cannot be stored for a client that does not take them.
+#[derive(Debug)]
+pub(super) enum NotStored {
+    /// As many as may be wait already.
+    Full,
+    /// The temporary file cannot be written.
+    Disk(io::Error),
+}
+
+impl Backlog {
+    /// The next event; `None`: nothing is there yet.
+    fn next(&mut self) -> io::Result<Option<Event>> {
+        let bytes = match self.spool.read(self.taken) {
+            None => return Ok(self.last.take()),
+            Some(Spooled::InMemory(bytes)) => Bytes::copy_from_slice(bytes),
+            Some(Spooled::InFile(file, rest)) => {
+                let mut bytes =
+                    vec![0; usize::try_from(rest).map_or(PIECE, |rest| rest.min(PIECE))];
+                file.read_exact_at(&mut bytes, self.taken)?;
+                bytes.into()
+            }
+        };
+        self.taken += bytes.len() as u64;
+        Ok(Some(Event::Segment(Segment::Bytes(bytes))))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken == self.spool.len() && self.last.is_none()
+    }
 }
 
 impl Inbox {
@@ -114,14 +165,63 @@ impl Inbox {
 
     pub(super) fn take(&self) -> Option<Event> {
         let was_full = self.is_full();
-        let event = self.events.borrow_mut().pop_front()?;
-        self.bytes.set(self.bytes.get() - event.len());
+        let queued = self.events.borrow_mut().pop_front();
+        let event = match queued {
+            Some(event) => {
+                self.bytes.set(self.bytes.get() - event.len());
+                event
+            }
+            None => self.take_stored()?,
+        };
         // The upstream's task waits only while the inbox is full.
         if was_full && !self.is_full() {
             self.room.notify_one();
+            if let Some(waker) = self.room_waker.take() {
+                waker.wake();
+            }
         }
         self.ended.set(event.is_last());
         Some(event)
+    }
+
+    fn take_stored(&self) -> Option<Event> {
+        let mut backlog = self.backlog.borrow_mut();
+        let stored = backlog.as_mut()?;
+        let event = stored.next().unwrap_or_else(|error| {
+            let why = format!("what waits for its client cannot be read: {error}");
+            let error = UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why);
+            Some(Event::Failed(error))
+        });
+        if stored.is_empty() || event.as_ref().is_some_and(Event::is_last) {
+            *backlog = None;
+        }
+        event
+    }
+
+    /// Stores bytes on disk, behind everything that waits. Meant for a full inbox.
+    pub(super) fn store(&self, bytes: &[u8]) -> Result<(), NotStored> {
+        let mut backlog = self.backlog.borrow_mut();
+        let backlog = backlog.get_or_insert_default();
+        if backlog.spool.is_full() {
+            return Err(NotStored::Full);
+        }
+        backlog.spool.append(bytes).map_err(NotStored::Disk)?;
+        self.wake_reader();
+        Ok(())
+    }
+
+    /// Adds the last event, behind everything that waits.
+    pub(super) fn finish(&self, last: Event) {
+        match &mut *self.backlog.borrow_mut() {
+            Some(backlog) => backlog.last = Some(last),
+            None => return self.push(last),
+        }
+        self.wake_reader();
+    }
+
+    /// Has a task look again when there is room.
+    pub(super) fn wake_for_room(&self, waker: &Waker) {
+        *self.room_waker.borrow_mut() = Some(waker.clone());
     }
 
     pub(super) async fn next(&self) -> Event {
@@ -141,11 +241,14 @@ impl Inbox {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.get() > INBOX_LIMIT || self.events.borrow().len() > INBOX_EVENTS
+        self.bytes.get() > INBOX_LIMIT
+            || self.events.borrow().len() > INBOX_EVENTS
+            || self.backlog.borrow().is_some()
     }
 
     pub(super) fn clear(&self) {
         self.events.borrow_mut().clear();
+        *self.backlog.borrow_mut() = None;
         self.bytes.set(0);
         self.room.notify_one();
     }

@@ -24,6 +24,7 @@ pub use fastcgi::application::{Application, ApplicationLoad, FastcgiExchange};
 pub(crate) use fastcgi::attached::{Attached, attached, sweep, tend};
 pub use fastcgi::channel::Channel;
 pub use fastcgi::program::Program;
+pub use fastcgi::shared::Over;
 pub(crate) use gateway::tend_gateways;
 pub use gateway::{
     Gateway, GatewayExchange, GatewayHost, GatewayRequest, Kind as GatewayKind,

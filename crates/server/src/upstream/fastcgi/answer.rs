@@ -16,8 +16,8 @@ use crate::upstream::inbox::ResponseEnd;
 const MAX_WAITING_DESCRIPTORS: usize = 1;
 
 /// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
-const CANT_MPX_CONN: u8 = 1;
-const OVERLOADED: u8 = 2;
+pub(super) const CANT_MPX_CONN: u8 = 1;
+pub(super) const OVERLOADED: u8 = 2;
 
 /// What the application has said; `D` is a descriptor.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl Answer {
     }
 }
 
-fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
+pub(super) fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
     // It says that it has not begun with the request.
     let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why);
     let EndRequest { app_status, protocol_status } =
@@ -214,11 +214,11 @@ fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
     }
 }
 
-fn malformed(error: sendoff_fastcgi::Error) -> UpstreamError {
+pub(super) fn malformed(error: sendoff_fastcgi::Error) -> UpstreamError {
     UpstreamError::broken(error.to_string())
 }
 
-fn out_of_place(kind: Kind) -> UpstreamError {
+pub(super) fn out_of_place(kind: Kind) -> UpstreamError {
     UpstreamError::broken(format!("a record of type {} out of place", kind.0))
 }
 

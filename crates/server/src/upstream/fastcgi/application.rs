@@ -3,29 +3,26 @@
 //! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_config::Address;
 use sendoff_fastcgi::handover::Sockets;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
 
 use super::connections::{Connections, Grant};
 use super::driver::Driver;
 use super::framed::{self, Framed};
 use super::peer::{Connection, Kept, Peer};
 use super::program::Program;
-use super::stream::Stream;
-use super::values::{Asking, max_connections};
+use super::shared::{Over, Seat, Sharing};
 use crate::upstream::cgi::StreamedRequest;
-use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
 use crate::upstream::hosts::Turn;
 use crate::upstream::inbox::{Event, Inbox};
 use crate::upstream::queue::QueueLimits;
@@ -34,8 +31,6 @@ use crate::upstream::worker::region::LinkRegion;
 
 #[cfg(test)]
 mod tests;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause after a new connection until another one may be tried although no process has taken the first. Over UNIX
 /// sockets the kernel says whether a process has begun to read, over TCP only an answer does.
@@ -49,8 +44,7 @@ pub struct Application {
     connections: Arc<Connections<Kept>>,
     /// Requests that it was given.
     requests: AtomicU64,
-    /// Whether it was asked how many connections it takes.
-    asking: Mutex<Asking>,
+    sharing: Arc<Sharing>,
 }
 
 /// What an application has to do.
@@ -87,40 +81,17 @@ impl Application {
 
     fn with_peer(peer: Peer, limits: QueueLimits) -> Arc<Self> {
         let patience = if peer.is_local() { PATIENCE_UNIX } else { PATIENCE_TCP };
-        Arc::new(Self {
-            peer: Arc::new(peer),
-            connections: Connections::new(patience, limits),
-            requests: AtomicU64::new(0),
-            asking: Mutex::default(),
-        })
+        let (peer, connections) = (Arc::new(peer), Connections::new(patience, limits));
+        let sharing = Sharing::new(&peer, &connections, limits);
+        Arc::new(Self { peer, connections, requests: AtomicU64::new(0), sharing })
     }
 
     /// It gets no more connections than this at a time; `None`: as many as it says, or is found to take.
     pub(crate) fn limit(&self, limit: Option<NonZeroUsize>) {
         if limit.is_some() {
-            *self.asking() = Asking::Asked;
+            self.sharing.is_configured();
         }
         self.connections.limit(limit);
-    }
-
-    fn asking(&self) -> MutexGuard<'_, Asking> {
-        // A panic elsewhere leaves it as it was.
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks it how many connections it takes, if it is time to and it has one in use.
-    fn ask(self: &Arc<Self>) {
-        let (_, busy) = self.connections.load();
-        if busy == 0 || !self.asking().begin(Instant::now()) {
-            return;
-        }
-        let application = Arc::clone(self);
-        tokio::task::spawn_local(async move {
-            if let Ok(limit) = max_connections(&application.peer).await {
-                application.connections.limit(limit);
-                *application.asking() = Asking::Answered(Instant::now());
-            }
-        });
     }
 
     /// Whether it can be connected to.
@@ -128,7 +99,7 @@ impl Application {
     /// # Errors
     /// Why not.
     pub(super) async fn probe(&self) -> Result<(), UpstreamError> {
-        self.connect().await.map(drop)
+        self.peer.reach().await.map(drop)
     }
 
     /// Closes connections that have been idle for too long, or on which the application says something between requests; while
@@ -152,7 +123,10 @@ impl Application {
     /// What it has to do.
     #[must_use]
     pub fn load(&self) -> ApplicationLoad {
-        let (waiting, busy) = self.connections.load();
+        let (waiting, connections) = self.connections.load();
+        let (shared, sharing, admitted_later) = self.sharing.load();
+        let busy = connections.saturating_sub(shared) + sharing;
+        let waiting = waiting + admitted_later;
         ApplicationLoad { waiting, busy, requests: self.requests.load(Ordering::Relaxed) }
     }
 
@@ -185,84 +159,84 @@ impl Application {
         &self.peer.address
     }
 
-    /// Gives the application a request, over a kept connection only if `repeatable`: the request may then be lost with a
-    /// connection that closes at this moment, and must be sent again. The socket of its `client` goes along if the request
-    /// lends it and the application at the other end of a kept connection knows what to do with it.
+    /// Gives the application a request: on a connection that requests share, if it takes several, else on one that this request has alone.
+    /// The socket of its `client` goes along if the request lends it and the application at the other end of a kept connection knows what
+    /// to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
     pub async fn begin(
         self: &Arc<Self>,
         request: Rc<StreamedRequest>,
-        repeatable: bool,
+        over: Over,
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
     ) -> Result<FastcgiExchange, UpstreamError> {
-        let connection = self.connection(repeatable).await?;
+        let exchange = loop {
+            if over != Over::Own
+                && self.sharing.is_on()
+                && let Some((begun, seat)) = self.sharing.begin(&request, over, &label).await?
+            {
+                break FastcgiExchange {
+                    application: Arc::clone(self),
+                    inbox: begun.inbox,
+                    may_be_silent: begun.may_be_silent,
+                    framed: RefCell::default(),
+                    knows_direct: false,
+                    carrier: Carrier::Shared(seat),
+                    turn: None,
+                };
+            }
+            let Some(connection) = self.connection(over).await? else { continue };
+            break self.drive(connection, request, client, label);
+        };
         self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(exchange)
+    }
+
+    /// Gives the application a request on a connection that it has alone.
+    fn drive(
+        self: &Arc<Self>,
+        connection: Connection,
+        request: Rc<StreamedRequest>,
+        client: Option<BorrowedFd<'_>>,
+        label: Rc<str>,
+    ) -> FastcgiExchange {
         let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
-        let task = tokio::task::spawn_local(driver.run()).abort_handle();
+        let carrier = Carrier::Own(tokio::task::spawn_local(driver.run()).abort_handle());
         let application = Arc::clone(self);
         let (framed, turn) = (RefCell::default(), None);
-        Ok(FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, task, turn })
+        FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, carrier, turn }
     }
 
-    async fn connection(self: &Arc<Self>, repeatable: bool) -> Result<Connection, UpstreamError> {
+    /// A connection for one request; `None`: it is to share one.
+    async fn connection(self: &Arc<Self>, over: Over) -> Result<Option<Connection>, UpstreamError> {
         loop {
-            match self.connections.acquire(repeatable).await? {
+            self.sharing.make_room();
+            match self.connections.acquire(over == Over::Any).await? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
                     {
-                        return Ok(Connection { place, stream, region, last: Some(last) });
+                        return Ok(Some(Connection { place, stream, region, last: Some(last) }));
                     }
                     self.peer.lost.fetch_add(1, Ordering::Relaxed);
                 }
                 Grant::New(place) => {
-                    self.ask();
-                    let connected = self.connect().await;
+                    self.sharing.ask();
+                    let connected = self.peer.reach().await;
                     if connected.as_ref().is_err_and(is_full) {
                         place.back_off();
                     }
                     let (stream, region) = (connected?, LinkRegion::default());
-                    return Ok(Connection { place, stream, region, last: None });
+                    return Ok(Some(Connection { place, stream, region, last: None }));
                 }
+                Grant::Shared if over != Over::Own => return Ok(None),
+                Grant::Shared => {}
             }
         }
-    }
-
-    async fn connect(&self) -> Result<Stream, UpstreamError> {
-        let connected = tokio::select! {
-            biased;
-            down = self.peer.down() => return Err(down),
-            connected = timeout(CONNECT_TIMEOUT, self.peer.connect()) => connected,
-        };
-        let (kind, why) = match connected {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
-            }
-            Ok(Err(error)) => {
-                let hint = match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        ": does the application run, and listen there?"
-                    }
-                    io::ErrorKind::PermissionDenied => {
-                        ": may the server's user write to the socket (listen.owner, listen.group)?"
-                    }
-                    _ => "",
-                };
-                let why = format!("it cannot be connected to: {error}{hint}");
-                (UpstreamErrorKind::Unreachable, why)
-            }
-            Err(_) => {
-                let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
-                (UpstreamErrorKind::ConnectTimedOut, why)
-            }
-        };
-        Err(UpstreamError::new(kind, Retry::Safe, why))
     }
 }
 
@@ -271,7 +245,8 @@ fn is_full(error: &UpstreamError) -> bool {
     error.kind() == UpstreamErrorKind::Overloaded
 }
 
-/// One request to an application and its response. Dropped before the last event, it closes the connection.
+/// One request to an application and its response. Dropped before the last event, it closes the connection, or has the application abort
+/// the request if others share it.
 #[derive(Debug)]
 pub struct FastcgiExchange {
     application: Arc<Application>,
@@ -280,12 +255,26 @@ pub struct FastcgiExchange {
     may_be_silent: Rc<Cell<bool>>,
     framed: RefCell<Option<Framed>>,
     knows_direct: bool,
-    task: AbortHandle,
+    carrier: Carrier,
     /// Until the exchange has ended, the host counts as busy with it.
     turn: Option<Turn<Application>>,
 }
 
+/// What carries a request and its answer.
+#[derive(Debug)]
+enum Carrier {
+    /// A connection that it has alone, by this task.
+    Own(AbortHandle),
+    Shared(Seat),
+}
+
 impl FastcgiExchange {
+    /// Whether other requests share its connection, so that one of its own may be better for it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.carrier, Carrier::Shared(_))
+    }
+
     /// The body is framed and may move to a link; `rest` is what of it came with the header block.
     pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
@@ -356,8 +345,12 @@ impl FastcgiExchange {
 
 impl Drop for FastcgiExchange {
     fn drop(&mut self) {
-        if !self.inbox.has_ended() {
-            self.task.abort();
+        if self.inbox.has_ended() {
+            return;
+        }
+        match &self.carrier {
+            Carrier::Own(task) => task.abort(),
+            Carrier::Shared(seat) => seat.give_up(),
         }
     }
 }

@@ -101,6 +101,8 @@ pub(super) enum Grant<C> {
     Kept(Place<C>, C),
     /// The right to make one.
     New(Place<C>),
+    /// None: requests may share connections from now on.
+    Shared,
 }
 
 /// A connection as it is counted. Dropping it says that the connection is closed.
@@ -208,14 +210,40 @@ impl<C: Send + 'static> Connections<C> {
         }
     }
 
-    fn queue_full(&self) -> UpstreamError {
+    pub(super) fn queue_full(&self) -> UpstreamError {
         let why = format!("{} requests are waiting for it already", self.limits.requests);
         UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
     }
 
-    fn timed_out(&self) -> UpstreamError {
+    pub(super) fn timed_out(&self) -> UpstreamError {
         let why = format!("it was busy for {} s", self.limits.wait.as_secs());
         UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
+    }
+
+    /// The right to make a connection that requests share, if no request waits for one of its own.
+    pub(super) fn another(self: &Arc<Self>) -> Option<Place<C>> {
+        let mut state = self.state();
+        let now = Instant::now();
+        if !state.waiting.is_empty() || !state.may_try(self.patience, now) {
+            return None;
+        }
+        state.make_another(now);
+        drop(state);
+        Some(self.place(now, Stage::Untaken))
+    }
+
+    /// Whether requests wait for one that is in use, because the application takes no more.
+    pub(super) fn are_wanted(&self) -> bool {
+        let state = self.state();
+        state.limit.is_some() && !state.waiting.is_empty()
+    }
+
+    /// Those that wait need no connection of their own: requests may share them.
+    pub(super) fn dismiss(&self) {
+        let waiting = self.state().waiting.take();
+        for waiter in waiting {
+            drop(waiter.grant.send(Grant::Shared));
+        }
     }
 
     /// Tries new connections when it is time to, as long as requests wait.

@@ -330,7 +330,7 @@ impl Driver {
     }
 }
 
-fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
+pub(super) fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
     let address = &peer.address;
     match severity {
         Severity::Fatal => tracing::error!(%address, request, "{text}"),
@@ -360,7 +360,7 @@ impl LentSocket {
     }
 }
 
-fn is_for_later(error: &io::Error) -> bool {
+pub(super) fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

@@ -1,9 +1,10 @@
 //! The records of a request, as they leave: a body in a file, or one that is still arriving, is read in between.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind};
 
@@ -16,6 +17,7 @@ use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 const PIECE: u16 = 32 * 1024;
 
 /// A request on its way out.
+#[derive(Debug)]
 pub(super) struct Outgoing {
     request: Rc<StreamedRequest>,
     pub(super) id: u16,
@@ -138,10 +140,12 @@ impl Outgoing {
 
     /// Waits until the client has sent more.
     pub(super) async fn more(&self) {
-        match &self.reader {
-            Some(reader) => poll_fn(|cx| reader.poll_arrived(cx)).await,
-            None => pending().await,
-        }
+        poll_fn(|cx| self.poll_more(cx)).await;
+    }
+
+    /// Ready when the client has sent more.
+    pub(super) fn poll_more(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.reader.as_ref().map_or(Poll::Pending, |reader| reader.poll_arrived(cx))
     }
 
     /// The application takes no more.

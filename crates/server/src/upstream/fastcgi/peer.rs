@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use sendoff_config::Address;
 use sendoff_fastcgi::handover::Hints;
+use tokio::time::timeout;
 
 use super::connections::Place;
 use super::program::Program;
 use super::stream::{Parked, Stream};
-use crate::upstream::error::UpstreamError;
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::script_log::Budget;
 use crate::upstream::worker::region::LinkRegion;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An application as all event loops know it.
 #[derive(Debug)]
@@ -53,6 +56,42 @@ impl Peer {
             Some(program) => program.connect().await.map(Stream::Unix),
             None => Stream::connect(&self.address).await,
         }
+    }
+
+    /// A new connection within [`CONNECT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(super) async fn reach(&self) -> Result<Stream, UpstreamError> {
+        let connected = tokio::select! {
+            biased;
+            down = self.down() => return Err(down),
+            connected = timeout(CONNECT_TIMEOUT, self.connect()) => connected,
+        };
+        let (kind, why) = match connected {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
+            }
+            Ok(Err(error)) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        ": does the application run, and listen there?"
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        ": may the server's user write to the socket (listen.owner, listen.group)?"
+                    }
+                    _ => "",
+                };
+                let why = format!("it cannot be connected to: {error}{hint}");
+                (UpstreamErrorKind::Unreachable, why)
+            }
+            Err(_) => {
+                let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
+                (UpstreamErrorKind::ConnectTimedOut, why)
+            }
+        };
+        Err(UpstreamError::new(kind, Retry::Safe, why))
     }
 
     /// Ends when it is known that no process will take a connection in the next moment. Of applications that were started elsewhere

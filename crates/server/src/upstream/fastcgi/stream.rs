@@ -80,6 +80,16 @@ impl Stream {
         };
     }
 
+    /// From now on it is ready to be read from when something has come.
+    pub(super) fn forget_readable(&self) {
+        let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        // It says only what it was told.
+        let _not_now = match self {
+            Self::Unix(stream) => stream.try_io(Interest::READABLE, not_now),
+            Self::Tcp(stream) => stream.try_io(Interest::READABLE, not_now),
+        };
+    }
+
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.try_write(bytes),

@@ -1,8 +1,10 @@
-//! What an application says when it is asked how many connections it takes at a time (FastCGI 1.0 §4.1).
+//! What an application says when it is asked how many connections it takes at a time, and whether requests may share them (FastCGI 1.0
+//! §4.1).
 //!
 //! It is asked over a connection of its own when it gets a second one for requests: then another process is probably free. php-cgi
 //! and flup tell the number of their processes. php-fpm says nothing; libfcgi and libsendoff say 1, which is the process that
-//! answers. Then the number is found out (`connections.rs`).
+//! answers. Then the number is found out (`connections.rs`). Go's `net/http/fcgi` says that requests may share connections (`shared/`), and
+//! no number.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,6 +30,19 @@ const AGAIN: Duration = Duration::from_secs(60);
 const MAX_ANSWER: usize = 4096;
 
 const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
+const MAX_REQS: &[u8] = b"FCGI_MAX_REQS";
+const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
+
+/// What an application says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Values {
+    /// How many connections it takes at a time. `None`: it does not say, or the answer is about one process.
+    pub(super) connections: Option<NonZeroUsize>,
+    /// How many requests it takes at a time on all connections together, if it says so and connections may be shared.
+    pub(super) requests: Option<NonZeroUsize>,
+    /// Several requests may share a connection.
+    pub(super) multiplexes: bool,
+}
 
 /// Whether an application should be asked.
 ///
@@ -58,18 +73,20 @@ impl Asking {
     }
 }
 
-/// Asks how many connections the application takes at a time. The inner `None`: it does not say, or the answer is about one process.
+/// Asks the application.
 ///
 /// # Errors
 /// It has not answered.
-pub(super) async fn max_connections(peer: &Peer) -> io::Result<Option<NonZeroUsize>> {
+pub(super) async fn ask(peer: &Peer) -> io::Result<Values> {
     let stream = timeout(PATIENCE, peer.connect()).await??;
     timeout(PATIENCE, exchange(&stream)).await?
 }
 
-async fn exchange(stream: &Stream) -> io::Result<Option<NonZeroUsize>> {
+async fn exchange(stream: &Stream) -> io::Result<Values> {
     let mut question = Vec::new();
-    params::encode(&mut question, MAX_CONNS, b"");
+    for name in [MAX_CONNS, MAX_REQS, MPXS_CONNS] {
+        params::encode(&mut question, name, b"");
+    }
     let len = u16::try_from(question.len()).unwrap_or_default();
     let wire = [&Header::new(Kind::GET_VALUES, 0, len).encode(), &question[..]].concat();
     stream.ready(Interest::WRITABLE).await?;
@@ -101,10 +118,23 @@ async fn exchange(stream: &Stream) -> io::Result<Option<NonZeroUsize>> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-fn said(content: &[u8]) -> Option<NonZeroUsize> {
-    let (_, value) = params::decode(content).flatten().find(|(name, _)| *name == MAX_CONNS)?;
-    let number: NonZeroUsize = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(number).filter(|number| number.get() > 1)
+fn said(content: &[u8]) -> Values {
+    let mut values = Values::default();
+    for (name, value) in params::decode(content).flatten() {
+        let number = || std::str::from_utf8(value).ok()?.parse().ok();
+        match name {
+            MAX_CONNS => values.connections = number(),
+            MAX_REQS => values.requests = number(),
+            MPXS_CONNS => values.multiplexes = value == b"1",
+            _ => {}
+        }
+    }
+    if !values.multiplexes {
+        // One connection is that of the process that answers.
+        values.connections = values.connections.filter(|number| number.get() > 1);
+        values.requests = None;
+    }
+    values
 }
 
 #[cfg(test)]
@@ -116,13 +146,13 @@ mod tests {
     use super::*;
 
     /// What an application is taken to say that answers with these bytes.
-    fn answered(answer: Vec<u8>) -> io::Result<Option<NonZeroUsize>> {
+    fn answered(answer: Vec<u8>) -> io::Result<Values> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let served = std::thread::spawn(move || {
             let mut stream = listener.accept().unwrap().0;
-            let mut question = [0; 8 + 2 + MAX_CONNS.len()];
+            let mut question = [0; 8 + 6 + MAX_CONNS.len() + MAX_REQS.len() + MPXS_CONNS.len()];
             stream.read_exact(&mut question).unwrap();
             stream.write_all(&answer).unwrap();
             question
@@ -130,9 +160,9 @@ mod tests {
         let address = format!("unix:{}", path.display()).parse().unwrap();
         let peer = Arc::new(Peer::new(address, None, PATIENCE));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let said = runtime.block_on(max_connections(&peer));
+        let said = runtime.block_on(ask(&peer));
         let question = served.join().unwrap();
-        assert_eq!(question[..8], [1, 9, 0, 0, 0, 16, 0, 0]);
+        assert_eq!(question[..8], [1, 9, 0, 0, 0, 48, 0, 0]);
         said
     }
 
@@ -146,13 +176,26 @@ mod tests {
     #[test]
     fn the_number_is_taken_if_it_is_that_of_all_processes() {
         let of = |text: &'static [u8]| {
-            answered(result(&[(b"FCGI_MPXS_CONNS", b"0"), (MAX_CONNS, text)])).unwrap()
+            answered(result(&[(MPXS_CONNS, b"0"), (MAX_CONNS, text)])).unwrap().connections
         };
         assert_eq!(of(b"3"), NonZeroUsize::new(3));
         for nothing in [&b"1"[..], b"0", b"", b"many", b"-3"] {
             assert_eq!(of(nothing), None);
         }
-        assert_eq!(answered(result(&[])).unwrap(), None);
+        assert_eq!(answered(result(&[])).unwrap(), Values::default());
+    }
+
+    #[test]
+    fn connections_are_shared_only_if_the_application_says_so() {
+        let of = |multiplexes: &'static [u8]| {
+            let all = [(MAX_CONNS, &b"1"[..]), (MAX_REQS, b"50"), (MPXS_CONNS, multiplexes)];
+            answered(result(&all)).unwrap()
+        };
+        let (connections, requests) = (NonZeroUsize::new(1), NonZeroUsize::new(50));
+        assert_eq!(of(b"1"), Values { connections, requests, multiplexes: true });
+        for no in [&b"0"[..], b"", b"yes", b"11"] {
+            assert_eq!(of(no), Values::default());
+        }
     }
 
     #[test]
