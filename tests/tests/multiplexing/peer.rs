@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sendoff_fastcgi::params;
@@ -15,6 +15,9 @@ pub const STDOUT: u8 = 6;
 
 /// More requests than an event loop has connections that are shared.
 const CROWD: usize = 10;
+
+/// Connections of two event loops.
+const MOST: usize = 8;
 
 const HEAD: &[u8] = b"Content-Type: text/plain\r\n\r\n";
 
@@ -93,11 +96,14 @@ pub struct Seen {
     pub most_of_all: AtomicUsize,
     pub largest_id: AtomicUsize,
     open: AtomicUsize,
-    connections: AtomicUsize,
+    pub connections: AtomicUsize,
     pub most_connections: AtomicUsize,
     heard: Mutex<Vec<Heard>>,
     wrong: Mutex<Vec<String>>,
     crowd: Mutex<Vec<(Arc<Wire>, u16)>>,
+    pair: Mutex<Vec<(Arc<Wire>, u16)>>,
+    /// It was asked for values, and the server has read the answer.
+    has_answered: AtomicBool,
 }
 
 /// A server and such an application.
@@ -145,7 +151,17 @@ impl Scripted {
         play: impl Fn(&Arc<Wire>, &Heard) + Send + Sync + 'static,
     ) -> Self {
         let scripted = Self::start(&[values, &[("FCGI_MPXS_CONNS", "1")]].concat(), options, play);
+        // Two at once: the application is asked. It has answered when that connection is closed.
+        let seen = &scripted.seen;
+        let is_asked = || {
+            scripted.ask_all(&["pair"; 2]);
+            seen.has_answered.load(Ordering::Relaxed)
+        };
+        assert!(wait::until(LIMIT, is_asked), "it is not asked");
         assert!(wait::until(LIMIT, || scripted.shares()), "no connection is shared");
+        // Those that were not shared are closed after a while.
+        let connections = || seen.connections.load(Ordering::Relaxed);
+        assert!(wait::until(LIMIT, || connections() <= MOST), "{} connections", connections());
         for most in [&scripted.seen.most, &scripted.seen.most_of_all] {
             most.store(0, Ordering::Relaxed);
         }
@@ -155,6 +171,7 @@ impl Scripted {
     /// Sends requests at once and returns whether some shared a connection.
     pub fn shares(&self) -> bool {
         let mut wires = self.ask_all(&["crowd"; CROWD]);
+        assert!(wires.iter().flatten().all(|(status, _)| *status == 200), "{wires:?}");
         wires.sort();
         wires.dedup();
         wires.len() < CROWD
@@ -197,7 +214,7 @@ fn serve(wire: &Arc<Wire>, play: &Play, answer: &[u8]) {
     let seen = &wire.seen;
     let mut reader = wire.stream.try_clone().unwrap();
     let mut parameters: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
-    let mut counted = false;
+    let (mut counted, mut is_asked) = (false, false);
     loop {
         let mut header = [0; 8];
         if reader.read_exact(&mut header).is_err() {
@@ -209,7 +226,10 @@ fn serve(wire: &Arc<Wire>, play: &Play, answer: &[u8]) {
             break;
         }
         match (header[1], content.len()) {
-            (9, _) => wire.send(record(0, 10, answer)),
+            (9, _) => {
+                is_asked = true;
+                wire.send(record(0, 10, answer));
+            }
             (1, _) => {
                 if !std::mem::replace(&mut counted, true) {
                     let open = seen.connections.fetch_add(1, Ordering::Relaxed) + 1;
@@ -238,6 +258,9 @@ fn serve(wire: &Arc<Wire>, play: &Play, answer: &[u8]) {
             _ => {}
         }
     }
+    if is_asked {
+        seen.has_answered.store(true, Ordering::Relaxed);
+    }
     for id in wire.open() {
         wire.is_over(id);
     }
@@ -249,13 +272,16 @@ fn serve(wire: &Arc<Wire>, play: &Play, answer: &[u8]) {
 fn hear(wire: &Arc<Wire>, play: &Play, heard: Heard) {
     let seen = &wire.seen;
     seen.heard.lock().unwrap().push(heard.clone());
-    if let Heard::Request { id, path } = &heard
-        && path == "crowd"
-    {
-        let mut crowd = seen.crowd.lock().unwrap();
-        crowd.push((Arc::clone(wire), *id));
-        if crowd.len() == CROWD {
-            for (wire, id) in crowd.drain(..) {
+    let gathers = match &heard {
+        Heard::Request { path, .. } if path == "crowd" => Some((&seen.crowd, CROWD)),
+        Heard::Request { path, .. } if path == "pair" => Some((&seen.pair, 2)),
+        _ => None,
+    };
+    if let (Some((all, count)), Heard::Request { id, .. }) = (gathers, &heard) {
+        let mut all = all.lock().unwrap();
+        all.push((Arc::clone(wire), *id));
+        if all.len() == count {
+            for (wire, id) in all.drain(..) {
                 wire.answer(id, &wire.number.to_string());
             }
         }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::values::{Asking, Values};
@@ -23,6 +23,10 @@ pub(super) enum Refusal {
 pub(super) struct Known {
     asking: Mutex<Asking>,
     multiplexes: AtomicBool,
+    /// It takes a certain number of connections, so that event loops may have to wait for each other's.
+    is_limited: AtomicBool,
+    /// An event loop waits for a connection.
+    pub(super) wanted: Notify,
     /// A permit for each request that it takes at a time, if it has said how many.
     admission: Mutex<Option<Admission>>,
 }
@@ -59,7 +63,13 @@ impl Known {
             });
         }
         drop(admission);
+        self.is_limited.store(values.connections.is_some(), Ordering::Relaxed);
         self.multiplexes.store(values.multiplexes, Ordering::Relaxed);
+    }
+
+    /// Whether event loops may have to wait for each other's connections.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
     }
 
     /// Permits for the requests that share connections; `None`: any number.

@@ -9,10 +9,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::task::Poll;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -35,9 +37,6 @@ const FEW: usize = 4;
 
 /// Further connections of one event loop.
 const MANY: usize = 16;
-
-/// If others wait for a connection, an event loop gives its own up that are older than this.
-const TURN: Duration = Duration::from_millis(50);
 
 /// Over which connection a request may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,7 +244,7 @@ impl Sharing {
 
     fn choose(&self, here: &Rc<Here>, has_body: bool, over: Over) -> Choice {
         if self.connections.are_wanted() {
-            here.retire(|line| line.age() > TURN);
+            here.lines.borrow().iter().for_each(|line| line.make_way());
         }
         let mut lines = here.lines.borrow_mut();
         lines.retain(|line| line.takes_requests());
@@ -302,6 +301,7 @@ impl Sharing {
             line: Rc::clone(&line),
             peer: Arc::clone(&self.peer),
             known: Arc::clone(&self.known),
+            connections: Arc::clone(&self.connections),
             stream,
             _place: place,
         };
@@ -315,7 +315,7 @@ impl Sharing {
     ) -> Result<Option<(Place<Kept>, Stream)>, UpstreamError> {
         let place = match place {
             Some(place) => place,
-            None => match self.connections.acquire(false).await? {
+            None => match self.turn().await? {
                 Grant::New(place) | Grant::Kept(place, _) => place,
                 Grant::Shared => return Ok(None),
             },
@@ -329,6 +329,18 @@ impl Sharing {
                 Err(error)
             }
         }
+    }
+
+    /// Waits for the right to make a connection.
+    async fn turn(&self) -> Result<Grant<Kept>, UpstreamError> {
+        let mut turn = pin!(self.connections.acquire(false));
+        let granted = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
+        if let Poll::Ready(granted) = granted {
+            return granted;
+        }
+        // Now that this one waits, other event loops may see it.
+        self.known.wanted.notify_waiters();
+        turn.await
     }
 
     async fn carry(self: Arc<Self>, carrier: Carrier, here: Rc<Here>) {
@@ -353,22 +365,12 @@ impl Sharing {
         }
         let here = HERE.with_borrow(|all| all.get(&self.number).cloned());
         if let Some(here) = here {
-            here.retire(|_| true);
+            here.lines.borrow_mut().drain(..).for_each(|line| line.retire());
         }
     }
 }
 
 impl Here {
-    fn retire(&self, which: impl Fn(&Line) -> bool) {
-        self.lines.borrow_mut().retain(|line| {
-            let is_retired = which(line);
-            if is_retired {
-                line.retire();
-            }
-            !is_retired
-        });
-    }
-
     fn remove(&self, line: &Rc<Line>, number: u64) {
         let mut lines = self.lines.borrow_mut();
         lines.retain(|other| !Rc::ptr_eq(other, line));

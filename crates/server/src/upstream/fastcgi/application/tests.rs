@@ -1,8 +1,11 @@
 //! Applications that know handover, on kept connections.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, ACCEPT_REGION};
+
+use tokio::time::timeout;
 
 use super::*;
 use crate::request::Body;

@@ -54,6 +54,7 @@ impl Connections<Connection> {
     async fn new_place(self: &Arc<Self>, repeatable: bool) -> Place<Connection> {
         match self.acquire(repeatable).await.unwrap() {
             Grant::New(place) => place,
+            Grant::Shared => panic!("it takes one request at a time"),
             Grant::Kept(..) => panic!("a kept connection"),
         }
     }
@@ -68,6 +69,7 @@ impl Connections<Connection> {
         match self.acquire(true).await.unwrap() {
             Grant::Kept(place, connection) => (place, connection),
             Grant::New(_) => panic!("a new connection"),
+            Grant::Shared => panic!("it takes one request at a time"),
         }
     }
 

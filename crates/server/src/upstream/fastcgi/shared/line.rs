@@ -18,7 +18,7 @@ use super::requests::{Admitted, Begun, Look, RequestKey, Requests};
 use crate::upstream::cgi::StreamedRequest;
 use crate::upstream::error::{Retry, UpstreamError};
 use crate::upstream::fastcgi::answer::malformed;
-use crate::upstream::fastcgi::connections::Place;
+use crate::upstream::fastcgi::connections::{Connections, Place};
 use crate::upstream::fastcgi::driver::is_for_later;
 use crate::upstream::fastcgi::known::Known;
 use crate::upstream::fastcgi::peer::{Kept, Peer};
@@ -31,6 +31,9 @@ const RECEIVE_MIN: usize = 16 * 1024;
 
 /// How long a connection without requests is kept.
 const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// If others wait for a connection, one that is older than this is given up.
+const TURN: Duration = Duration::from_millis(50);
 
 /// The longest time between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(1);
@@ -77,9 +80,11 @@ impl Line {
         self.requests.borrow().is_blocked()
     }
 
-    /// For how long it has been there.
-    pub(super) fn age(&self) -> Duration {
-        self.made.elapsed()
+    /// It takes no new requests if others wait for a connection and it has had its time.
+    pub(super) fn make_way(&self) {
+        if self.made.elapsed() > TURN {
+            self.retire();
+        }
     }
 
     /// It takes no new requests and is closed behind the last one.
@@ -137,6 +142,7 @@ pub(super) struct Carrier {
     pub(super) line: Rc<Line>,
     pub(super) peer: Arc<Peer>,
     pub(super) known: Arc<Known>,
+    pub(super) connections: Arc<Connections<Kept>>,
     pub(super) stream: Stream,
     /// Says, when it is dropped, that the connection is closed.
     pub(super) _place: Place<Kept>,
@@ -198,6 +204,9 @@ impl Carrier {
 
     /// Whether the connection is to be closed.
     fn is_over(&self, wire: &mut Wire, now: Instant) -> bool {
+        if self.known.is_limited() && self.connections.are_wanted() {
+            self.line.make_way();
+        }
         let requests = self.line.requests.borrow();
         if requests.live() > 0 {
             wire.idle_since = None;
@@ -285,6 +294,7 @@ impl Carrier {
             // The next read or write finds an error again.
             _ = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {}
             () = &mut wire.clock => self.look(wire),
+            () = self.known.wanted.notified(), if self.known.is_limited() => {}
         }
     }
 

@@ -11,7 +11,7 @@ use crate::upstream::cgi::RequestMessageBuilder;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn peer() -> Peer {
-    Peer::new("127.0.0.1:1".parse().unwrap(), None, PATIENCE)
+    Peer::new("tcp:127.0.0.1:1".parse().unwrap(), None, PATIENCE)
 }
 
 struct Table {
