@@ -227,7 +227,8 @@ fn a_refusal_leads_to_a_connection_for_each_request() {
 /// An application that goes on with what it was told to abort: nothing of it comes through, and the connection is given up.
 #[test]
 fn a_request_that_is_never_aborted_costs_a_connection() {
-    let held = Held::default();
+    let (held, bad) = (Held::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+    let endless = Arc::clone(&bad);
     let peer = Scripted::sharing(&[], &[], move |wire, heard| match heard {
         Heard::Request { id, path } if path.starts_with("held") => {
             held.lock().unwrap().push((Arc::clone(wire), *id, path.clone()));
@@ -236,7 +237,13 @@ fn a_request_that_is_never_aborted_costs_a_connection() {
             answer_all(&std::mem::take(&mut *held.lock().unwrap()));
             wire.answer(*id, path);
         }
-        Heard::Request { id, path } if path == "endless" => wire.send(beginning(*id, "endless")),
+        Heard::Request { id, path } if path == "endless" => {
+            endless.store(wire.number, Ordering::Relaxed);
+            wire.send(beginning(*id, "endless"));
+        }
+        Heard::Request { id, path } if path == "which" => {
+            wire.answer(*id, &wire.number.to_string())
+        }
         Heard::Request { id, path } => wire.answer(*id, path),
         Heard::Abort(id) => {
             // As much as has a connection given up, and an id that stays open.
@@ -257,6 +264,11 @@ fn a_request_that_is_never_aborted_costs_a_connection() {
     leaves.head().unwrap();
     drop(leaves);
     peer.await_heard(|heard| matches!(heard, Heard::Abort(_)));
+    let bad = bad.load(Ordering::Relaxed).to_string();
+    let is_used =
+        || peer.ask_all(&["which"; 20]).into_iter().flatten().any(|(_, wire)| wire == bad);
+    assert!(wait::until(LIMIT, || !is_used()), "it takes new requests");
+    assert!((0..20).all(|_| !is_used()), "it takes new requests again");
     for round in 0..10 {
         let names = names(&format!("r{round}-"), 20);
         expect_own(peer.ask_all(&refs(&names)), &refs(&names));

@@ -199,7 +199,9 @@ fn a_request_is_given_up_once_and_the_next_with_its_id_lives() {
     table.end(first.key.id).unwrap();
     (0..=RESTING).for_each(|_| drop(table.get()));
     table.send();
-    (2..=10).for_each(|id| drop(table.end(id).unwrap()));
+    for id in 2..=10 {
+        table.end(id).unwrap();
+    }
     let mut again = table.get();
     while again.key.id != first.key.id {
         again = table.get();
