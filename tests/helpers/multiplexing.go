@@ -39,6 +39,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	accepted.Add(1)
 	c := &connection{Conn: conn}
 	connections.Store(c, true)
 	return c, nil
@@ -46,6 +47,7 @@ func (l listener) Accept() (net.Conn, error) {
 
 var (
 	round       atomic.Int64
+	accepted    atomic.Int64
 	connections sync.Map
 	mutex       sync.Mutex
 	changed     = sync.NewCond(&mutex)
@@ -114,6 +116,10 @@ func main() {
 		changed.Broadcast()
 		mutex.Unlock()
 		fmt.Fprint(w, "released")
+	})
+	// How many connections there have been.
+	http.HandleFunc("/app/accepted", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, accepted.Load())
 	})
 	http.HandleFunc("/app/hello", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello %s", r.URL.RawQuery)
