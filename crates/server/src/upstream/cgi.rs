@@ -71,9 +71,11 @@ pub(super) enum Rest {
 }
 
 impl StreamedRequest {
-    /// Whether there is a request body: more than the record that ends it.
+    /// Whether the application has something to read: the file of a filter, or a body, which is more than the record that ends it.
     pub(super) fn has_body(&self) -> bool {
-        !matches!(self.body, Rest::Nothing) || self.records.len() > self.head_len + HEADER_LEN
+        self.data.is_some()
+            || !matches!(self.body, Rest::Nothing)
+            || self.records.len() > self.head_len + HEADER_LEN
     }
 
     /// The same under another id, and with the `CLIENT` record if it `lends`.
