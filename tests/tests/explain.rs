@@ -23,7 +23,7 @@ if ($case === 'writer') { $w = fopen($big, 'r+'); echo file_get_contents($big); 
 if ($case === 'url') echo file_get_contents('data:,' . str_repeat('x', 20000));
 if ($case === 'part') echo file_get_contents($big, false, null, 100, 50000) . '.';
 if ($case === 'sendfile') header('X-Sendfile: ' . $big);
-if ($case === 'made') { echo 'one'; echo 'two';
+if ($case === 'made') { echo 'one'; echo substr($case, 0, 3);
     echo 'three'; }
 if ($case === 'late') register_shutdown_function(function () { echo 'bye'; });
 if ($case === 'seen') echo isset($_SERVER['HTTP_SENDOFF_EXPLAIN']) ? 'seen' : 'not seen';
@@ -254,7 +254,7 @@ fn an_endless_script_ends_when_nobody_waits_for_its_table() {
     let begun = || site.path("begun").exists();
     assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, begun));
     drop(client);
-    assert_eq!(server.page("/x.php?case=made"), "onetwothree", "the worker is free again");
+    assert_eq!(server.page("/x.php?case=made"), "onemadthree", "the worker is free again");
 }
 
 /// What has no body is not short of it, and gets none that would have to be explained.
