@@ -210,6 +210,11 @@ impl Inbox {
         Ok(())
     }
 
+    /// Bytes on disk, or about to be.
+    pub(super) fn stored(&self) -> u64 {
+        self.backlog.borrow().as_ref().map_or(0, |backlog| backlog.spool.len() - backlog.taken)
+    }
+
     /// Adds the last event, behind everything that waits.
     pub(super) fn finish(&self, last: Event) {
         match &mut *self.backlog.borrow_mut() {

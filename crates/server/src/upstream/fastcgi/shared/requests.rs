@@ -50,6 +50,10 @@ const COPY_BELOW: usize = 16 * 1024;
 const ABANDONED_TIME: Duration = Duration::from_secs(5);
 const ABANDONED_BYTES: usize = 1024 * 1024;
 
+/// Bytes on disk for one slow client, from which on the connection takes no new requests. Once the others have ended, it is not read, and the
+/// application waits for the client.
+const BURDEN: u64 = 4 * 1024 * 1024;
+
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -74,6 +78,8 @@ pub(super) struct Requests {
     written: u64,
     /// Some inbox was full at the last look.
     may_be_stalled: bool,
+    /// [`BURDEN`] was reached.
+    is_burdened: bool,
     /// An answer has come on this connection.
     is_proven: bool,
 }
@@ -164,7 +170,7 @@ pub(super) enum Look {
 impl Requests {
     /// Whether one more can begin.
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.slots.len() < usize::from(u16::MAX)
+        !self.is_burdened && (!self.free.is_empty() || self.slots.len() < usize::from(u16::MAX))
     }
 
     /// Requests whose clients wait for the answer.
@@ -351,7 +357,10 @@ impl Requests {
         self.may_be_stalled = true;
         let Some(open) = self.live_one(id) else { return };
         let why = match open.inbox.store(&data) {
-            Ok(()) => return,
+            Ok(()) => {
+                self.is_burdened |= open.inbox.stored() > BURDEN;
+                return;
+            }
             Err(NotStored::Full) => {
                 "its client is slow, and what waits for it has reached its limit".to_owned()
             }

@@ -150,6 +150,21 @@ fn what_a_slow_client_does_not_take_is_kept_for_it_alone() {
 }
 
 #[test]
+fn a_connection_with_a_very_slow_client_takes_no_new_requests() {
+    let mut table = Table::new();
+    let (slow, _quick) = (table.get(), table.get());
+    table.send();
+    while table.requests.has_room() {
+        assert!(slow.inbox.stored() <= BURDEN);
+        table.hear(&stdout(1, &[b'x'; 64_000])).unwrap();
+    }
+    assert!(slow.inbox.stored() > BURDEN);
+    assert!(table.requests.may_read(), "the other one waits");
+    table.end(2).unwrap();
+    assert!(!table.requests.may_read());
+}
+
+#[test]
 fn ids_rest_and_those_that_go_may_still_use_are_spent() {
     let mut table = Table::new();
     let begun: Vec<_> = (0..3).map(|_| table.get()).collect();
