@@ -224,6 +224,10 @@ function coroutines.wrap(f)
 end
 
 function coroutines.close(...)
+	-- Lua runs `__close` without hooks in a coroutine that has ended in one.
+	if rust.is_fatal() then
+		error("the script has used up what it may use", 0)
+	end
 	return settle(close_coroutine(...))
 end
 

@@ -251,6 +251,10 @@ impl Runtime {
         wish: &Value,
     ) -> Step {
         let Value::Table(state) = state else { unreachable!("the prelude returns a table") };
+        // A `__close` method may ask after all is used up, and what waits begins with a new budget of time.
+        if let Some(spent) = self.budget.spent() {
+            return self.failed_step(script, running, &Error::runtime(spent));
+        }
         let count = count + 1;
         let wish = match wait::read(&self.budget, wish, count) {
             Ok(wish) => wish,

@@ -41,7 +41,7 @@ thread_local! {
     static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(ptr::null_mut()) };
     /// Whether its instructions are counted.
     static IS_COUNTED: AtomicBool = const { AtomicBool::new(false) };
-    /// Whether the timer will send a signal.
+    /// Whether the timer sends signals.
     static IS_ARMED: AtomicBool = const { AtomicBool::new(false) };
 }
 
@@ -82,7 +82,7 @@ impl Watched {
         CHECK.with_borrow_mut(|current| *current = Some(Rc::clone(check)));
         RUNNING.with(|running| running.store(self.state.as_ptr(), Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
-        // From here on either an alarm comes, or the handler counts already.
+        // From here on an alarm has it counted.
         if !IS_ARMED.with(|armed| armed.load(Ordering::Relaxed)) {
             self.arm();
         }
@@ -112,17 +112,18 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Has the instructions of the running state counted. The signal handler calls it, too.
+/// Has the instructions of the running state counted. The signal handler calls it, too, again and again while the state runs: Lua may lose
+/// the news of a hook that is set while it looks for one, and a few instructions may take long.
 fn count(state: *mut ffi::lua_State) {
     IS_COUNTED.with(|counted| counted.store(true, Ordering::Relaxed));
     // SAFETY: the state is the one that runs on this thread, so it is alive. Lua says that this function may be called by a signal handler
     // between any two instructions of the processor, as Lua's own interpreter does.
-    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY)) };
+    // The first check comes at the next instruction of Lua's machine, and then every `CHECK_EVERY`.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1) };
 }
 
 /// Calls nothing that a signal handler may not call.
 extern "C" fn alarmed(_: c_int) {
-    IS_ARMED.with(|armed| armed.store(false, Ordering::Relaxed));
     let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
     if !state.is_null() {
         count(state);
@@ -149,8 +150,16 @@ impl Timer {
             return None;
         }
         let mut timer = MaybeUninit::uninit();
-        // SAFETY: zeroes are a valid `sigevent`; the call fills in `timer` if it returns 0.
+        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use; `timer_create` fills in `timer` if it
+        // returns 0.
         unsafe {
+            // Whoever has started this program may have blocked it.
+            let mut signals = MaybeUninit::uninit();
+            libc::sigemptyset(signals.as_mut_ptr());
+            libc::sigaddset(signals.as_mut_ptr(), SIGNAL);
+            if libc::pthread_sigmask(libc::SIG_UNBLOCK, signals.as_ptr(), ptr::null_mut()) != 0 {
+                return None;
+            }
             let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = SIGNAL;
@@ -161,13 +170,12 @@ impl Timer {
         }
     }
 
-    /// The signal comes once, after [`UNCOUNTED`]. Returns whether it will.
+    /// The signal comes each time that the thread has used [`UNCOUNTED`]. Returns whether it will.
     fn arm(&self) -> bool {
-        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = libc::timespec { tv_nsec: UNCOUNTED.subsec_nanos().into(), ..never };
-        let once = libc::itimerspec { it_interval: never, it_value: value };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: UNCOUNTED.subsec_nanos().into() };
+        let times = libc::itimerspec { it_interval: time, it_value: time };
         // SAFETY: the timer is this thread's, and the kernel copies the structure.
-        unsafe { libc::timer_settime(self.0, 0, &raw const once, ptr::null_mut()) == 0 }
+        unsafe { libc::timer_settime(self.0, 0, &raw const times, ptr::null_mut()) == 0 }
     }
 }
 
@@ -194,6 +202,11 @@ unsafe extern "C-unwind" fn create(state: *mut ffi::lua_State) -> c_int {
     // frame when a call fails.
     unsafe {
         ffi::luaL_checktype(state, 1, ffi::LUA_TFUNCTION);
+        // Its count begins anew, so many coroutines that each do little would never be checked.
+        let mut active: ffi::lua_Debug = MaybeUninit::zeroed().assume_init();
+        if ffi::lua_getstack(state, 1, &raw mut active) != 0 {
+            hook(state, &raw mut active);
+        }
         let new = ffi::lua_newthread(state);
         ffi::lua_sethook(new, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY));
         ffi::lua_pushvalue(state, 1);
@@ -212,8 +225,16 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, active: *mut ffi::l
         let check = CHECK.with_borrow(Clone::clone);
         check.is_none_or(|check| check(file, (*active).currentline))
     };
-    if !may_go_on {
-        // SAFETY: nothing is alive here that has a destructor, so that Lua may jump over this frame.
-        unsafe { ffi::luaL_error(state, c"the script has used up what it may use".as_ptr()) };
+    // SAFETY: the state is alive. Nothing is here that has a destructor, so that Lua may jump over this frame.
+    unsafe {
+        if !may_go_on {
+            // What is left, such as a `__close` method, ends at its first instruction.
+            IS_COUNTED.with(|counted| counted.store(true, Ordering::Relaxed));
+            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
+            ffi::luaL_error(state, c"the script has used up what it may use".as_ptr());
+        }
+        if ffi::lua_gethookcount(state) == 1 {
+            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY));
+        }
     }
 }

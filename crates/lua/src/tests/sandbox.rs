@@ -170,6 +170,9 @@ const ENDLESS: &[&str] = &[
     "local t = setmetatable({}, { __eq = function() while true do end end }) return t == setmetatable({}, getmetatable(t))",
     "for _ in pairs(setmetatable({}, { __pairs = function() while true do end end })) do end",
     "load('while true do end', '@/scripts/test.lua')()",
+    "local resume, create = coroutine.resume, coroutine.create local function f(n) if n > 0 then resume(create(f), n - 1) resume(create(f), n - 1) end end resume(create(f), 60)",
+    "local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = function() while true do end end }) while true do end end) local d <close> = setmetatable({}, { __close = function() coroutine.close(co) end }) coroutine.resume(co)",
+    "while true do utf8.len(('x'):rep(4000000)) end",
 ];
 
 #[test]
@@ -221,6 +224,19 @@ fn coroutines_count_from_the_beginning() {
         let why = sandbox.failure(source);
         assert_eq!(why, "/scripts/test.lua:1: the script takes more than 2000000 steps");
     }
+}
+
+/// The program that has started the server may have blocked the signal.
+#[test]
+fn a_blocked_signal_comes_all_the_same() {
+    let ran = std::process::Command::new("env")
+        .arg("--block-signal=VTALRM")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::sandbox::runs_are_watched_after_others_and_on_each_thread"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// A limit of the system on timers does not become a way to loop.
