@@ -7,7 +7,7 @@
 //! A file that has become long is replaced by one with its last lines. Who still has the old one sees that it has no name any more.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -60,8 +60,11 @@ impl Journal {
         let by = RandomState::new().hash_one(std::process::id());
         let file = open(folder)?;
         let mut journal = Self { folder: folder.to_owned(), file, by, known: 0, last: 0 };
-        let mut past = Past::default();
-        for Entry { at, purge, .. } in journal.read()? {
+        let entries = journal.read()?;
+        // If the first line has another number, earlier ones are gone.
+        let since = entries.first().filter(|first| first.number > 1).map(|first| first.at);
+        let mut past = Past { since, ..Past::default() };
+        for Entry { at, purge, .. } in entries {
             past.note(at, purge);
         }
         Ok((journal, past))
@@ -77,10 +80,17 @@ impl Journal {
             return Ok(Vec::new());
         }
         let last = self.last;
-        let mut entries = self.read()?;
-        if data.nlink() == 0 {
+        let mut entries = if data.len() < self.known { Vec::new() } else { self.read()? };
+        if data.nlink() == 0 || data.len() < self.known {
+            // Numbers go on, unless somebody has removed or emptied the file.
+            let before = std::mem::take(&mut self.last);
             (self.file, self.known) = (open(&self.folder)?, 0);
-            entries.extend(self.read()?);
+            let new = self.read()?;
+            let goes_on = new.first().is_some_and(|first| first.number <= before + 1);
+            if !goes_on || self.last < before {
+                return Ok(vec![Purge::Everything]);
+            }
+            entries.extend(new.into_iter().filter(|entry| entry.number > before));
         }
         let is_gapless = entries.first().is_none_or(|first| first.number == last + 1)
             && entries.windows(2).all(|pair| pair[1].number == pair[0].number + 1);
@@ -145,12 +155,16 @@ impl Journal {
         let mut text = vec![0; usize::try_from(self.known).unwrap_or(0)];
         self.file.read_exact_at(&mut text, 0)?;
         let half = text.len() - text.len() / 2;
-        let from = text[half..]
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map_or(text.len(), |at| half + at + 1);
+        let begins = |from: usize| {
+            text[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at + 1)
+        };
+        let ends = text.len().saturating_sub(1);
+        let last = text[..ends].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        // The last line stays, however long it is: numbers go on from there.
+        let from = begins(half).unwrap_or(last).min(last);
         let next = self.folder.join(NEXT);
-        fs::write(&next, &text[from..])?;
+        let mut file = options().write(true).truncate(true).open(&next)?;
+        file.write_all(&text[from..])?;
         fs::rename(next, self.folder.join(NAME))?;
         (self.file, self.known) = (open(&self.folder)?, (text.len() - from) as u64);
         Ok(())
@@ -164,6 +178,8 @@ pub(super) struct Past {
     pages: HashMap<[u8; 20], SystemTime>,
     /// Of several pages.
     wider: Vec<(SystemTime, Purge)>,
+    /// Earlier ones are not known.
+    since: Option<SystemTime>,
 }
 
 impl Past {
@@ -179,7 +195,8 @@ impl Past {
 
     /// Whether a page that was made at this time was to be forgotten later.
     pub(super) fn concerns(&self, address: &Address, made: SystemTime) -> bool {
-        self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
+        self.since.is_some_and(|since| made <= since)
+            || self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
             || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(address))
     }
 }
@@ -203,9 +220,13 @@ impl Drop for Lock {
 }
 
 fn open(folder: &Path) -> io::Result<File> {
+    options().read(true).append(true).open(folder.join(NAME))
+}
+
+fn options() -> OpenOptions {
     let mut options = File::options();
-    options.read(true).append(true).create(true).mode(0o600);
-    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(folder.join(NAME))
+    options.create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
 }
 
 fn is_same(one: &File, other: &File) -> io::Result<bool> {
@@ -270,6 +291,39 @@ mod tests {
         (0..200).for_each(|_| drop(one.note(&long).unwrap()));
         assert_eq!(two.news().unwrap(), [Purge::Everything]);
         assert!(two.news().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_somebody_has_removed_or_emptied_may_have_had_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        for lose in [|path: &Path| fs::remove_file(path), |path: &Path| fs::write(path, "")] {
+            (0..5).for_each(|_| drop(one.note(&page("/1")).unwrap()));
+            lose(&path).unwrap();
+            let (mut two, _) = Journal::open(folder.path()).unwrap();
+            two.note(&page("/2")).unwrap();
+            assert_eq!(one.news().unwrap(), [Purge::Everything]);
+            two.note(&page("/3")).unwrap();
+            assert_eq!(one.news().unwrap(), [page("/3")]);
+            assert!(one.news().unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn pages_from_before_the_first_line_may_have_been_purged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        one.note(&page("/1")).unwrap();
+        let begun = SystemTime::now();
+        let (_, past) = Journal::open(folder.path()).unwrap();
+        assert!(!past.concerns(&address("/other"), SystemTime::UNIX_EPOCH));
+        let long = page(&format!("/{}", "x".repeat(10_000)));
+        (0..50).for_each(|_| drop(one.note(&long).unwrap()));
+        assert!(!text(folder.path()).contains("\"number\":1,"));
+        let (_, past) = Journal::open(folder.path()).unwrap();
+        assert!(past.concerns(&address("/other"), begun));
+        assert!(!past.concerns(&address("/other"), SystemTime::now()));
     }
 
     #[test]

@@ -34,6 +34,9 @@ const MOST_FACTS: u64 = 1 << 20;
 /// Bytes of bodies that may wait to be written. A disk that does not keep up must not fill the memory.
 const MOST_UNWRITTEN: u64 = 256 << 20;
 
+/// Pages whose files are removed at once.
+const FEW: usize = 4;
+
 /// Letters and digits in the name of a file that gets a new name.
 const RANDOM_LETTERS: usize = 16;
 
@@ -169,6 +172,8 @@ impl PageCache {
         if self.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
+        // Before the journal is read: what it says from then on concerns the pages of the folder, too.
+        let begun = self.begun();
         let past = match Journal::open(&self.folder) {
             Ok((journal, past)) => {
                 self.lock().journal = Some(journal);
@@ -180,7 +185,7 @@ impl PageCache {
                 Past::default()
             }
         };
-        let (cache, begun) = (Arc::clone(self), self.begun());
+        let cache = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let folder = cache.folder.display();
             match cache.load(limit, begun, &past) {
@@ -201,7 +206,7 @@ impl PageCache {
         let gone = inner.hear();
         let begun = inner.purges.so_far();
         drop(inner);
-        gone.iter().for_each(|gone| self.remove(gone));
+        self.remove_soon(gone);
         begun
     }
 
@@ -230,7 +235,7 @@ impl PageCache {
                 concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
             }
         };
-        heard.iter().for_each(|gone| self.remove(gone));
+        self.remove_soon(heard);
         gone
     }
 
@@ -391,14 +396,19 @@ impl PageCache {
         gone
     }
 
+    /// Removes the files of pages, on a thread that may wait for the disk if they are many.
+    fn remove_soon(&self, pages: Vec<Arc<Page>>) {
+        let (folder, is_few) = (self.folder.clone(), pages.len() <= FEW);
+        let remove = move || pages.iter().for_each(|page| remove(&folder, page));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !is_few => drop(runtime.spawn_blocking(remove)),
+            _ => remove(),
+        }
+    }
+
     /// Removes the files of a page. Its facts go only if no newer page has their name.
     fn remove(&self, page: &Page) {
-        let facts = self.folder.join(page.name());
-        let is_its_own = read_facts(&facts).is_ok_and(|facts| facts.body == page.facts().body);
-        if is_its_own {
-            let _ = fs::remove_file(facts);
-        }
-        let _ = fs::remove_file(self.folder.join(&page.facts().body));
+        remove(&self.folder, page);
     }
 
     /// Forgets a page whose body is gone.
@@ -476,6 +486,15 @@ impl PageCache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn remove(folder: &Path, page: &Page) {
+    let facts = folder.join(page.name());
+    let is_its_own = read_facts(&facts).is_ok_and(|facts| facts.body == page.facts().body);
+    if is_its_own {
+        let _ = fs::remove_file(facts);
+    }
+    let _ = fs::remove_file(folder.join(&page.facts().body));
 }
 
 fn read_facts(path: &Path) -> io::Result<Facts> {
