@@ -72,6 +72,7 @@ fn a_filter_gets_the_file_behind_the_body_and_answers_for_it() {
     let site = Site::with("page.php", "<?php echo 'a script';");
     site.write("open.txt", "not filtered");
     site.write("text/index.html", "the index");
+    site.write("one/index.html", "one");
     let text = |size: usize| "abcdefghijklmno\n".repeat(size / 16 + 1)[..size].to_owned();
     for size in SIZES {
         site.write(&format!("text/{size}.txt"), text(size));
@@ -84,7 +85,9 @@ fn a_filter_gets_the_file_behind_the_body_and_answers_for_it() {
             Application::start_tcp(&program, &[], library),
         ] {
             let routes = "[[site.route]]\nprefix = '/text'\nfilter = 'APP'\n\
-                [[site.route]]\npath = '/page.php'\nfilter = 'APP'\n";
+                [[site.route]]\npath = '/page.php'\nfilter = 'APP'\n\
+                [[site.route]]\nprefix = '/to'\nrewrite = '/text/1.txt'\n\
+                [[site.route]]\npath = '/one/index.html'\nfilter = 'APP'\n";
             let server = serve(&site, &app, routes);
             for size in SIZES {
                 let target = format!("/text/{size}.txt");
@@ -108,6 +111,8 @@ fn a_filter_gets_the_file_behind_the_body_and_answers_for_it() {
                 assert_eq!(server.get(&format!("{target}?unchanged")).status(), 304);
             }
             assert_eq!(server.page("/text/"), "THE INDEX");
+            // Where a request is led counts as well.
+            assert_eq!((server.page("/to/x"), server.page("/one/")), ("A".into(), "ONE".into()));
             let head = server.ask(&Request::new("HEAD", "/text/1.txt"));
             assert_eq!((head.status(), head.text().as_str()), (200, ""));
             assert_eq!(server.page("/page.php"), "a script");

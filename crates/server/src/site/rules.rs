@@ -203,7 +203,7 @@ impl Rules {
 
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
     /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
-    /// password that they ask for, or an authorizer, is an effect.
+    /// password that they ask for, an authorizer or a filter is an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
@@ -223,6 +223,7 @@ impl Rules {
                 effects.auth = Some(Rc::clone(auth));
             }
             effects.ask(route.authorize.as_ref());
+            effects.filter = route.filter.or(effects.filter);
             // A script of a route may protect what it concerns.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
