@@ -345,12 +345,11 @@ impl FastcgiExchange {
 
 impl Drop for FastcgiExchange {
     fn drop(&mut self) {
-        if self.inbox.has_ended() {
-            return;
-        }
         match &self.carrier {
-            Carrier::Own(task) => task.abort(),
+            // The inbox may have ended by a failure of the disk.
             Carrier::Shared(seat) => seat.give_up(),
+            Carrier::Own(task) if !self.inbox.has_ended() => task.abort(),
+            Carrier::Own(_) => {}
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Refusal {
 pub(super) struct Known {
     asking: Mutex<Asking>,
     multiplexes: AtomicBool,
+    /// They could at some time.
+    has_multiplexed: AtomicBool,
     /// It takes a certain number of connections, so that event loops may have to wait for each other's.
     is_limited: AtomicBool,
     /// An event loop waits for a connection.
@@ -65,6 +67,14 @@ impl Known {
         drop(admission);
         self.is_limited.store(values.connections.is_some(), Ordering::Relaxed);
         self.multiplexes.store(values.multiplexes, Ordering::Relaxed);
+        self.has_multiplexed.fetch_or(values.multiplexes, Ordering::Relaxed);
+    }
+
+    /// It was asked in vain. One that has answered before may just be starting again.
+    pub(super) fn has_not_answered(&self) {
+        if self.has_multiplexed.load(Ordering::Relaxed) {
+            *self.asking() = Asking::Answered(Instant::now());
+        }
     }
 
     /// Whether event loops may have to wait for each other's connections.

@@ -177,12 +177,13 @@ impl Sharing {
         }
         let sharing = Arc::clone(self);
         tokio::task::spawn_local(async move {
-            if let Ok(values) = values::ask(&sharing.peer).await {
-                sharing.connections.limit(values.connections);
-                sharing.known.has_answered(values);
-                if values.multiplexes {
-                    sharing.connections.dismiss();
-                }
+            let Ok(values) = values::ask(&sharing.peer).await else {
+                return sharing.known.has_not_answered();
+            };
+            sharing.connections.limit(values.connections);
+            sharing.known.has_answered(values);
+            if values.multiplexes {
+                sharing.connections.dismiss();
             }
         });
     }

@@ -29,6 +29,9 @@ const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const RECEIVE_MIN: usize = 16 * 1024;
 
+/// Reads and writes in a row, after which other tasks have their turn: neither the application nor a disk may keep the event loop.
+const ROUNDS: u32 = 8;
+
 /// How long a connection without requests is kept.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
@@ -180,6 +183,8 @@ impl Carrier {
         if let Err(why) = &ended {
             self.line.requests.borrow_mut().fail(why);
         }
+        // What was given up may still have permits and files, and a client that reads slowly has the connection.
+        drop(self.line.requests.take());
         ended.map_or_else(Ended::Lost, |()| Ended::Unused)
     }
 
@@ -188,6 +193,7 @@ impl Carrier {
     }
 
     async fn carry(&self, wire: &mut Wire) -> Result<(), UpstreamError> {
+        let mut rounds = 0;
         loop {
             let now = Instant::now();
             let sent = self.send(wire, now);
@@ -196,8 +202,11 @@ impl Carrier {
             if self.is_over(wire, now) {
                 return Ok(());
             }
-            if !sent && !received {
-                self.wait(wire, may_read).await;
+            rounds += 1;
+            let is_busy = sent || received;
+            if !is_busy || rounds >= ROUNDS {
+                self.wait(wire, may_read, is_busy).await;
+                rounds = 0;
             }
         }
     }
@@ -280,7 +289,8 @@ impl Carrier {
         Ok(true)
     }
 
-    async fn wait(&self, wire: &mut Wire, may_read: bool) {
+    /// Waits until there is something to do. If the connection `is_busy`, only lets other tasks of the event loop have their turn.
+    async fn wait(&self, wire: &mut Wire, may_read: bool, is_busy: bool) {
         let may_write = !wire.is_deaf && wire.written < wire.out.len();
         let interest = match (may_read, may_write) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -288,6 +298,7 @@ impl Carrier {
             (false, true) => Some(Interest::WRITABLE),
             (false, false) => None,
         };
+        let interest = interest.filter(|_| !is_busy);
         tokio::select! {
             biased;
             () = poll_fn(|cx| self.line.poll_news(cx, may_read)) => {}
@@ -295,6 +306,7 @@ impl Carrier {
             _ = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {}
             () = &mut wire.clock => self.look(wire),
             () = self.known.wanted.notified(), if self.known.is_limited() => {}
+            () = tokio::task::yield_now(), if is_busy => {}
         }
     }
 

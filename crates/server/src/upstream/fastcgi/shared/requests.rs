@@ -498,9 +498,16 @@ impl Requests {
                 Stage::Live => {}
             }
         }
+        let written = self.written;
         for id in silent {
             if let Some(open) = self.live_one(id) {
-                open.inbox.finish(Event::Failed(UpstreamError::silent()));
+                // It may be stuck behind another one's body, which nobody reads.
+                let why = if open.begins_at.is_some_and(|at| at < written) {
+                    UpstreamError::silent()
+                } else {
+                    UpstreamError::died(Retry::Safe)
+                };
+                open.inbox.finish(Event::Failed(why));
             }
             self.abandon(id, now);
         }
@@ -531,7 +538,7 @@ impl Requests {
         *self = Self::default();
     }
 
-    /// Fails those of which nothing was sent: the application takes no more.
+    /// Fails those of which nothing was sent, and sends nothing more of the others: the application takes no more.
     pub(super) fn fail_unsent(&mut self, now: Instant) {
         let unsent = self.all_live().filter(|(_, open)| !self.is_sent(open)).map(|(id, _)| id);
         for id in unsent.collect::<Vec<_>>() {
@@ -539,6 +546,11 @@ impl Requests {
                 open.inbox.finish(Event::Failed(UpstreamError::died(Retry::Safe)));
             }
             self.abandon(id, now);
+        }
+        for slot in &mut self.slots {
+            if let Slot::Open(open) = slot {
+                open.outgoing.give_up();
+            }
         }
     }
 }
