@@ -536,6 +536,8 @@ impl Process {
                 && !target.starts_with(processes::SNAPSHOT)
                 // The listening socket of a pool with a program.
                 && !target.ends_with(".pool (deleted)")
+                // The journal of kept pages, whose folder the scenario may have removed before the server ends.
+                && !target.ends_with("/purges (deleted)")
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
         // The front keeps blobs as long as their worker does, which may be one of php-fpm.
