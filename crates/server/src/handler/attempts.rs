@@ -123,7 +123,7 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> (Result<Response, Failed>, Offer) {
         let (message, claim, offer) = match role {
-            Role::Responder(script) | Role::Filter(script, _) => {
+            Role::Responder(script) => {
                 let takes = application.knows_direct();
                 let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
                 let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
@@ -135,11 +135,9 @@ impl Call<'_> {
                     &mut parameters,
                 );
                 let body = &self.context.request.body;
-                let message = match role {
-                    Role::Filter(_, entry) => {
-                        parameters.filtered(body, entry.as_file(), entry.modified)
-                    }
-                    _ => parameters.streamed(body),
+                let message = match &self.context.effects.filtered {
+                    Some(file) => parameters.filtered(body, file.as_file(), file.modified),
+                    None => parameters.streamed(body),
                 };
                 (message, claim, offer)
             }

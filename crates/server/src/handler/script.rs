@@ -21,7 +21,6 @@ use crate::observe::mode::Mode;
 use crate::request;
 use crate::responder::{Responder, unless_gone};
 use crate::site::router::{Script, Upstream};
-use crate::static_files::Entry;
 use crate::upstream::{
     Exchange, LocalPool, RequestMessage, RequestMessageBuilder, Retry, UpstreamErrorKind,
 };
@@ -40,10 +39,8 @@ pub(super) struct Call<'a> {
 /// What an application is to do with a request (FastCGI 1.0 §6).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role<'a> {
-    /// It answers, as the script says that leads to it.
+    /// It answers, as the script says that leads to it, or filters the file that the request's effects name.
     Responder(&'a Script),
-    /// The same, with a file as its data.
-    Filter(&'a Script, &'a Entry),
     /// It says whether the client may have what it asks for.
     Authorizer,
 }
@@ -90,10 +87,7 @@ pub(super) async fn respond(
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
             responder.notes().pool = pool_of(context, number);
-            let role = match context.effects.filtered.as_deref() {
-                Some(entry) => Role::Filter(script, entry),
-                None => Role::Responder(script),
-            };
+            let role = Role::Responder(script);
             Box::pin(call.send_to_host(role, hosts, parameters, responder)).await
         }
     };
