@@ -4,7 +4,7 @@
 //! keeps a page it looks whether the file has become longer, which costs an fstat(2). A front that starts reads the whole file, because
 //! the folder may have pages of which the front that was asked to forget them did not know.
 //!
-//! A file that has become long is replaced by one with its last lines. Who still has the old one sees that it has no name any more.
+//! A file that has become long is replaced by one with its last lines. A front that still has the old file open sees that its link count is 0.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -82,7 +82,7 @@ impl Journal {
         let last = self.last;
         let mut entries = if data.len() < self.known { Vec::new() } else { self.read()? };
         if data.nlink() == 0 || data.len() < self.known {
-            // Numbers go on, unless somebody has removed or emptied the file.
+            // In the next file numbers go on. Where they do not, the file was removed or emptied.
             let before = std::mem::take(&mut self.last);
             (self.file, self.known) = (open(&self.folder)?, 0);
             let new = self.read()?;
@@ -287,7 +287,7 @@ mod tests {
         assert!(longest < MOST + 100_000, "{longest}");
         assert!(two.note(&page("/")).unwrap().is_empty());
         assert_eq!(one.news().unwrap(), [page("/")]);
-        // Whoever has not looked for too long knows nothing any more.
+        // A front that has missed more than the file holds forgets all pages.
         (0..200).for_each(|_| drop(one.note(&long).unwrap()));
         assert_eq!(two.news().unwrap(), [Purge::Everything]);
         assert!(two.news().unwrap().is_empty());

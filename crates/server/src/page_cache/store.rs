@@ -68,35 +68,24 @@ struct Inner {
 impl Inner {
     /// Takes out what other fronts have purged.
     fn hear(&mut self) -> Vec<Arc<Page>> {
-        match self.journal.as_mut().map(Journal::news) {
-            Some(Ok(news)) => self.apply(news),
-            Some(Err(error)) => self.is_deaf(&error),
-            None => Vec::new(),
-        }
+        let news = self.journal.as_mut().map(Journal::news);
+        self.apply(news)
     }
 
     /// Tells other fronts of a purge, and takes out what they have purged.
     fn tell(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
-        match self.journal.as_mut().map(|journal| journal.note(purge)) {
-            Some(Ok(news)) => self.apply(news),
-            Some(Err(error)) => self.is_deaf(&error),
-            None => Vec::new(),
-        }
+        let news = self.journal.as_mut().map(|journal| journal.note(purge));
+        self.apply(news)
     }
 
-    fn apply(&mut self, purges: Vec<Purge>) -> Vec<Arc<Page>> {
-        let mut gone = Vec::new();
-        for purge in purges {
-            gone.extend(self.purge(&purge));
-        }
-        gone
-    }
-
-    /// What other fronts purge is not known any more.
-    fn is_deaf(&mut self, error: &io::Error) -> Vec<Arc<Page>> {
-        tracing::warn!(%error, "purges of other servers with the same page_cache_folder are not known");
-        self.journal = None;
-        self.purge(&Purge::Everything)
+    /// Takes out what other fronts have purged; everything if the journal cannot be used any longer.
+    fn apply(&mut self, news: Option<io::Result<Vec<Purge>>>) -> Vec<Arc<Page>> {
+        let purges = news.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
+            tracing::warn!(%error, "purges of other servers with the same page_cache_folder are not known");
+            self.journal = None;
+            vec![Purge::Everything]
+        });
+        purges.iter().flat_map(|purge| self.purge(purge)).collect()
     }
 
     /// Notes a purge and takes the pages out that it concerns.
