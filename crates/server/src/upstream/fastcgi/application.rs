@@ -159,7 +159,7 @@ impl Application {
         &self.peer.address
     }
 
-    /// Gives the application a request: on a connection that requests share, if it takes several, else on one that this request has alone.
+    /// Gives the application a request: over a shared connection if the application multiplexes, otherwise over an exclusive one.
     /// The socket of its `client` goes along if the request lends it and the application at the other end of a kept connection knows what
     /// to do with it.
     ///

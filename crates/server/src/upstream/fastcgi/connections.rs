@@ -232,7 +232,7 @@ impl<C: Send + 'static> Connections<C> {
         Some(self.place(now, Stage::Untaken))
     }
 
-    /// Whether requests wait for one that is in use, because the application takes no more.
+    /// Whether requests are queued because the application's limit of connections is reached.
     pub(super) fn are_wanted(&self) -> bool {
         let state = self.state();
         state.limit.is_some() && !state.waiting.is_empty()

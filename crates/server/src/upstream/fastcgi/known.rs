@@ -70,7 +70,7 @@ impl Known {
         self.has_multiplexed.fetch_or(values.multiplexes, Ordering::Relaxed);
     }
 
-    /// It was asked in vain. One that has answered before may just be starting again.
+    /// The application did not answer the question for its values. If it has multiplexed before, it may be restarting and is asked again.
     pub(super) fn has_not_answered(&self) {
         if self.has_multiplexed.load(Ordering::Relaxed) {
             *self.asking() = Asking::Answered(Instant::now());

@@ -45,7 +45,7 @@ pub enum Over {
     Any,
     /// None that has been idle, which the application may be closing.
     Busy,
-    /// A new one that no other request shares.
+    /// A new one, exclusive to the request.
     Own,
 }
 
