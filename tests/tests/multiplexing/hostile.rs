@@ -225,6 +225,23 @@ fn a_refusal_leads_to_a_connection_for_each_request() {
     }
 }
 
+/// A request that could have a connection of its own shares one if none can be made.
+#[test]
+fn a_connection_that_cannot_be_made_costs_no_request() {
+    let held = Held::default();
+    let peer = Scripted::sharing(&[], &[], move |wire, heard| {
+        if let Some(all) = gather(&held, wire, heard, 3) {
+            answer_all(&all);
+        }
+    });
+    let mut client = peer.server.connect();
+    client.send(Request::get("/app/first").bytes());
+    peer.await_heard(|heard| matches!(heard, Heard::Request { path, .. } if path == "first"));
+    peer.stop_listening();
+    expect_own(peer.ask_all(&["post1", "post2"]), &["post1", "post2"]);
+    assert_eq!(client.response("GET").text(), "first");
+}
+
 /// An application that goes on with what it was told to abort: nothing of it comes through, and the connection is given up.
 #[test]
 fn a_request_that_is_never_aborted_costs_a_connection() {

@@ -110,7 +110,7 @@ pub struct Seen {
 pub struct Scripted {
     pub server: Server,
     pub seen: Arc<Seen>,
-    _site: Site,
+    site: Site,
 }
 
 impl Scripted {
@@ -141,7 +141,7 @@ impl Scripted {
         let attached = format!("/app=unix:{}", path.display());
         let threads: &[_] = if options.contains(&"--threads") { &[] } else { &["--threads", "1"] };
         let options = [&["--fastcgi", &attached], threads, options].concat();
-        Self { server: Server::start(site.root(), &options), seen, _site: site }
+        Self { server: Server::start(site.root(), &options), seen, site }
     }
 
     /// The same; requests share connections already.
@@ -166,6 +166,11 @@ impl Scripted {
             most.store(0, Ordering::Relaxed);
         }
         scripted
+    }
+
+    /// Takes no new connections.
+    pub fn stop_listening(&self) {
+        std::fs::remove_file(self.site.outside("app.sock")).unwrap();
     }
 
     /// Sends requests at once and returns whether some shared a connection.

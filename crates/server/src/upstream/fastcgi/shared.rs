@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connections::{Connections, Grant, Place};
 use super::known::Known;
@@ -62,7 +63,7 @@ pub(super) struct Sharing {
     lines: Arc<AtomicUsize>,
     /// Requests that the application has on them.
     busy: Arc<AtomicUsize>,
-    /// Requests that wait because it has as many as it takes.
+    /// Requests that wait because it has as many as it takes, or for a connection that is being made.
     waiting: AtomicUsize,
 }
 
@@ -107,7 +108,7 @@ enum Choice {
     Wait,
 }
 
-/// A request that waits for its permit. Dropped, it waits no more.
+/// Counts a request as waiting until it is dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl Drop for Waits<'_> {
@@ -162,7 +163,7 @@ impl Sharing {
         self.known.is_configured();
     }
 
-    /// Shared connections, requests on them, and requests that wait for others to end.
+    /// Shared connections, requests on them, and requests that wait.
     pub(super) fn load(&self) -> (usize, usize, usize) {
         let [lines, busy, waiting] =
             [&*self.lines, &*self.busy, &self.waiting].map(|number| number.load(Ordering::Relaxed));
@@ -198,17 +199,35 @@ impl Sharing {
         let permit = self.permit().await?;
         let here = HERE.with_borrow_mut(|all| Rc::clone(all.entry(self.number).or_default()));
         let failures = here.failures.get();
+        let (mut failure, mut deadline) = (None, None);
         let line = loop {
             if !self.is_on() {
                 return Ok(None);
             }
-            match self.choose(&here, request.has_body(), over) {
+            match self.choose(&here, request.has_body(), over, failure.is_none()) {
                 Choice::Line(line) => break line,
-                Choice::New(place) => match self.make(&here, place).await? {
-                    Some(line) => break line,
-                    None => continue,
-                },
-                Choice::Wait => here.changed.notified().await,
+                Choice::New(place) => {
+                    if let Some(failure) = failure {
+                        return Err(failure);
+                    }
+                    match self.make(&here, place).await {
+                        Ok(Some(line)) => break line,
+                        Ok(None) => {}
+                        // The request may still share an existing connection.
+                        Err(error) => failure = Some(error),
+                    }
+                    continue;
+                }
+                Choice::Wait => {
+                    if let Some(failure) = failure {
+                        return Err(failure);
+                    }
+                    // One with a permit has waited for that already.
+                    let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
+                    let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
+                    let changed = timeout_at(end, here.changed.notified()).await;
+                    changed.map_err(|_| self.connections.timed_out())?;
+                }
             }
             // All who wait learn of it: the next attempt would end in the same way.
             if here.failures.get() != failures
@@ -233,17 +252,23 @@ impl Sharing {
         if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
             return Ok(Some(permit));
         }
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.limits.requests {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(self.connections.queue_full());
-        }
-        let _waits = Waits(&self.waiting);
-        let wait = tokio::time::timeout(self.limits.wait, Semaphore::acquire_owned(permits)).await;
+        let _waits = self.waits()?;
+        let wait = timeout(self.limits.wait, Semaphore::acquire_owned(permits)).await;
         // It is never closed.
         wait.map(Result::ok).map_err(|_| self.connections.timed_out())
     }
 
-    fn choose(&self, here: &Rc<Here>, has_body: bool, over: Over) -> Choice {
+    /// Counts a request that begins to wait.
+    ///
+    /// # Errors
+    /// As many wait already as may.
+    fn waits(&self) -> Result<Waits<'_>, UpstreamError> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waits = Waits(&self.waiting);
+        if before < self.limits.requests { Ok(waits) } else { Err(self.connections.queue_full()) }
+    }
+
+    fn choose(&self, here: &Rc<Here>, has_body: bool, over: Over, may_make: bool) -> Choice {
         if self.connections.are_wanted() {
             here.lines.borrow().iter().for_each(|line| line.make_way());
         }
@@ -253,7 +278,9 @@ impl Sharing {
             if over == Over::Any {
                 return Choice::Line(Rc::clone(&lines[idle]));
             }
-            lines.remove(idle).retire();
+            if may_make {
+                lines.remove(idle).retire();
+            }
         }
         let connecting = here.connecting.get();
         let busy = || lines.iter().filter(|line| !line.is_idle());
@@ -261,13 +288,17 @@ impl Sharing {
         let clean = busy().filter(is_clean).min_by_key(|line| line.live());
         let clean_ones = busy().filter(is_clean).count() + connecting;
         let may_have_more = lines.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
-        if may_have_more && let Some(place) = self.connections.another() {
+        if may_make
+            && may_have_more
+            && let Some(place) = self.connections.another()
+        {
             return Choice::New(Some(place));
         }
         let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
         // A request without a body waits rather for a connection that is being made.
         let shared = if has_body { blocked().or(clean) } else { clean };
-        let shared = shared.or_else(|| if connecting == 0 { blocked() } else { None });
+        let may_wait = may_make && connecting > 0;
+        let shared = shared.or_else(|| if may_wait { None } else { blocked() });
         match shared {
             Some(line) => Choice::Line(Rc::clone(line)),
             None if connecting > 0 => Choice::Wait,
@@ -282,7 +313,8 @@ impl Sharing {
         place: Option<Place<Kept>>,
     ) -> Result<Option<Rc<Line>>, UpstreamError> {
         let connecting = Connecting::new(here);
-        let (mut place, stream) = match self.connect(place).await {
+        let is_extra = !here.lines.borrow().is_empty();
+        let (mut place, stream) = match self.connect(place, is_extra).await {
             Ok(Some(made)) => made,
             Ok(None) => return Ok(None),
             Err(error) => {
@@ -310,9 +342,11 @@ impl Sharing {
         Ok(Some(line))
     }
 
+    /// Connects. One that `is_extra` and fails is not tried again at once, because requests can do without it.
     async fn connect(
         &self,
         place: Option<Place<Kept>>,
+        is_extra: bool,
     ) -> Result<Option<(Place<Kept>, Stream)>, UpstreamError> {
         let place = match place {
             Some(place) => place,
@@ -324,8 +358,12 @@ impl Sharing {
         match self.peer.reach().await {
             Ok(stream) => Ok(Some((place, stream))),
             Err(error) => {
-                if error.kind() == UpstreamErrorKind::Overloaded {
+                if is_extra || error.kind() == UpstreamErrorKind::Overloaded {
                     place.back_off();
+                }
+                if is_extra {
+                    let address = &self.peer.address;
+                    tracing::info!(%address, "requests share fewer connections: {error}");
                 }
                 Err(error)
             }
@@ -382,5 +420,72 @@ impl Here {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use sendoff_config::Address;
+
+    use super::super::known::Refusal;
+    use super::super::values::Values;
+    use super::*;
+    use crate::request::Body;
+    use crate::upstream::cgi::RequestMessageBuilder;
+
+    /// Connections to an application that takes `connections`, shares them, and is not there; up to `waiting` requests may wait.
+    fn sharing(connections: usize, waiting: usize) -> (Arc<Sharing>, Rc<Here>) {
+        let limits = QueueLimits { requests: waiting, wait: Duration::from_secs(9) };
+        let address = Address::Unix("/does/not/exist".into());
+        let peer = Arc::new(Peer::new(address, None, Duration::from_secs(9)));
+        let sharing = Sharing::new(&peer, &Connections::new(Duration::ZERO, limits), limits);
+        let connections = NonZeroUsize::new(connections);
+        sharing.connections.limit(connections);
+        sharing.known.has_answered(Values { multiplexes: true, connections, requests: None });
+        let here = Rc::new(Here::default());
+        HERE.with_borrow_mut(|all| all.insert(sharing.number, Rc::clone(&here)));
+        (sharing, here)
+    }
+
+    #[tokio::test]
+    async fn a_request_does_not_wait_after_its_connection_has_failed() {
+        let (sharing, here) = sharing(2, 1);
+        let _connecting = Connecting::new(&here);
+        let body = Body::Memory("x".into());
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&body));
+        let failed = sharing.begin(&request, Over::Any, &Rc::from("POST /")).await.err();
+        assert_eq!(failed.expect("nobody is there").kind(), UpstreamErrorKind::Unreachable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_a_connection_up_to_the_limit() {
+        let (sharing, here) = sharing(1, 1);
+        let _place = sharing.connections.another().unwrap();
+        let _connecting = Connecting::new(&here);
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
+        let failed = sharing.begin(&request, Over::Any, &Rc::from("GET /")).await.err();
+        assert_eq!(failed.expect("none is made").kind(), UpstreamErrorKind::WaitTimedOut);
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_queue_do_not_wait_for_a_connection() {
+        let (sharing, here) = sharing(1, 1);
+        let _place = sharing.connections.another().unwrap();
+        let connecting = Connecting::new(&here);
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
+        let label = Rc::from("GET /");
+        let begin = || sharing.begin(&request, Over::Any, &label);
+        let mut first = pin!(begin());
+        assert!(poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await);
+        assert_eq!(sharing.load().2, 1);
+        let second = begin().await.err().expect("the queue is full");
+        assert_eq!(second.kind(), UpstreamErrorKind::QueueFull);
+        sharing.known.has_refused(Refusal::CannotShare);
+        drop(connecting);
+        assert!(matches!(first.await, Ok(None)));
+        assert_eq!(sharing.load().2, 0);
     }
 }
